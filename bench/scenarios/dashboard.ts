@@ -1,15 +1,15 @@
-// The cost of open dashboards: the gateway's CPU time per call with and without open streams, the CPU time of the streams on an
-// idle gateway, and the time to the page's first paint.
+// The cost of open dashboards: the gateway's CPU time per call with and without dashboards, their CPU time on an idle gateway,
+// and the time to the page's first paint.
 import { setTimeout as delay } from 'node:timers/promises';
 import { TestBrowser } from '../../test/helpers/browser.ts';
 import { findFreePort } from '../../test/helpers/haproxy.ts';
-import { Viewer } from '../../test/helpers/viewer.ts';
+import { readState } from '../../test/helpers/dashboard-state.ts';
 import { WARMUP, type Scenario } from '../bench.ts';
 import { processorMs } from '../processes.ts';
 import { formatUs, median } from '../tables.ts';
 import { ITEM_WORKLOAD } from '../workloads.ts';
 
-const STREAMS = 10;
+const DASHBOARDS = 10;
 const SHARE_MAX = 0.02;
 const FIRST_PAINT_MS_MAX = 1_000;
 const REST_MS = 5_000;
@@ -26,34 +26,43 @@ export const scenario: Scenario = {
     const one = await bench.start('gateway', { env: { ADMIN_PORT: String(port) } });
     const cases = [
       { name: 'no dashboard', count: 0 },
-      { name: `${STREAMS} dashboards`, count: STREAMS },
+      { name: `${DASHBOARDS} dashboards`, count: DASHBOARDS },
     ];
-    const open = (count: number): Promise<Viewer[]> =>
-      Promise.all(Array.from({ length: count }, () => Viewer.open(port)));
-    const close = (viewers: readonly Viewer[]) => Promise.all(viewers.map((viewer) => viewer[Symbol.asyncDispose]()));
+    /** Reads the state as `count` open pages do, until the signal. Returns how often each one has read it. */
+    const watch = async (count: number, signal: AbortSignal): Promise<number> => {
+      let reads = 0;
+      while (!signal.aborted) {
+        await Promise.all(Array.from({ length: count }, () => readState(port)));
+        reads += 1;
+        await delay(1_000, undefined, { signal }).catch(() => undefined);
+      }
+      return reads;
+    };
 
     const results = await bench.takeTurns(
       cases,
       async ({ count }, round) => {
-        const viewers = await open(count);
+        const end = new AbortController();
+        const pages = watch(count, end.signal);
         const { us } = await bench.load({ one, workload: ITEM_WORKLOAD }, round === 0 ? WARMUP : undefined);
-        if (bench.seconds > 2 && viewers.some(({ messages }) => messages.length < 2))
-          throw new Error('a stream stood still');
-        await close(viewers);
+        end.abort();
+        if ((await pages) < 2 && bench.seconds > 2) throw new Error('the dashboards stood still');
         return us;
       },
       (us) => `${us.toFixed(1)} µs`,
     );
-    const [without = [], withStreams = []] = results.values();
-    const share = median(withStreams.map((us, round) => us / (without[round] ?? NaN) - 1));
+    const [without = [], withDashboards = []] = results.values();
+    const share = median(withDashboards.map((us, round) => us / (without[round] ?? NaN) - 1));
 
     const restShares: number[] = [];
     for (const { count } of cases) {
-      const viewers = await open(count);
+      const end = new AbortController();
+      const pages = watch(count, end.signal);
       const before = processorMs(one.pid);
       await delay(REST_MS);
       restShares.push((processorMs(one.pid) - before) / REST_MS);
-      await close(viewers);
+      end.abort();
+      await pages;
     }
     bench.print(
       'CPU time',

@@ -11,10 +11,10 @@ import {
   type Durations,
   type FigureName,
 } from '../figures/figures.ts';
-import { historyMs, type Stretch } from '../figures/history.ts';
+import type { Stretch } from '../figures/history.ts';
 import type { Report } from '../figures/report.ts';
 import { deathCauses } from '../figures/worker-deaths.ts';
-import type { Flow, FlowName, Point, StatusClass, Summary } from './state.ts';
+import type { Flow, FlowName, Load, Point, StatusClass, Summary } from './state.ts';
 
 /** The sum of a current value over the processes of `reports`. */
 export function sumOf(
@@ -24,38 +24,23 @@ export function sumOf(
   return reports.reduce((sum, report) => sum + report[name], 0);
 }
 
-/** The points of the last 15 minutes. */
-export class Points {
-  readonly #points: Point[] = [];
-  readonly #max: number;
-
-  constructor(stepMs: number) {
-    this.#max = historyMs / stepMs;
-  }
-
-  record(step: Stretch, reports: readonly Report[]): void {
-    this.#points.push(pointOf(step, reports));
-    if (this.#points.length > this.#max) {
-      this.#points.shift();
-    }
-  }
-
-  /** The points after `at` (ms since 1970), oldest first. */
-  after(at: number): Point[] {
-    return this.#points.filter((point) => point.at > at);
-  }
-}
-
-function pointOf({ from, at, passed, isIdle }: Stretch, reports: readonly Report[]): Point {
+export function loadOf(reports: readonly Report[]): Load {
   return {
-    at,
-    seconds: secondsOf(from, at),
-    flows: isIdle ? noFlows : flowsOf(passed),
     inFlight: sumOf(reports, 'inFlight'),
     bufferedBytes: sumOf(reports, 'bufferedBytes'),
     residentBytes: sumOf(reports, 'residentBytes'),
     eventLoopDelayMs: Math.max(0, ...reports.map(({ eventLoopDelayMs }) => roundMs(eventLoopDelayMs))),
-    workerDeaths: deathCauses.reduce((deaths, cause) => deaths + passed.workerDeaths(cause), 0),
+  };
+}
+
+/** The point of one step. */
+export function pointOf({ from, at, passed, isIdle }: Stretch, reports: readonly Report[]): Point {
+  return {
+    at,
+    seconds: secondsOf(from, at),
+    flows: isIdle ? noFlows : flowsOf(passed),
+    ...loadOf(reports),
+    workerDeaths: deathCauses.reduce((deaths, cause) => deaths + passed.counted(`death ${cause}`), 0),
   };
 }
 
@@ -102,8 +87,6 @@ function describeFlow(figures: Figures, names: readonly FigureName[]): Flow {
     p99: rounded(percentile(durations, 0.99)),
     mean: ended === 0 ? null : roundMs(durations.sumMs / ended),
     backendCalls: countOf(backend),
-    // Each request that fails through the backend's fault has exactly one failed backend call.
-    backendFailed: failed.backend,
     backendP50: rounded(percentile(backend, 0.5)),
     backendP99: rounded(percentile(backend, 0.99)),
     backendMean: ended === 0 ? null : roundMs(backend.sumMs / ended),

@@ -1,28 +1,23 @@
-// Serves the dashboard's files and its stream of server-sent events. Events are made once for all viewers, and only while
-// there are viewers. A slow viewer has at most one event waiting in memory.
+// Serves the dashboard's files, and its figures as one JSON document that the page fetches every second.
 
 import { readFile } from 'node:fs/promises';
-import type { IncomingMessage, ServerResponse } from 'node:http';
 import { hostname } from 'node:os';
 
-import type { CreateDashboard, DashboardPort, DashboardSources } from '../command/admin/dashboard-port.ts';
+import type { AdminPage, CreateDashboard, DashboardPort, DashboardSources } from '../command/admin/dashboard-port.ts';
+import { share } from '../command/admin/share.ts';
 import { callOutcomes, outcomes } from '../core/outcomes.ts';
 import { shortTextOf } from '../core/reasons.ts';
 import { version } from '../core/version.ts';
 import { latestBackendStatus } from '../figures/backend-status.ts';
-import { joinFailures, type Failure, type Party } from '../figures/failures.ts';
+import { joinFailures, type Failure } from '../figures/failures.ts';
 import { figureNames, type Figures } from '../figures/figures.ts';
 import { addFigures, historyMs, type History, type Stretch } from '../figures/history.ts';
 import type { Report } from '../figures/report.ts';
-import { Points, summaryOf, sumOf } from './points.ts';
-import type { Facts, Message, Now } from './state.ts';
+import { loadOf, pointOf, sumOf, summaryOf } from './points.ts';
+import type { Details, Facts, Kind, Message, Now, Point } from './state.ts';
 
 const hostName = hostname();
 
-const viewersMax = 50;
-const roundMs = 1_000;
-// A viewer that has not read its event after this time is disconnected. The viewer's page reconnects by itself.
-const slowMs = 5_000;
 const minuteMs = 60_000;
 
 const contentTypes: Readonly<Record<string, string>> = {
@@ -31,21 +26,16 @@ const contentTypes: Readonly<Record<string, string>> = {
   js: 'text/javascript; charset=utf-8',
   svg: 'image/svg+xml',
 };
-const scripts = ['main', 'stream', 'verdict', 'charts', 'loads', 'tables', 'format', 'dom'];
-const ours = ['style.css', 'tables.css', 'well.svg', 'unwell.svg', ...scripts.map((name) => `${name}.js`)];
+const scripts = ['main', 'poll', 'verdict', 'charts', 'loads', 'tables', 'format', 'dom'];
+const styles = ['style.css', 'tables.css', 'well.svg', 'unwell.svg'];
 
 /** The dashboard's files by path. */
-const files: ReadonlyMap<string, () => URL> = new Map([
-  ['/', () => new URL('./page/index.html', import.meta.url)],
-  ...ours.map((name) => [`/dashboard/${name}`, () => new URL(`./page/${name}`, import.meta.url)] as const),
-  ...['uPlot.iife.min.js', 'uPlot.min.css'].map(
-    (name) => [`/dashboard/${name}`, () => new URL(import.meta.resolve(`uplot/dist/${name}`))] as const,
-  ),
+const files: ReadonlyMap<string, string> = new Map([
+  ['/', 'index.html'],
+  ...[...styles, ...scripts.map((name) => `${name}.js`)].map((name) => [`/dashboard/${name}`, name] as const),
 ]);
 
 const headers = {
-  'cache-control': 'no-store',
-  'x-content-type-options': 'nosniff',
   'content-security-policy':
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
   'referrer-policy': 'no-referrer',
@@ -53,156 +43,61 @@ const headers = {
   'cross-origin-resource-policy': 'same-origin',
 } as const;
 
-const kindWords: Facts['kindWords'] = Object.fromEntries(
-  callOutcomes.map((name) => [name, { title: outcomes[name].title, meaning: outcomes[name].meaning }]),
-);
-
-interface Viewer {
-  readonly response: ServerResponse;
-  /** Time (`performance.now()`) since when the viewer has unread bytes; undefined if it has read everything. */
-  behindSince: number | undefined;
-  /**
-   * True if the viewer's next event must have the whole state and not only changes, because the viewer has missed events or
-   * has had none yet.
-   */
-  needsAll: boolean;
-}
+const kinds: readonly Kind[] = callOutcomes.flatMap((kind) => {
+  const { fault, title, meaning } = outcomes[kind];
+  return fault === 'nobody' ? [] : [{ kind, party: fault, title, meaning }];
+});
 
 class Dashboard implements DashboardPort {
   readonly #sources: DashboardSources;
   readonly #history: History;
-  readonly #points: Points;
-  readonly #viewers = new Set<Viewer>();
-  // Timer of the round that is due or running. A round sends one event to each viewer.
-  #round: NodeJS.Timeout | undefined;
-  #roundAt = -Infinity;
-  // Returns the last round's event with the whole state. The first call makes this event.
-  #whole: (() => Buffer) | undefined;
-  #isClosed = false;
-  #lastPointAt = 0;
-  #lastFailures = '';
-  #lastFacts = '';
+  /** The points of the last 15 minutes. */
+  readonly #points: Point[] = [];
+  // At most one state a second is made, whatever the number of pages [D59].
+  readonly #state = share(() => this.#describeState());
+  #details = '';
+  #changedAt = 0;
 
   constructor(sources: DashboardSources, history: History) {
     this.#sources = sources;
     this.#history = history;
-    this.#points = new Points(history.stepMs);
   }
 
   record(step: Stretch, reports: readonly Report[]): void {
-    this.#points.record(step, reports);
-  }
-
-  async answer(
-    path: string,
-    request: IncomingMessage,
-    response: ServerResponse,
-  ): Promise<'answered' | 'streaming' | 'not-found'> {
-    if (path === '/dashboard/events') {
-      return this.#stream(request, response) ? 'streaming' : 'answered';
-    }
-    const url = files.get(path)?.();
-    if (url === undefined) {
-      return 'not-found';
-    }
-    const body = await readFile(url);
-    const contentType = contentTypes[url.pathname.replace(/.*\./, '')];
-    response.writeHead(200, { ...headers, 'content-type': contentType, 'content-length': body.length }).end(body);
-    return 'answered';
-  }
-
-  close(): void {
-    this.#isClosed = true;
-    clearTimeout(this.#round);
-    for (const { response } of this.#viewers) {
-      response.end();
+    this.#points.push(pointOf(step, reports));
+    if (this.#points.length > historyMs / this.#history.stepMs) {
+      this.#points.shift();
     }
   }
 
-  // Returns true if the response is now a stream.
-  #stream(request: IncomingMessage, response: ServerResponse): boolean {
-    // A page of another site cannot read streams, but it could open `viewersMax` streams and leave none for operators.
-    if (request.headers['sec-fetch-site'] === 'cross-site') {
-      refuse(response, 403, 'The dashboard is not available to other sites');
-      return false;
+  async answer(path: string, query: URLSearchParams): Promise<AdminPage | undefined> {
+    if (path === '/dashboard/state') {
+      const { details, ...state } = await this.#state();
+      const message: Message = {
+        ...state,
+        points: this.#points.filter(({ at }) => at > Number(query.get('after'))),
+        ...(query.get('changed') === String(state.changedAt) ? {} : details),
+      };
+      return { status: 200, contentType: 'application/json', headers, body: JSON.stringify(message) };
     }
-    if (this.#isClosed) {
-      // The listener is about to close every connection.
-      response.destroy();
-      return false;
+    const name = files.get(path);
+    if (name === undefined) {
+      return undefined;
     }
-    if (this.#viewers.size >= viewersMax) {
-      refuse(response, 503, `${viewersMax} dashboards are already open`);
-      return false;
-    }
-    response.writeHead(200, { ...headers, 'content-type': 'text/event-stream', 'x-accel-buffering': 'no' });
-    if (request.method === 'HEAD') {
-      response.end();
-      return false;
-    }
-    response.flushHeaders();
-    const viewer: Viewer = { response, behindSince: undefined, needsAll: true };
-    this.#viewers.add(viewer);
-    response.on('close', () => this.#viewers.delete(viewer));
-    response.on('error', () => undefined);
-    // A new viewer gets the event of the last round at once and does not cause another round.
-    if (this.#whole !== undefined && performance.now() - this.#roundAt < roundMs) {
-      response.write(this.#whole());
-      viewer.needsAll = false;
-    }
-    this.#schedule();
-    return true;
+    const body = await readFile(new URL(`./page/${name}`, import.meta.url));
+    return { status: 200, contentType: contentTypes[name.replace(/.*\./, '')] ?? '', headers, body };
   }
 
-  // At most one round per second, and only while there are viewers, however often they reconnect [D59].
-  #schedule(): void {
-    if (this.#round === undefined && this.#viewers.size > 0 && !this.#isClosed) {
-      const restMs = Math.max(0, this.#roundAt + roundMs - performance.now());
-      this.#round = setTimeout(() => {
-        this.#roundAt = performance.now();
-        this.#send()
-          .catch((error: unknown) => this.#sources.onFault(error))
-          .finally(() => {
-            this.#round = undefined;
-            this.#schedule();
-          });
-      }, restMs).unref();
-    }
-  }
-
-  async #send(): Promise<void> {
+  async #describeState(): Promise<Omit<Message, 'points'> & { readonly details: Details }> {
     const reports = await this.#sources.reports({ withProcessMetrics: false, probesBackend: true });
-    if (this.#isClosed) {
-      return;
-    }
     const failures = joinFailures(reports.map((report) => report.failures));
-    const now = this.#describeNow(reports, failures);
-    const failuresText = JSON.stringify(failures);
-    const points = this.#points.after(this.#lastPointAt);
-    const change: Message = {
-      now,
-      ...(points.length === 0 ? {} : { points }),
-      ...(failuresText === this.#lastFailures ? {} : { failures }),
-    };
-    this.#lastPointAt = points.at(-1)?.at ?? this.#lastPointAt;
-    this.#lastFailures = failuresText;
-    const changeEvent = eventOf(change);
-    const facts = this.#describeFacts();
-    const factsText = JSON.stringify(facts);
-    const hasNewFacts = factsText !== this.#lastFacts;
-    this.#lastFacts = factsText;
-    const allPoints = this.#points.after(0);
-    let wholeEvent: Buffer | undefined;
-    const whole = (): Buffer => (wholeEvent ??= Buffer.from(eventOf({ now, facts, points: allPoints, failures })));
-    this.#whole = whole;
-    for (const viewer of this.#viewers) {
-      // Only an event with the whole state has the facts. The facts change after a reload, or with new certificates.
-      viewer.needsAll ||= hasNewFacts;
-      if (hasRoom(viewer)) {
-        viewer.response.write(viewer.needsAll ? whole() : changeEvent);
-        viewer.needsAll = false;
-      }
+    const details = { facts: this.#describeFacts(), failures };
+    const text = JSON.stringify(details);
+    if (text !== this.#details) {
+      this.#details = text;
+      this.#changedAt = Date.now();
     }
+    return { now: this.#describeNow(reports, failures), changedAt: this.#changedAt, details };
   }
 
   #describeFacts(): Facts {
@@ -223,8 +118,7 @@ class Dashboard implements DashboardPort {
       })),
       historyMs,
       stepMs: this.#history.stepMs,
-      failureKinds: { backend: kindsOf('backend'), gateway: kindsOf('gateway'), client: kindsOf('client') },
-      kindWords,
+      kinds,
     };
   }
 
@@ -246,8 +140,7 @@ class Dashboard implements DashboardPort {
         since: backend?.since ?? 0,
         cause: shortTextOf(backend?.reason, backend?.cause),
       },
-      inFlight: sumOf(reports, 'inFlight'),
-      bufferedBytes: sumOf(reports, 'bufferedBytes'),
+      ...loadOf(reports),
       clientConnections: sumOf(reports, 'clientConnections'),
       backendConnections: sumOf(reports, 'backendConnections'),
       requestsEver: requestsOf(counted),
@@ -261,42 +154,7 @@ class Dashboard implements DashboardPort {
 
 export const createDashboard: CreateDashboard = (sources, history) => new Dashboard(sources, history);
 
-function kindsOf(party: Party): string[] {
-  return callOutcomes.filter((outcome) => outcomes[outcome].fault === party);
-}
-
-// Returns true if the viewer has read all events sent to it. Otherwise its next event will have the whole state, and after
-// `slowMs` the viewer is disconnected.
-function hasRoom(viewer: Viewer): boolean {
-  if (viewer.response.writableLength === 0) {
-    viewer.behindSince = undefined;
-    return true;
-  }
-  viewer.behindSince ??= performance.now();
-  viewer.needsAll = true;
-  if (performance.now() - viewer.behindSince >= slowMs) {
-    viewer.response.destroy();
-  }
-  return false;
-}
-
 function requestsOf(figures: Figures): number {
   const counts = figureNames.flatMap((name) => callOutcomes.map((outcome) => figures.outcomes(name, outcome)));
   return counts.reduce((sum, count) => sum + count, 0);
-}
-
-function eventOf(message: Message): string {
-  return `data: ${JSON.stringify(message)}\n\n`;
-}
-
-function refuse(response: ServerResponse, status: number, error: string): void {
-  const body = JSON.stringify({ error });
-  response
-    .writeHead(status, {
-      ...headers,
-      'content-type': 'application/json; charset=utf-8',
-      'content-length': Buffer.byteLength(body),
-      ...(status === 503 ? { 'retry-after': '5' } : {}),
-    })
-    .end(body);
 }

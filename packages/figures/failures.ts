@@ -26,6 +26,14 @@ export interface Failure {
   readonly durationMs: number;
 }
 
+/** The last failure through the fault of one party. */
+export interface LastFailure {
+  /** Milliseconds since 1970. */
+  readonly at: number;
+  /** Calls to the backend since then that did not fail by this party's fault. The latest few may be missing. */
+  readonly callsSince: number;
+}
+
 /** Number of failures kept per party. */
 export const failuresMax = 50;
 const causeLengthMax = 200;
@@ -54,22 +62,24 @@ export class RecentFailures {
 
   /** Keeps `call` if it failed. Keeps the client's address only if `showsClient`. */
   record(call: CallRecord, showsClient: boolean): void {
-    const party = outcomes[call.outcome].fault;
-    if (party === 'nobody') {
-      return;
+    const { requestId, operation, path, status, outcome, durationMs } = call;
+    const party = outcomes[outcome].fault;
+    if (party !== 'nobody') {
+      const client = showsClient ? call.client : undefined;
+      const cause = describeCause(shortTextOf(call.reason, call.cause));
+      this.#keep({
+        at: Date.now(),
+        requestId,
+        operation: operation?.name,
+        path,
+        client,
+        status,
+        outcome,
+        party,
+        cause,
+        durationMs,
+      });
     }
-    this.#keep({
-      at: Date.now(),
-      requestId: call.requestId,
-      operation: call.operation?.name,
-      path: call.path,
-      client: showsClient ? call.client : undefined,
-      status: call.status,
-      outcome: call.outcome,
-      party,
-      cause: describeCause(shortTextOf(call.reason, call.cause)),
-      durationMs: call.durationMs,
-    });
   }
 
   /** Keeps a malformed request. `code` describes the problem; it may be empty. */

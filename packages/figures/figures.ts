@@ -12,12 +12,28 @@ import {
   type CallOutcome,
 } from '../core/outcomes.ts';
 import { tokenFlawNames, type TokenFlaw } from '../core/guards/options/token-flaws.ts';
-import { deathCauses, type DeathCause } from './worker-deaths.ts';
+import { deathCauses } from './worker-deaths.ts';
 
 /** An operation, or `none` for requests that matched no operation. */
 export type FigureName = OperationName | 'none';
 
 export const figureNames: readonly FigureName[] = [...operations.map(({ name }) => name), 'none'];
+
+/** Events that are counted apart from the requests. The second part of a name is a label of the metrics. */
+const events = [
+  ...tokenFlawNames.map((flaw) => `token ${flaw}` as const),
+  ...deathCauses.map((cause) => `death ${cause}` as const),
+  'bug',
+  'connection shed',
+  'connection stalled',
+  'handshake failed',
+  'log line dropped',
+  'span dropped',
+  'key fetch ok',
+  'key fetch failed',
+] as const;
+
+export type CountedEvent = (typeof events)[number];
 
 /** All statuses of replies; 0 stands for a request without a reply. */
 export const statuses = [0, 200, 201, 204, 400, 401, 403, 404, 405, 408, 413, 417, 429, 431, 500, 503] as const;
@@ -41,7 +57,7 @@ const boundsMs: readonly number[] = publishedBounds.flatMap((bound, index) => {
 
 // Layout of the block. Each name has its statuses, outcomes, backend outcomes and two histograms. A histogram is the
 // sum of the durations in milliseconds, then the buckets; the last bucket counts durations above every bound. The
-// figures without a name come last.
+// events come last.
 const histogramSize = 1 + boundsMs.length + 1;
 const statusesAt = 0;
 const outcomesAt = statusesAt + statuses.length;
@@ -49,23 +65,14 @@ const backendOutcomesAt = outcomesAt + callOutcomes.length;
 const durationsAt = backendOutcomesAt + backendOutcomes.length;
 const backendDurationsAt = durationsAt + histogramSize;
 const nameSize = backendDurationsAt + histogramSize;
-const bugsAt = nameSize * figureNames.length;
-const shedConnectionsAt = bugsAt + 1;
-const stalledConnectionsAt = shedConnectionsAt + 1;
-const droppedLogLinesAt = stalledConnectionsAt + 1;
-const failedHandshakesAt = droppedLogLinesAt + 1;
-const keyFetchesAt = failedHandshakesAt + 1;
-const failedKeyFetchesAt = keyFetchesAt + 1;
-const tokenFlawsAt = failedKeyFetchesAt + 1;
-const droppedSpansAt = tokenFlawsAt + tokenFlawNames.length;
-const workerDeathsAt = droppedSpansAt + 1;
-const blockSize = workerDeathsAt + deathCauses.length;
+const eventsAt = nameSize * figureNames.length;
+const blockSize = eventsAt + events.length;
 
 const offsets = new Map(figureNames.map((name, index) => [name, index * nameSize]));
 const noneOffset = offsets.get('none') ?? 0;
 const outcomeIndexes = new Map(callOutcomes.map((outcome, index) => [outcome, index]));
 const backendOutcomeIndexes = new Map(backendOutcomes.map((outcome, index) => [outcome, index]));
-const tokenFlawIndexes = new Map<unknown, number>(tokenFlawNames.map((flaw, index) => [flaw, index]));
+const eventIndexes = new Map<string, number>(events.map((event, index) => [event, eventsAt + index]));
 // An array instead of a map, because every request looks up its status. Statuses are below 600.
 const statusIndexes = new Uint8Array(600);
 for (const [index, status] of statuses.entries()) {
@@ -91,9 +98,9 @@ export class Figures {
       this.#observe(offset + backendDurationsAt, call.backendDurationMs);
     }
     if (call.outcome === 'bug') {
-      this.recordBug();
+      this.count('bug');
     } else if (call.outcome === 'invalid-token') {
-      this.#count(tokenFlawsAt + (tokenFlawIndexes.get(call.flaw) ?? 0));
+      this.count(`token ${call.flaw as TokenFlaw}`);
     }
   }
 
@@ -103,43 +110,15 @@ export class Figures {
     this.#count(noneOffset + outcomesAt + (outcomeIndexes.get(outcomeOfMalformed(status)) ?? 0));
   }
 
-  recordBug(): void {
-    this.#count(bugsAt);
+  /** Counts an event, or several of the same kind. */
+  count(event: CountedEvent, times = 1): void {
+    const index = indexOf(event);
+    this.#block[index] = this.#at(index) + times;
   }
 
-  /** Adds a connection closed at the connection limit. */
-  recordShedConnection(): void {
-    this.#count(shedConnectionsAt);
-  }
-
-  /** Adds a connection closed because its client stopped reading. */
-  recordStalledConnection(): void {
-    this.#count(stalledConnectionsAt);
-  }
-
-  /** Adds log lines that could not be written [D53]. */
-  recordDroppedLogLines(lines: number): void {
-    this.#block[droppedLogLinesAt] = this.droppedLogLines + lines;
-  }
-
-  /** Adds a connection closed before its TLS handshake was complete. */
-  recordFailedHandshake(): void {
-    this.#count(failedHandshakesAt);
-  }
-
-  /** Adds a fetch of the issuer's keys. */
-  recordKeyFetch(isOk: boolean): void {
-    this.#count(isOk ? keyFetchesAt : failedKeyFetchesAt);
-  }
-
-  /** Adds spans dropped before they reached the collector [D49]. */
-  recordDroppedSpans(spans: number): void {
-    this.#block[droppedSpansAt] = this.droppedSpans + spans;
-  }
-
-  /** Adds a worker that ended unexpectedly [D63]. */
-  recordWorkerDeath(cause: DeathCause): void {
-    this.#count(workerDeathsAt + deathCauses.indexOf(cause));
+  /** How often an event has occurred. */
+  counted(event: CountedEvent): number {
+    return this.#at(indexOf(event));
   }
 
   add(other: Figures): void {
@@ -186,44 +165,6 @@ export class Figures {
     return this.#durations(offsetOf(name) + backendDurationsAt);
   }
 
-  get bugs(): number {
-    return this.#at(bugsAt);
-  }
-
-  get shedConnections(): number {
-    return this.#at(shedConnectionsAt);
-  }
-
-  get stalledConnections(): number {
-    return this.#at(stalledConnectionsAt);
-  }
-
-  get failedHandshakes(): number {
-    return this.#at(failedHandshakesAt);
-  }
-
-  get droppedLogLines(): number {
-    return this.#at(droppedLogLinesAt);
-  }
-
-  /** Fetches of the issuer's keys that succeeded, or failed. */
-  keyFetches(isOk: boolean): number {
-    return this.#at(isOk ? keyFetchesAt : failedKeyFetchesAt);
-  }
-
-  /** Calls whose token had this flaw. */
-  tokenFlaws(flaw: TokenFlaw): number {
-    return this.#at(tokenFlawsAt + tokenFlawNames.indexOf(flaw));
-  }
-
-  get droppedSpans(): number {
-    return this.#at(droppedSpansAt);
-  }
-
-  workerDeaths(cause: DeathCause): number {
-    return this.#at(workerDeathsAt + deathCauses.indexOf(cause));
-  }
-
   /** The block, for the constructor in another process. */
   toJSON(): readonly number[] {
     return [...this.#block];
@@ -249,6 +190,10 @@ export class Figures {
 
 function offsetOf(name: FigureName): number {
   return offsets.get(name) ?? noneOffset;
+}
+
+function indexOf(event: CountedEvent): number {
+  return eventIndexes.get(event) ?? eventsAt;
 }
 
 // Finds the first bucket whose bound is not below the duration.

@@ -9,7 +9,7 @@ import {
   unsuccessfulAnswers,
   type BackendOutcome,
 } from '../core/outcomes.ts';
-import type { Failure } from './failures.ts';
+import type { Failure, LastFailure } from './failures.ts';
 import { figureNames, Figures } from './figures.ts';
 import type { Report } from './report.ts';
 
@@ -40,13 +40,6 @@ export interface Stretch {
   readonly passed: Figures;
   /** True if no figure changed. */
   readonly isIdle: boolean;
-}
-
-interface LastFailure {
-  /** Milliseconds since 1970. */
-  readonly at: number;
-  /** Calls to the backend since then that did not fail by this party's fault. The latest few may be missing. */
-  readonly callsSince: number;
 }
 
 type Culprit = 'backend' | 'gateway';

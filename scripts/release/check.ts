@@ -310,7 +310,7 @@ try {
         [
           ...(root?.name === manifest['name'] ? [] : [`it describes ${root?.name}`]),
           ...(names.length + 1 === wanted ? [] : [`it has ${names.length} of ${wanted - 1} packages`]),
-          ...['swagger-ui-dist', 'uplot'].filter((name) => !names.includes(name)).map((name) => `${name} is missing`),
+          ...['pino', 'swagger-ui-dist'].filter((name) => !names.includes(name)).map((name) => `${name} is missing`),
         ],
         `${names.length} packages`,
       );

@@ -12,9 +12,9 @@ import { isReloaded, useBackend, useFolder } from '../helpers/command-tests.ts';
 import { RawClient, type Reply } from '../helpers/raw-client.ts';
 import { runHere } from '../helpers/run-cli.ts';
 import { startCommand, type Command } from '../helpers/targets.ts';
-import { events } from '../helpers/viewer.ts';
+import { statePath } from '../helpers/dashboard-state.ts';
 
-const served = ['/', '/livez', '/readyz', '/metrics', '/dashboard/main.js', events];
+const served = ['/', '/livez', '/readyz', '/metrics', '/dashboard/main.js', statePath];
 const paths = [...served, '/nowhere', '/%', '*'];
 
 const backend = await useBackend();

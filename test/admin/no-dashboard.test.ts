@@ -15,7 +15,7 @@ test('in a build without the dashboard, / is a 404 with the reason, and other pa
         ['GET', '/', 404, '{"error":"This build leaves out packages/dashboard"}'],
         ['GET', '/?x', 404, '{"error":"This build leaves out packages/dashboard"}'],
         ['GET', '/dashboard/main.js', 404, '{"error":"Not found"}'],
-        ['GET', '/dashboard/events', 404, '{"error":"Not found"}'],
+        ['GET', '/dashboard/state', 404, '{"error":"Not found"}'],
         ['HEAD', '/', 404, ''],
         ['POST', '/', 405, '{"error":"Method not allowed"}'],
         ['GET', '/livez', 200, '{"status":"alive"}'],

@@ -1,18 +1,33 @@
-// The dashboard's charts in a real browser. The page's module draws 15 minutes of test data; then a real gateway is
-// restarted while a page is open.
+// The dashboard's charts: scales and paths, and the charts of a page whose gateway restarts.
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 
-import type { Flow, FlowName, Point, Summary } from '../../packages/dashboard/state.ts';
+import type { Flow, Message, Point } from '../../packages/dashboard/state.ts';
 import { TestBrowser, type PageOptions, type WatchedPage } from '../helpers/browser.ts';
 import { openDashboard, reads } from '../helpers/dashboard-page.ts';
+import { readState } from '../helpers/dashboard-state.ts';
 import { Figures } from '../../packages/figures/figures.ts';
-import type { Report } from '../../packages/figures/report.ts';
 import { poll } from '../helpers/changes.ts';
 import { useBackend } from '../helpers/suites.ts';
 import { startCommand } from '../helpers/targets.ts';
 import { createReport, withAdmin } from './report.ts';
+
+interface Scale {
+  readonly place: (value: number) => number;
+  readonly ticks: readonly number[];
+}
+interface Step {
+  readonly at: number;
+  readonly values: readonly (number | null)[];
+}
+const chartsModule = new URL('../../packages/dashboard/page/charts.js', import.meta.url).href;
+const { linearScale, logarithmicScale, drawLine, drawBars } = (await import(chartsModule)) as {
+  linearScale: (most: number, isOfCounts: boolean) => Scale;
+  logarithmicScale: (least: number, most: number) => Scale;
+  drawLine: (places: readonly (readonly [left: number, bottom: number] | null)[]) => string;
+  drawBars: (steps: readonly Step[], x: (at: number) => number, y: Scale, stepMs: number) => string[];
+};
 
 let browser: TestBrowser;
 const backend = await useBackend();
@@ -24,8 +39,7 @@ after(async () => {
 });
 
 const stepMs = 5_000;
-const steps = 180;
-const now = Date.UTC(2026, 0, 1, 12);
+const steps = 170;
 
 const quiet: Flow = {
   requests: 100,
@@ -35,93 +49,40 @@ const quiet: Flow = {
   p99: 20,
   mean: 9,
   backendCalls: 100,
-  backendFailed: 0,
   backendP50: 8,
   backendP99: 20,
   backendMean: 8,
 };
 
-function flowsOf(all: Flow): Record<FlowName, Flow> {
-  const none = { ...quiet, requests: 0 };
-  return { all, list: all, create: none, read: none, update: none, delete: none, none };
-}
-
-/** 15 minutes of constant load. `change` returns the figures that differ at a step. */
-function createPoints(change: (step: number) => Partial<Flow>): Point[] {
-  return Array.from({ length: steps }, (_, step) => ({
-    at: now - (steps - 1 - step) * stepMs,
-    seconds: stepMs / 1_000,
-    flows: flowsOf({ ...quiet, ...change(step) }),
-    inFlight: 0,
-    bufferedBytes: 0,
-    residentBytes: 0,
-    eventLoopDelayMs: 0,
-    workerDeaths: 0,
-  }));
-}
-
-/** Draws `points` in a new element of the dashboard, 1300 px wide. */
-async function draw(watched: WatchedPage, points: readonly Point[]): Promise<void> {
-  const summary: Summary = { from: now - 60_000, seconds: 60, flows: flowsOf(quiet), failures: {} };
-  await watched.page.evaluate<unknown>(`(async () => {
-    const { Charts } = await import('/dashboard/charts.js');
-    const place = document.createElement('div');
-    place.id = 'drawn';
-    place.className = 'charts';
-    place.style.width = '1300px';
-    document.querySelector('main').prepend(place);
-    globalThis.drawn = new Charts(place, () => undefined);
-    globalThis.drawn.show({
-      points: ${JSON.stringify(points)},
-      flow: 'all',
-      from: ${(now - steps * stepMs) / 1_000},
-      to: ${now / 1_000},
-      stepMs: ${stepMs},
-      summary: ${JSON.stringify(summary)},
-      summaryName: 'in the last minute',
-      marks: [],
-    });
-    await new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
-  })()`);
-}
-
-/** The colours of a chart's pixels at the time of `step`, from the top; '' where nothing is drawn. */
-async function readColumn(watched: WatchedPage, chart: string, step: number): Promise<string[]> {
-  return await watched.page.evaluate<string[]>(`(() => {
-    const chart = globalThis.drawn.charts.find(({ kind }) => kind.title === '${chart}');
-    const { plot } = chart;
-    const left = plot.valToPos(${(now - (steps - 1 - step) * stepMs) / 1_000}, 'x', true);
-    const { data } = plot.ctx.getImageData(Math.round(left) - 1, Math.floor(plot.bbox.top), 1, Math.ceil(plot.bbox.height) + 2);
-    return Array.from({ length: data.length / 4 }, (_, index) =>
-      data[index * 4 + 3] < 128 ? ''
-      : '#' + [0, 1, 2].map((part) => data[index * 4 + part].toString(16).padStart(2, '0')).join(''));
-  })()`);
-}
-
-/** Opens the dashboard of an idle gateway, whose report `more` changes. */
-async function withPage(
-  act: (watched: WatchedPage) => Promise<void>,
+/** Opens the dashboard of a gateway with 14 minutes of constant load. `change` returns the figures that differ at a step. */
+async function withPoints(
+  change: (step: number) => Partial<Flow>,
+  act: (watched: WatchedPage, points: readonly Point[]) => Promise<void>,
   options: PageOptions = { width: 1_440, height: 900 },
-  more: Partial<Report> = {},
 ): Promise<void> {
   await withAdmin(
-    () => [createReport(more)],
-    async (adminPort) => {
-      await using watched = await openDashboard(browser, { adminPort }, options);
-      await act(watched);
+    () => [createReport()],
+    async (port) => {
+      const state = await readState(port);
+      const none = { ...quiet, requests: 0 };
+      const others = { list: quiet, create: none, read: none, update: none, delete: none, none };
+      const points = Array.from({ length: steps }, (_, step) => ({
+        at: state.now.at - (steps - 1 - step) * stepMs,
+        seconds: stepMs / 1_000,
+        flows: { all: { ...quiet, ...change(step) }, ...others },
+        ...{ inFlight: 0, bufferedBytes: 0, residentBytes: 60 * 1_048_576, eventLoopDelayMs: 0, workerDeaths: 0 },
+      }));
+      await using watched = await browser.open('about:blank', options);
+      await watched.page.route('**/dashboard/state?*', async (route) => {
+        const isFirst = route.request().url().includes('after=0');
+        const message: Message = isFirst ? { ...state, points } : { now: state.now, changedAt: 1, points: [] };
+        await route.fulfill({ json: message });
+      });
+      await watched.page.goto(`http://127.0.0.1:${port}/`);
+      await reads(watched, '.requests .when', /^in the last minute$/);
+      await act(watched, points);
     },
   );
-}
-
-async function colorOf(watched: WatchedPage, name: string): Promise<string> {
-  return await watched.page.evaluate<string>(
-    `getComputedStyle(document.documentElement).getPropertyValue('--${name}').trim()`,
-  );
-}
-
-function distanceOf(one: string, other: string): number {
-  const part = (color: string, at: number) => Number.parseInt(color.slice(at, at + 2), 16);
-  return Math.hypot(...[1, 3, 5].map((at) => part(one, at) - part(other, at)));
 }
 
 /** The number of times in the chart of requests that the arrow keys reach. */
@@ -139,102 +100,103 @@ async function countTimes({ page }: WatchedPage): Promise<number> {
   return texts.size;
 }
 
-describe('the charts', () => {
-  test('latency: one spike of 150 ms leaves the other values readable, and the scale is named', async () => {
-    await withPage(async (watched) => {
-      await draw(
-        watched,
-        createPoints((step) => (step === 90 ? { p99: 150, backendP99: 150 } : {})),
-      );
-      const share = async (ms: number) =>
-        await watched.page.evaluate<number>(`(() => {
-          const { plot } = globalThis.drawn.charts[2];
-          return 1 - plot.valToPos(${ms}, 'y') / plot.over.clientHeight;
-        })()`);
-      const [p50, p99, spike] = [await share(8), await share(20), await share(150)];
-      assert.ok(p50 > 0.05 && p99 - p50 > 0.15 && spike - p99 > 0.3 && spike <= 1, `${p50}, ${p99}, ${spike}`);
-      await reads(watched, '#drawn .latency figcaption', /Latency ms, logarithmic scale/);
-    });
+describe('scales and paths', () => {
+  test('latency: one spike of 150 ms leaves the other values readable', () => {
+    const { place, ticks } = logarithmicScale(8, 150);
+    const [p50, p99, spike] = [place(8), place(20), place(150)];
+    assert.ok(p50 > 5 && p99 - p50 > 15 && spike - p99 > 30 && spike <= 100, `${p50}, ${p99}, ${spike}`);
+    assert.deepEqual(ticks, [5, 10, 20, 50, 100]);
+    assert.deepEqual(logarithmicScale(0.4, 900).ticks, [1, 10, 100, 1_000]);
+    assert.deepEqual(logarithmicScale(0.01, 1).place(0), logarithmicScale(0.01, 1).place(0.01), 'zero is drawn as 0.01 ms');
   });
 
-  test('two lines with equal values are both visible', async () => {
-    for (const colorScheme of ['light', 'dark'] as const) {
-      await withPage(
-        async (watched) => {
-          await draw(
-            watched,
-            createPoints(() => ({})),
-          );
-          const gateway = await colorOf(watched, 'gateway-line');
-          const backend = await colorOf(watched, 'backend-line');
-          for (const chart of ['Requests', 'Latency']) {
-            // The edges of a line blend with the background: each pixel counts for the nearer colour.
-            const column = (await readColumn(watched, chart, 90))
-              .filter((each) => each !== '')
-              .map((each) => (distanceOf(each, backend) < distanceOf(each, gateway) ? 'backend' : 'gateway'));
-            const runs = column.filter((each, index) => each !== column[index - 1]);
-            assert.match(runs.join(' '), /gateway backend gateway/, `${chart}, ${colorScheme}`);
-          }
-        },
-        { width: 1_440, height: 900, colorScheme },
-      );
+  test('other scales begin at zero and have a few round ticks, at whole numbers for counts', () => {
+    for (const [most, isOfCounts, ticks] of [
+      [0, false, [0, 0.5, 1]],
+      [0, true, [0, 1]],
+      [3, true, [0, 1, 2, 3]],
+      [9.2, false, [0, 5]],
+      [210, false, [0, 100, 200]],
+      [48_000, true, [0, 20_000, 40_000]],
+    ] as const) {
+      const scale = linearScale(most, isOfCounts);
+      assert.deepEqual(scale.ticks, ticks, String(most));
+      assert.equal(scale.place(0), 0);
+      assert.ok(scale.place(most) < 95, 'there is room above the largest value');
     }
   });
 
-  test('failures: stacked bars in the colours of the parties, and one failure is visible next to hundreds', async () => {
-    await withPage(async (watched) => {
-      await draw(
-        watched,
-        createPoints((step) => {
-          if (step === 60) return { failed: { backend: 300, gateway: 200, client: 100 } };
-          return step === 120 ? { failed: { backend: 1, gateway: 0, client: 0 } } : {};
-        }),
-      );
-      const [backend, gateway, client] = [
-        await colorOf(watched, 'backend-line'),
-        await colorOf(watched, 'gateway-line'),
-        await colorOf(watched, 'client-line'),
-      ];
-      const high = await readColumn(watched, 'Failed requests', 60);
-      const heights = [client, gateway, backend].map((color) => high.filter((each) => each === color).length);
-      const [ofClients = 0, ofGateway = 0, ofBackend = 0] = heights;
-      assert.ok(Math.abs(ofGateway - 2 * ofClients) <= 2 && Math.abs(ofBackend - 3 * ofClients) <= 3, heights.join());
-      assert.deepEqual(
-        [...new Set(high.filter((each) => [client, gateway, backend].includes(each)))],
-        [client, gateway, backend],
-        'the order of the bars from the top',
-      );
-      const low = await readColumn(watched, 'Failed requests', 120);
-      assert.ok(low.filter((each) => each === backend).length >= 2, 'a single failure');
-      assert.ok(!(await readColumn(watched, 'Failed requests', 90)).includes(backend), 'no failure');
-    });
+  test('a line breaks where a value is missing, and a value without neighbours is a dot', () => {
+    assert.equal(
+      drawLine([[0, 0], [10, 50], null, [30, 100], null]),
+      'M0.00 100.00h0L10.00 50.00M30.00 0.00h0',
+    );
+  });
+
+  test('failures: bars are stacked, the first line below; one failure is visible next to hundreds', () => {
+    const values = [[300, 200, 100], [0, 0, 0], [1, 0, 0]];
+    const bars = drawBars(
+      values.map((each, step) => ({ at: 10 + step * 10, values: each })),
+      (at) => at,
+      { place: (value) => value / 10, ticks: [] },
+      5,
+    );
+    assert.deepEqual(bars, [
+      'M5.00 70.00h5.00v30.00H5.00zM25.00 97.50h5.00v2.50H25.00z',
+      'M5.00 50.00h5.00v20.00H5.00z',
+      'M5.00 40.00h5.00v10.00H5.00z',
+    ]);
+  });
+}); // prettier-ignore
+
+describe('the charts', () => {
+  test('the lines of the backend are narrower and above those of the gateway, so that equal values are both visible', async () => {
+    await withPoints(
+      () => ({}),
+      async (watched) => {
+        for (const chart of ['.requests', '.latency']) {
+          const lines = await watched.page.evaluate<[string, number, string, string][]>(
+            `[...document.querySelectorAll('${chart} .line')].map((path) => {
+              const { strokeWidth, stroke } = getComputedStyle(path);
+              return [path.getAttribute('class'), parseFloat(strokeWidth), stroke, path.getAttribute('d')];
+            })`,
+          );
+          const parties = lines.map(([name]) => name.replace('line ', ''));
+          assert.deepEqual(parties, parties.toSorted().toReversed(), 'those of the backend are drawn last');
+          const [[, wide, ink, below]] = lines as [[string, number, string, string]];
+          const [, narrow, blue, above] = lines.find(([name]) => name === 'line backend') ?? assert.fail();
+          assert.ok(wide >= narrow + 2);
+          assert.notEqual(ink, blue);
+          assert.equal(below, above, 'equal values');
+        }
+        await reads(watched, '.latency figcaption', /Latency ms, logarithmic scale/);
+        await reads(watched, '#loads > div:nth-child(3) .spark', /^60\.0\sMiB0$/);
+      },
+    );
   });
 
   test('all charts show the time and the values under the pointer', async () => {
-    await withPage(async (watched) => {
-      const { page } = watched;
-      await draw(
-        watched,
-        createPoints((step) => (step === 90 ? { requests: 555, p99: 150 } : {})),
-      );
-      await reads(watched, '#drawn .requests .when', /^in the last minute$/);
-      const [left, top] = await page.evaluate<[number, number]>(`(() => {
-        const { plot } = globalThis.drawn.charts[0];
-        const box = plot.over.getBoundingClientRect();
-        return [box.left + plot.valToPos(${(now - (steps - 91) * stepMs) / 1_000}, 'x'), box.top + 20];
-      })()`);
-      await page.mouse.move(left, top);
-      const time = await page.evaluate<string>(`new Date(${now - (steps - 91) * stepMs}).toTimeString().slice(0, 8)`);
-      for (const chart of ['requests', 'failed-requests', 'latency']) {
-        await reads(watched, `#drawn .${chart} .when`, new RegExp(`^at ${time}$`));
-        await reads(watched, `#drawn .${chart} .pointed`, new RegExp(`^${time}$`));
-      }
-      await reads(watched, '#drawn .requests [data-party=gateway]', /from clients 111$/);
-      await reads(watched, '#drawn .latency [data-party=gateway]', /p99 150\sms$/);
-      await page.mouse.move(0, 0);
-      await reads(watched, '#drawn .requests .when', /^in the last minute$/);
-      assert.equal(await page.locator('#drawn .pointed').filter({ visible: true }).count(), 0);
-    });
+    await withPoints(
+      (step) => (step === 90 ? { requests: 555, p99: 150 } : {}),
+      async (watched, points) => {
+        const { page } = watched;
+        const box = (await page.locator('.requests .area').boundingBox()) ?? assert.fail('no chart');
+        const at = points[90]?.at ?? 0;
+        const share = 1 - ((points.at(-1)?.at ?? 0) - at) / 900_000;
+        await page.mouse.move(box.x + share * box.width, box.y + 20);
+        const time = await page.evaluate<string>(`new Date(${at}).toTimeString().slice(0, 8)`);
+        for (const chart of ['requests', 'failed-requests', 'latency']) {
+          await reads(watched, `.${chart} .when`, new RegExp(`^at ${time}$`));
+          await reads(watched, `.${chart} .pointed`, new RegExp(`^${time}$`));
+        }
+        await reads(watched, '.requests [data-party=gateway]', /from clients 111$/);
+        await reads(watched, '.latency [data-party=gateway]', /p99 150\sms$/);
+        assert.notEqual(await page.locator('.latency .dot.gateway').first().getAttribute('d'), '');
+        await page.mouse.move(0, 0);
+        await reads(watched, '.requests .when', /^in the last minute$/);
+        assert.equal(await page.locator('.pointed').filter({ visible: true }).count(), 0);
+      },
+    );
   });
 
   test('a restart is marked, and the values before it stay', async () => {
@@ -271,15 +233,10 @@ describe('the charts', () => {
       () => [createReport({ figures: figures.toJSON() })],
       async (adminPort) => {
         await using watched = await openDashboard(browser, { adminPort });
-        figures.recordWorkerDeath('killed');
-        figures.recordWorkerDeath('frozen');
+        figures.count('death killed');
+        figures.count('death frozen');
         await watched.page.locator('.requests .area[aria-label*=", 2 workers died "]').waitFor({ timeout: 15_000 });
       },
     );
-  });
-
-  test('the small chart of the memory shows its scale', async () => {
-    const more = { residentBytes: 60 * 1_048_576 };
-    await withPage((page) => reads(page, '#loads > div:nth-child(3) .spark', /^60\.0\sMiB0$/, 15_000), {}, more);
   });
 });

@@ -38,7 +38,7 @@ export async function withAdmin(
   onFault = (error: unknown): void => {
     throw error;
   },
-  { hasDashboard = true } = {},
+  { hasDashboard = true, facts = () => ({}) }: { hasDashboard?: boolean; facts?: () => { inFlightMax?: number } } = {},
 ): Promise<void> {
   const { server, close, cut } = createAdminServer(
     {
@@ -54,6 +54,7 @@ export async function withAdmin(
         bufferedBytesMax: 1,
         certificates: [],
         settings: [],
+        ...facts(),
       }),
     },
     hasDashboard ? createDashboard : undefined,

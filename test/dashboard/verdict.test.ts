@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import type { Facts, Flow, Now, ShownCertificate, Summary } from '../../packages/dashboard/state.ts';
+import type { Facts, Flow, Now, Party, ShownCertificate, Summary } from '../../packages/dashboard/state.ts';
 
 // The page's modules are plain JavaScript with types in comments.
 interface Verdict {
@@ -29,7 +29,6 @@ const flow: Flow = {
   p99: 20,
   mean: 5,
   backendCalls: 1_000,
-  backendFailed: 0,
   backendP50: 3,
   backendP99: 18,
   backendMean: 4,
@@ -49,16 +48,13 @@ const facts: Facts = {
   settings: [],
   historyMs: 900_000,
   stepMs: 5_000,
-  failureKinds: {
-    backend: ['refused', 'unreachable', 'timed-out'],
+  kinds: Object.entries({
+    backend: ['refused', 'unreachable', 'timed out'],
     gateway: ['overload', 'bug'],
-    client: ['not-found', 'rejected', 'invalid-id'],
-  },
-  kindWords: {
-    refused: { title: 'refused', meaning: '' },
-    unreachable: { title: 'unreachable', meaning: '' },
-    'timed-out': { title: 'timed out', meaning: '' },
-  },
+    client: ['not found', 'rejected', 'invalid id'],
+  } as const).flatMap(([party, titles]) =>
+    titles.map((title) => ({ kind: title.replace(' ', '-'), party: party as Party, title, meaning: '' })),
+  ),
 };
 
 function summary(
@@ -85,8 +81,7 @@ function now(more: Partial<Now> = {}): Now {
     isDraining: false,
     workers: [{ pid: 1, inFlight: 0, residentBytes: 0, heapUsedBytes: 0, eventLoopDelayMs: 1 }],
     backend: { isReachable: true, since: 0, cause: undefined },
-    inFlight: 3,
-    bufferedBytes: 0,
+    ...{ inFlight: 3, bufferedBytes: 0, residentBytes: 0, eventLoopDelayMs: 1 },
     clientConnections: 1,
     backendConnections: 1,
     requestsEver: 1_000,
@@ -99,7 +94,7 @@ function now(more: Partial<Now> = {}): Now {
 }
 
 function failed(backend: number, gateway = 0): Partial<Flow> {
-  return { failed: { backend, gateway, client: 0 }, backendFailed: backend };
+  return { failed: { backend, gateway, client: 0 } };
 }
 
 const cases = [

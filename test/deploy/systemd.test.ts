@@ -22,7 +22,7 @@ import { RawClient, request } from '../helpers/raw-client.ts';
 import { runHere } from '../helpers/run-cli.ts';
 import { useBackend } from '../helpers/suites.ts';
 import { Command } from '../helpers/targets.ts';
-import { Viewer } from '../helpers/viewer.ts';
+import { readState } from '../helpers/dashboard-state.ts';
 
 const root = resolve(import.meta.dirname, '../..');
 const units = ['work-item-gateway.service', 'work-item-gateway.socket', 'work-item-gateway-admin.socket'];
@@ -257,11 +257,10 @@ describe('inherited sockets', { skip: !isLinux && 'only Linux has systemd' }, ()
           gateway.signal('SIGHUP');
           await logged(gateway, /^reloaded/);
         }
-        await using viewer = await Viewer.open(manager.adminPort);
-        const { facts } = await viewer.message((message) => message.facts !== undefined, 'the settings');
-        const shown = facts?.settings.filter(({ variable }) => /^(?:ADMIN_)?(?:HOST|PORT)$/.test(variable));
+        const { facts } = await readState(manager.adminPort);
+        const shown = facts.settings.filter(({ variable }) => /^(?:ADMIN_)?(?:HOST|PORT)$/.test(variable));
         assert.deepEqual(
-          shown?.map(({ variable, value, source }) => `${variable} ${value} ${source}`).toSorted(),
+          shown.map(({ variable, value, source }) => `${variable} ${value} ${source}`).toSorted(),
           [
             'ADMIN_HOST 127.0.0.1 socket',
             `ADMIN_PORT ${manager.adminPort} socket`,

@@ -26,7 +26,7 @@ export async function reads(watched: WatchedPage, selector: string, text: RegExp
 
 /** The texts of a row in the table of operations, by column. */
 export async function readOperation(watched: WatchedPage, flow: string): Promise<Record<string, string>> {
-  const texts = await watched.page.locator(`#operation-rows .${flow} td`).allTextContents();
+  const texts = await watched.page.locator(`#operation-table tbody .${flow} td`).allTextContents();
   return Object.fromEntries(operationColumns.map((name, index) => [name, texts[index] ?? '']));
 }
 

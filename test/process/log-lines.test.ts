@@ -10,7 +10,7 @@ import { RawClient, requestBytes, type Headers } from '../helpers/raw-client.ts'
 import { runHere } from '../helpers/run-cli.ts';
 import { answer, raw } from '../helpers/scripted-backend.ts';
 import { startCommand, type Command, type LogLine } from '../helpers/targets.ts';
-import { Viewer } from '../helpers/viewer.ts';
+import { readState } from '../helpers/dashboard-state.ts';
 
 const backend = await useBackend(answer('{"id":5}'));
 
@@ -62,9 +62,9 @@ describe('by default', () => {
       [line['level'], line['path'], line['client'], line['agent'], line['http']],
       ['warn', '/api/work-items/77', '127.0.0.1', String.raw`test "1"\u00e9`, '1.1'],
     );
-    await using viewer = await Viewer.open(command.adminPort);
-    const { failures } = await viewer.message(({ failures: each }) => each !== undefined, 'the failures');
-    const failure = failures?.find(({ requestId }) => requestId === line['requestId']);
+    const isIt = ({ requestId }: { readonly requestId: string }) => requestId === line['requestId'];
+    const { failures } = await readState(command.adminPort, (state) => state.failures.some(isIt), 'the failure');
+    const failure = failures.find(isIt);
     assert.deepEqual([failure?.path, failure?.client], ['/api/work-items/77', '127.0.0.1']);
   });
 
@@ -161,9 +161,8 @@ test('LOG_CLIENT=false: no line and no failure on the dashboard has an address o
   for (const line of [ok, failed, malformed]) assert.ok(!('client' in line || 'agent' in line));
   assert.deepEqual([ok['http'], failed['http']], ['1.1', '1.1']);
   assert.equal(failed['path'], '/api/work-items/5');
-  await using viewer = await Viewer.open(command.adminPort);
-  const { failures } = await viewer.message(({ failures: each }) => each?.length === 2, 'the failures');
-  for (const failure of failures ?? []) assert.ok(!('client' in failure));
+  const { failures } = await readState(command.adminPort, (state) => state.failures.length === 2, 'the failures');
+  for (const failure of failures) assert.ok(!('client' in failure));
 });
 
 test('an IPv6 listener logs the IPv6 address of an IPv6 client and the IPv4 address of an IPv4 client [D52]', async (context) => {

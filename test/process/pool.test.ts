@@ -101,7 +101,7 @@ for (const portSharing of ['cluster', 'reuse-port', 'auto']) {
     const total = figures.reduce((sum, each) => sum + new Figures(each.figures).requests('list', 200), 0);
     assert.equal(total, 6);
     served.output.onDrop(3);
-    assert.equal((await served.figures()).droppedLogLines, 3);
+    assert.equal((await served.figures()).counted('log line dropped'), 3);
     assert.deepEqual(served.messages(), []);
     await served.pool.stop();
     assert.equal(workersNow(), 0);
@@ -140,7 +140,7 @@ for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGKILL'] as const) {
     if (isForGroup) {
       await using served = await starting;
       assert.ok(!(await isServedBy(served, 2)).includes(victim));
-      assert.equal((await served.figures()).workerDeaths('signal'), 0);
+      assert.equal((await served.figures()).counted('death signal'), 0);
       assert.deepEqual(served.lines, []);
     } else {
       await assert.rejects(starting, (error) => {
@@ -164,8 +164,8 @@ test('the death of a worker is logged and counted by cause; the worker is replac
   assert.ok(others.includes(second));
   process.kill(second, 'SIGABRT');
   await isServedBy(served, 2, before);
-  await poll(async () => (await served.figures()).workerDeaths('aborted') === 1, 'both are counted');
-  assert.equal((await served.figures()).workerDeaths('killed'), 1);
+  await poll(async () => (await served.figures()).counted('death aborted') === 1, 'both are counted');
+  assert.equal((await served.figures()).counted('death killed'), 1);
   const total = (await served.reports()).map(({ figures }) => new Figures(figures));
   assert.equal(
     total.reduce((sum, each) => sum + each.requests('list', 200), 0),
@@ -199,7 +199,7 @@ test('a worker that hangs is killed and replaced; until then the reports have on
     'a worker ended with signal SIGKILL: replacing it',
   ]);
   assert.equal(served.lines[0]?.['worker'], victim);
-  assert.equal((await served.figures()).workerDeaths('frozen'), 1);
+  assert.equal((await served.figures()).counted('death frozen'), 1);
 });
 
 test('a reload replaces every worker, one by one, and changes their number; counts and failures stay', async () => {
@@ -224,7 +224,7 @@ test('a reload replaces every worker, one by one, and changes their number; coun
     );
     assert.equal((await served.reports())[0]?.failures.at(-1)?.outcome, 'invalid-id');
     for (const cause of ['killed', 'signal', 'exit'] as const) {
-      assert.equal((await served.figures()).workerDeaths(cause), 0, 'a replaced worker is not dead');
+      assert.equal((await served.figures()).counted(`death ${cause}`), 0, 'a replaced worker is not dead');
     }
   }
   assert.equal(served.lines.length, 3);

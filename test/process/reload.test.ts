@@ -14,7 +14,7 @@ import { countDescriptors } from '../helpers/process-figures.ts';
 import { RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
 import { startCommand, type Command, type LogLine } from '../helpers/targets.ts';
-import { Viewer } from '../helpers/viewer.ts';
+import { readState } from '../helpers/dashboard-state.ts';
 
 const folder = useFolder();
 const backend = await useBackend();
@@ -55,9 +55,8 @@ function tokens(file: string): string[] {
 }
 
 async function shownSetting(command: Command, name: string): Promise<string | undefined> {
-  await using viewer = await Viewer.open(command.adminPort);
-  const { facts } = await viewer.message((message) => message.facts !== undefined, 'the settings');
-  return facts?.settings.find(({ variable }) => variable === name)?.value;
+  const { facts } = await readState(command.adminPort);
+  return facts.settings.find(({ variable }) => variable === name)?.value;
 }
 
 async function postsALongItem(command: Command): Promise<number> {

@@ -7,7 +7,7 @@ import { Duplex } from 'node:stream';
 
 import { createServer } from '../../core/http1/node-http.ts';
 
-/** Largest number of connections, without those that send a stream (`keep`). */
+/** Largest number of connections. */
 export const connectionsMax = 64;
 const headBytesMax = 8_192;
 // Longest time from accepting a connection to the end of its request head.
@@ -22,10 +22,8 @@ const lingerMs = 1_000;
 
 const headEnd = '\r\n\r\n';
 
-/**
- * In this order: accepted, waiting for a request, making the reply, sending the reply, reply sent. Last: sending a stream.
- */
-type Phase = 'arrived' | 'waiting' | 'answering' | 'replying' | 'closing' | 'streaming';
+/** In this order: accepted, waiting for a request, making the reply, sending the reply, reply sent. */
+type Phase = 'arrived' | 'waiting' | 'answering' | 'replying' | 'closing';
 
 // At the limit, a new connection replaces the oldest connection of the first phase in this list that has connections.
 const yielding: readonly Phase[] = ['closing', 'waiting', 'arrived', 'replying', 'answering'];
@@ -83,11 +81,6 @@ export function createConnectionServer(listener: RequestListener): ConnectionSer
   };
 }
 
-/** Removes the time limit of the connection of `request`, because the reply is a stream. */
-export function keep(request: { readonly socket: Duplex }): void {
-  connectionOf(request).keep();
-}
-
 function connectionOf({ socket }: { readonly socket: Duplex }): Connection {
   if (socket instanceof Connection) {
     return socket;
@@ -96,10 +89,9 @@ function connectionOf({ socket }: { readonly socket: Duplex }): Connection {
 }
 
 function makeRoom(connections: Set<Connection>): void {
-  const counted = [...connections].filter(({ phase }) => phase !== 'streaming');
   const rankOf = ({ phase }: Connection): number => yielding.indexOf(phase);
-  const [oldest] = counted.sort((one, other) => rankOf(one) - rankOf(other));
-  if (oldest !== undefined && counted.length >= connectionsMax) {
+  const [oldest] = [...connections].sort((one, other) => rankOf(one) - rankOf(other));
+  if (oldest !== undefined && connections.size >= connectionsMax) {
     oldest.destroy();
     // Removed here, because the event `close` may come after the next new connection.
     connections.delete(oldest);
@@ -127,7 +119,7 @@ class Connection extends Duplex {
       })
       .on('end', () => {
         // The client may half-close while its reply is made or sent.
-        if (this.phase === 'waiting' || this.phase === 'streaming') {
+        if (this.phase === 'waiting') {
           this.destroy();
         }
       })
@@ -144,11 +136,6 @@ class Connection extends Duplex {
   /** Called when node:http has parsed the head. */
   begin(): void {
     this.#enter('answering', replyMs);
-  }
-
-  keep(): void {
-    this.phase = 'streaming';
-    clearTimeout(this.#timer);
   }
 
   /** Sends this error instead of calling the listener, then closes the connection. */

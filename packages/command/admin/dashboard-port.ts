@@ -1,7 +1,5 @@
 // The interface between the admin listener and the dashboard, which a build can leave out.
 
-import type { IncomingMessage, ServerResponse } from 'node:http';
-
 import type { CertificateStatus } from '../../figures/certificate-status.ts';
 import type { History, Stretch } from '../../figures/history.ts';
 import type { Report, Reporter } from '../../figures/report.ts';
@@ -29,20 +27,20 @@ export interface DashboardSources extends Reporter {
   readonly facts: () => DashboardFacts;
 }
 
+/** A reply of the admin listener. */
+export interface AdminPage {
+  readonly status: number;
+  readonly contentType: string;
+  /** In addition to those that every reply has. */
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly body: string | Buffer;
+}
+
 export interface DashboardPort {
   /** Called at the end of each step (5 s) of the history, with the reports at that moment. */
   record(step: Stretch, reports: readonly Report[]): void;
-  /**
-   * Answers a GET or HEAD of `/` or a path under `/dashboard/`. For an unknown path it sends nothing and resolves with
-   * `not-found`.
-   */
-  answer(
-    path: string,
-    request: IncomingMessage,
-    response: ServerResponse,
-  ): Promise<'answered' | 'streaming' | 'not-found'>;
-  /** Ends all streams and refuses new ones. */
-  close(): void;
+  /** Answers a GET of `/` or a path under `/dashboard/`; resolves with undefined for an unknown path. */
+  answer(path: string, query: URLSearchParams): Promise<AdminPage | undefined>;
 }
 
 export type CreateDashboard = (sources: DashboardSources, history: History) => DashboardPort;

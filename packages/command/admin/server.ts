@@ -4,8 +4,14 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 
 import { isAllowedHost } from '../../core/admission/host-names.ts';
 import { latestBackendStatus } from '../../figures/backend-status.ts';
-import { createConnectionServer, keep, type ConnectionServer } from './connections.ts';
-import { dashboardFolder, type CreateDashboard, type DashboardPort, type DashboardSources } from './dashboard-port.ts';
+import { createConnectionServer, type ConnectionServer } from './connections.ts';
+import {
+  dashboardFolder,
+  type AdminPage,
+  type CreateDashboard,
+  type DashboardPort,
+  type DashboardSources,
+} from './dashboard-port.ts';
 import { addFigures, History } from '../../figures/history.ts';
 import { createRegistry, metricsContentType } from '../metrics/metrics.ts';
 import type { Report } from '../../figures/report.ts';
@@ -17,14 +23,8 @@ interface AdminSources extends DashboardSources {
 }
 
 interface AdminServer extends ConnectionServer {
-  /** Ends the dashboard's streams and the recording of the history. */
+  /** Ends the recording of the history. */
   readonly close: () => void;
-}
-
-interface Page {
-  readonly status: number;
-  readonly contentType: string;
-  readonly body: string | Buffer;
 }
 
 const noSuccess = 'no call succeeded in the last 5 minutes: check BACKEND_URL';
@@ -38,7 +38,10 @@ export function createAdminServer(sources: AdminSources, createDashboard?: Creat
   const stopRecording = record(history, sources, dashboard);
   // Concurrent requests share one set of reports, because every worker has to make one [D59].
   const reports = share(async () => await sources.reports({ withProcessMetrics: false, probesBackend: true }));
-  const routes: ReadonlyMap<string, () => Page | Promise<Page>> = new Map<string, () => Page | Promise<Page>>([
+  const routes: ReadonlyMap<string, () => AdminPage | Promise<AdminPage>> = new Map<
+    string,
+    () => AdminPage | Promise<AdminPage>
+  >([
     ['/livez', () => json(200, { status: 'alive' })],
     ['/readyz', async () => describeReadiness(await reports(), sources.isDraining(), history)],
     ['/metrics', share(async () => await makeMetrics(sources))],
@@ -50,7 +53,7 @@ export function createAdminServer(sources: AdminSources, createDashboard?: Creat
       send(response, json(403, { error: notOurName }));
       return;
     }
-    const path = (request.url ?? '').replace(/\?.*/s, '');
+    const [, path = '', query = ''] = /^([^?]*)\??(.*)/s.exec(request.url ?? '') ?? [];
     const route = routes.get(path);
     const isOfDashboard = path === '/' || path.startsWith('/dashboard/');
     if (route === undefined && !isOfDashboard) {
@@ -63,12 +66,7 @@ export function createAdminServer(sources: AdminSources, createDashboard?: Creat
     } else if (dashboard === undefined) {
       send(response, json(404, { error: path === '/' ? noDashboard : 'Not found' }));
     } else {
-      const answered = await dashboard.answer(path, request, response);
-      if (answered === 'streaming') {
-        keep(request);
-      } else if (answered === 'not-found') {
-        send(response, json(404, { error: 'Not found' }));
-      }
+      send(response, (await dashboard.answer(path, new URLSearchParams(query))) ?? json(404, { error: 'Not found' }));
     }
   };
   let lastFault: unknown;
@@ -86,14 +84,7 @@ export function createAdminServer(sources: AdminSources, createDashboard?: Creat
       }
     });
   });
-  return {
-    server,
-    close: () => {
-      stopRecording();
-      dashboard?.close();
-    },
-    cut,
-  };
+  return { server, close: stopRecording, cut };
 }
 
 const historyStepMs = 5_000;
@@ -126,7 +117,7 @@ function record(
 
 // While the backend is unreachable, /readyz still answers 200. Otherwise the load balancer would remove all replicas,
 // because they share the backend [D34].
-function describeReadiness(reports: readonly Report[], isDraining: boolean, history: History): Page {
+function describeReadiness(reports: readonly Report[], isDraining: boolean, history: History): AdminPage {
   const backend = latestBackendStatus(reports.map((report) => report.backend));
   const status = isDraining ? 'draining' : reports.length === 0 ? 'no worker answers' : 'ready';
   return json(status === 'ready' ? 200 : 503, {
@@ -145,23 +136,24 @@ function describeReadiness(reports: readonly Report[], isDraining: boolean, hist
 }
 
 // The body is a buffer, so that replies waiting for slow clients can share it.
-async function makeMetrics({ reports, facts }: AdminSources): Promise<Page> {
+async function makeMetrics({ reports, facts }: AdminSources): Promise<AdminPage> {
   const all = await reports({ withProcessMetrics: true, probesBackend: true });
   const text = await createRegistry(all, facts().certificates).metrics();
   return { status: 200, contentType: metricsContentType, body: Buffer.from(text) };
 }
 
-function json(status: number, content: object): Page {
+function json(status: number, content: object): AdminPage {
   return { status, contentType: 'application/json; charset=utf-8', body: JSON.stringify(content) };
 }
 
-function send(response: ServerResponse, { status, contentType, body }: Page): void {
+function send(response: ServerResponse, { status, contentType, headers, body }: AdminPage): void {
   response
     .writeHead(status, {
       'content-type': contentType,
       'content-length': Buffer.byteLength(body),
       'cache-control': 'no-store',
       'x-content-type-options': 'nosniff',
+      ...headers,
     })
     .end(body);
 }

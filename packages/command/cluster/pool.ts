@@ -154,7 +154,7 @@ class WorkerPool implements ClientService {
     this.#settings = settings;
     this.#sharing = sharing;
     this.#logger = logger;
-    output.onDrop = (lines) => this.#counted.recordDroppedLogLines(lines);
+    output.onDrop = (lines) => this.#counted.count('log line dropped', lines);
   }
 
   /** @internal */
@@ -355,7 +355,7 @@ class WorkerPool implements ClientService {
   #onExit(member: Member, code: number | null, signal: string | null): void {
     // If a signal to the process group ends a starting worker, this is not counted as a death. #launch() starts another.
     if (!member.isLeaving && (member.isReady || !isForGroup(signal))) {
-      this.#counted.recordWorkerDeath(causeOfDeath(signal, member.isFrozen));
+      this.#counted.count(`death ${causeOfDeath(signal, member.isFrozen)}`);
     }
     if (!member.isReady) {
       // The worker was still starting, so #launch() handles its end, and no client was affected.

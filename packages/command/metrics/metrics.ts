@@ -104,44 +104,47 @@ function countersOf(figures: Figures): ProcessMetric[] {
         })),
       ),
     ),
-    counter('bugs_total', 'Internal errors of the gateway.', figures.bugs),
+    counter('bugs_total', 'Internal errors of the gateway.', figures.counted('bug')),
     counter(
       'client_connections_shed_total',
       'Client connections, idle or new, that were closed because of the connection limit.',
-      figures.shedConnections,
+      figures.counted('connection shed'),
     ),
     counter(
       'client_connections_stalled_total',
       'Connections closed because the client stopped reading its reply.',
-      figures.stalledConnections,
+      figures.counted('connection stalled'),
     ),
     counter(
       'invalid_tokens_total',
       'Calls with an invalid token, by reason.',
       tokenFlawNames
-        .map((reason) => ({ labels: { reason }, value: figures.tokenFlaws(reason) }))
+        .map((reason) => ({ labels: { reason }, value: figures.counted(`token ${reason}`) }))
         .filter(({ value }) => value > 0),
     ),
     counter(
       'key_fetches_total',
       "Fetches of the issuer's keys, by outcome: `ok` or `failed`.",
-      ['ok', 'failed'].map((outcome) => ({ labels: { outcome }, value: figures.keyFetches(outcome === 'ok') })),
+      (['ok', 'failed'] as const).map((outcome) => ({
+        labels: { outcome },
+        value: figures.counted(`key fetch ${outcome}`),
+      })),
     ),
     counter(
       'tls_handshakes_failed_total',
       'Client connections that ended before the TLS handshake was complete.',
-      figures.failedHandshakes,
+      figures.counted('handshake failed'),
     ),
-    counter('log_lines_dropped_total', 'Log lines that could not be written.', figures.droppedLogLines),
+    counter('log_lines_dropped_total', 'Log lines that could not be written.', figures.counted('log line dropped')),
     counter(
       'trace_spans_dropped_total',
       'Spans of traced calls that did not reach the collector.',
-      figures.droppedSpans,
+      figures.counted('span dropped'),
     ),
     counter(
       'worker_deaths_total',
       'Workers that ended unexpectedly, by cause.',
-      deathCauses.map((cause) => ({ labels: { cause }, value: figures.workerDeaths(cause) })),
+      deathCauses.map((cause) => ({ labels: { cause }, value: figures.counted(`death ${cause}`) })),
     ),
   ];
 }

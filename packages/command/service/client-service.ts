@@ -45,7 +45,7 @@ export async function startClientService(
   { sharing, tls, passed, keeper = createKeeper(), parts }: ClientServiceOptions,
 ): Promise<ClientService> {
   const records = { figures: new Figures(), failures: new RecentFailures() };
-  output.onDrop = (lines) => records.figures.recordDroppedLogLines(lines);
+  output.onDrop = (lines) => records.figures.count('log line dropped', lines);
   const context = { logger, records, keeper, parts };
   let current = await createServing(settings, tls, context);
   // Newest first. Only the newest gets new connections.

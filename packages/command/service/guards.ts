@@ -74,7 +74,7 @@ function createObserver(
     onFetch: (error) => {
       const cause = error === undefined ? undefined : describeFetchError(error);
       records.keys.noteFetch(error === undefined);
-      records.figures.recordKeyFetch(error === undefined);
+      records.figures.count(error === undefined ? 'key fetch ok' : 'key fetch failed');
       if (cause !== undefined && cause !== failure) {
         logger.error({ cause }, outageTexts.keys.begins);
       } else if (cause === undefined && failure !== undefined) {

@@ -33,14 +33,14 @@ export function createObserver(
       logger.info({ requestId, client, status, outcome: outcomeOfMalformed(status), code }, 'malformed request');
     },
     onStall: ({ requestId, operation, path, client, status, replyBytes }) => {
-      figures.recordStalledConnection();
+      figures.count('connection stalled');
       logger.info(
         { requestId, operation: operation?.name, path, client: showsClients ? client : undefined, status, replyBytes },
         'disconnected a client that stopped reading its reply',
       );
     },
     onBug: (error, call) => {
-      figures.recordBug();
+      figures.count('bug');
       logger.error({ requestId: call?.requestId, err: error }, 'internal error after the reply had begun');
     },
   };

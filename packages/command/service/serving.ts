@@ -89,7 +89,7 @@ export async function createServing(
     throw error;
   }
   connections.onHandshakeFailure = (error, address) => {
-    records.figures.recordFailedHandshake();
+    records.figures.count('handshake failed');
     const client = settings.logClient ? address : undefined;
     logger.debug({ client, cause: describeTlsError(error) }, 'TLS handshake with a client failed');
   };
@@ -97,9 +97,9 @@ export async function createServing(
     const { connectionsMax } = settings;
     logger.warn({ connectionsMax }, 'connection limit reached: closing idle connections or refusing new ones');
   };
-  connections.onShed = () => records.figures.recordShedConnection();
+  connections.onShed = () => records.figures.count('connection shed');
   connections.onStalledRefusal = () => {
-    records.figures.recordStalledConnection();
+    records.figures.count('connection stalled');
     logger.info('disconnected a client that did not read the reply to a malformed request');
   };
   let isDrained = false;
@@ -152,7 +152,7 @@ function observeSpans(
   figures: Figures,
 ): SpanObserver {
   return {
-    onDropped: (spans) => figures.recordDroppedSpans(spans),
+    onDropped: (spans) => figures.count('span dropped', spans),
     onLosing: (cause, spans) => logger.warn({ endpoint, cause, spans }, 'trace export failed: dropping spans'),
     onRecovered: (cause, spans) => logger.info({ endpoint, cause, spans }, 'trace export works again'),
   };

@@ -1,5 +1,5 @@
-// The three charts, with one time axis and one cursor. As everywhere on the page, blue stands for the backend, ink
-// (black or white) for the gateway and grey for the clients.
+// The three charts, drawn as SVG, with one time axis and one cursor. As everywhere on the page, blue stands for the
+// backend, ink (black or white) for the gateway and grey for the clients.
 
 import { make, say, setText } from './dom.js';
 import { formatCount, formatMs, formatRate, formatTime } from './format.js';
@@ -61,80 +61,128 @@ const kinds = [
   },
 ];
 
-// Shorter durations are drawn as if they took this long, in ms, because a logarithmic scale has no zero.
-const shortestMs = 0.01;
-
-/** @typedef {{ readonly at: number, readonly label: string }} Mark a moment, in milliseconds since 1970 */
-
 /**
- * @typedef {object} Shown
+ * @typedef {object} Shown times are in milliseconds since 1970
  * @property {readonly Point[]} points
  * @property {FlowName} flow
- * @property {number} from seconds since 1970
- * @property {number} to seconds since 1970
+ * @property {number} from
+ * @property {number} to
  * @property {number} stepMs
  * @property {Summary} summary the values in the legend while the cursor is outside the charts
  * @property {string} summaryName
- * @property {readonly Mark[]} marks
+ * @property {readonly { readonly at: number, readonly label: string }[]} marks
  */
 
 /**
- * @typedef {object} Step
- * @property {number} at its end, in seconds since 1970
- * @property {number} seconds
- * @property {(number | null)[]} values one per line
+ * One axis. Places are percentages of the chart's height or width.
+ * @typedef {{ readonly place: (value: number) => number, readonly ticks: readonly number[] }} Scale
  */
 
-/** @type {(name: string) => string} */
-const styleOf = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+/** @typedef {{ readonly at: number, readonly values: readonly (number | null)[] }} Step one value per line */
 
-const rem = () => Number.parseFloat(getComputedStyle(document.documentElement).fontSize);
+const minuteMs = 60_000;
+// Shorter durations are drawn as if they took this long, in ms, because a logarithmic scale has no zero.
+const shortestMs = 0.01;
+const tickSteps = [1, 2, 5];
+
+/** @type {(first: number, last: number, step: number) => number[]} the multiples of `step` in a range */
+const multiples = (first, last, step) => {
+  const start = Math.ceil(first / step);
+  return Array.from({ length: Math.floor(last / step) - start + 1 }, (_, index) => (start + index) * step);
+};
+
+/** @type {(most: number, isOfCounts: boolean) => Scale} a scale from zero, with about three round ticks */
+export const linearScale = (most, isOfCounts) => {
+  const max = Math.max(1, most) * 1.08;
+  const power = 10 ** Math.floor(Math.log10(max / 4));
+  const step = (tickSteps.find((each) => each * power >= max / 4) ?? 10) * power;
+  return { place: (value) => (value / max) * 100, ticks: multiples(0, max, isOfCounts ? Math.max(1, step) : step) };
+};
+
+/** @type {(least: number, most: number) => Scale} begins at a round number and ends at ten times that number or more */
+export const logarithmicScale = (least, most) => {
+  const power = 10 ** Math.floor(Math.log10(least / 1.5));
+  const min = Number((Math.floor(least / 1.5 / power) * power).toPrecision(1));
+  const max = Math.max(min * 10, most * 1.2);
+  const decades = multiples(Math.log10(power), Math.log10(max), 1).map((exponent) => 10 ** exponent);
+  const ticks = decades.flatMap((decade) => (max / min < 50 ? tickSteps : [1]).map((each) => each * decade));
+  return {
+    place: (value) => (Math.log(Math.max(value, shortestMs) / min) / Math.log(max / min)) * 100,
+    ticks: ticks.filter((tick) => tick >= min && tick <= max),
+  };
+};
+
+/** @type {(places: readonly number[]) => string} */
+const join = (places) => places.map((place) => place.toFixed(2)).join(' ');
+
+/**
+ * The path of a line that breaks at null. A value without neighbours becomes a dot.
+ * @type {(places: readonly (readonly [left: number, bottom: number] | null)[]) => string}
+ */
+export const drawLine = (places) =>
+  places
+    .map((place, index) => {
+      if (place === null) {
+        return '';
+      }
+      const [left, bottom] = place;
+      return `${places[index - 1] ? 'L' : 'M'}${join([left, 100 - bottom])}${places[index - 1] ? '' : 'h0'}`;
+    })
+    .join('');
+
+// The height of the smallest bar, in percent: about two pixels.
+const barMin = 2.5;
+
+/**
+ * The paths of stacked bars, one path per line of the chart. The first line is at the bottom.
+ * @type {(steps: readonly Step[], x: (at: number) => number, y: Scale, stepMs: number) => string[]}
+ */
+export const drawBars = (steps, x, { place }, stepMs) => {
+  /** @type {string[]} */
+  const paths = steps[0]?.values.map(() => '') ?? [];
+  for (const { at, values } of steps) {
+    const left = Math.max(0, x(at - stepMs));
+    let top = 100;
+    for (const [line, value] of values.entries()) {
+      if (value !== null && value > 0) {
+        const height = Math.max(place(value), barMin);
+        top -= height;
+        paths[line] += `M${join([left, top])}h${join([x(at) - left])}v${join([height])}H${join([left])}z`;
+      }
+    }
+  }
+  return paths;
+};
 
 /** @type {(value: number) => string} */
 const nameTick = (value) =>
   value.toLocaleString('en', { maximumSignificantDigits: 3, notation: value >= 10_000 ? 'compact' : 'standard' });
 
-/**
- * Returns the indexes of values without neighbours. No line connects such values, so each gets a dot.
- * @type {(plot: uPlot, seriesIndex: number) => number[]}
- */
-const findIsolated = (plot, seriesIndex) => {
-  const values = plot.data[seriesIndex] ?? [];
-  const isThere = (/** @type {number} */ index) => typeof values[index] === 'number';
-  return [...values.keys()].filter((at) => isThere(at) && !isThere(at - 1) && !isThere(at + 1));
-};
-
-/**
- * Returns a range that begins at a round number and ends at ten times that number or more.
- * @type {(least: number, most: number) => [number, number]}
- */
-const logarithmicRange = (least, most) => {
-  const power = 10 ** Math.floor(Math.log10(least / 1.5));
-  const min = Number((Math.floor(least / 1.5 / power) * power).toPrecision(1));
-  return [min, Math.max(min * 10, most * 1.2)];
-};
-
-/** @type {Readonly<Record<string, (index: number | null, last: number) => number | null>>} */
+/** @type {Readonly<Record<string, (index: number, last: number) => number>>} the index is -1 without a cursor */
 const moves = {
-  ArrowLeft: (index, last) => Math.max(0, (index ?? last + 1) - 1),
-  ArrowRight: (index, last) => Math.min(last, (index ?? last) + 1),
+  ArrowLeft: (index, last) => Math.max(0, (index < 0 ? last + 1 : index) - 1),
+  ArrowRight: (index, last) => (index < 0 ? last : Math.min(last, index + 1)),
   Home: () => 0,
   End: (_, last) => last,
-  Escape: () => null,
+  Escape: () => -1,
+};
+
+/** @type {(className: string) => SVGPathElement} */
+const makePath = (className) => {
+  const path = document.createElementNS('http://www.w3.org/2000/svg', 'path');
+  path.setAttribute('class', className);
+  path.setAttribute('vector-effect', 'non-scaling-stroke');
+  return path;
 };
 
 class Chart {
-  /** @type {uPlot | undefined} */
-  plot;
-  /** @type {Step[]} */
-  #steps = [];
-  /** @type {Shown | undefined} */
-  #shown;
-  /** @type {readonly Mark[]} */
-  #marks = [];
   #unit = make('small');
   #when = make('small', { className: 'when' });
-  #pointed = make('div', { className: 'pointed', hidden: true });
+  #pointed = make('span', { className: 'pointed' });
+  #labels = make('div');
+  #grid = makePath('grid');
+  #marks = makePath('marks');
+  #cursor = makePath('cursor');
 
   /**
    * @param {ChartKind} kind
@@ -151,117 +199,53 @@ class Chart {
       const item = /** @type {HTMLElement} */ (legend.lastElementChild);
       item.dataset['party'] = party;
       item.append(` ${name}${name && ' '}`, cell);
-      return { name, fullName: `${group} ${name}`.trim(), party, pick, cell };
+      const path = makePath(`${kind.isOfBars ? 'bars' : 'line'} ${party}`);
+      return { name, party, pick, cell, path, dot: makePath(`dot ${party}`), fullName: `${group} ${name}`.trim() };
     });
+    const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
+    svg.setAttribute('viewBox', '0 0 100 100');
+    svg.setAttribute('preserveAspectRatio', 'none');
+    const paths = this.lines.map(({ path }) => path);
+    svg.append(this.#grid, this.#marks, this.#cursor, ...paths, ...this.lines.map(({ dot }) => dot));
+    this.area = make('div', { className: 'area', tabIndex: 0, role: 'img' }, svg, this.#labels, this.#pointed);
     const caption = make('figcaption', {}, make('b', {}, kind.title), ' ', this.#unit, ' ', this.#when);
-    this.area = make('div', { className: 'area', tabIndex: 0, role: 'img' });
     const className = kind.title.toLowerCase().replaceAll(' ', '-');
     parent.append(make('figure', { className }, caption, legend, this.area));
-    // Also called when a hidden chart becomes visible. A hidden chart has no size, so nothing can be drawn in it.
-    new ResizeObserver(() => {
-      if (this.area.clientWidth > 0) {
-        this.build();
-      }
-    }).observe(this.area);
-    this.area.addEventListener('keydown', (event) => {
-      const index = moves[event.key]?.(this.plot?.cursor.idx ?? null, this.#steps.length - 1);
-      if (index !== undefined && this.#steps.length > 0) {
-        event.preventDefault();
-        this.#moveCursor(index);
-        say(index === null ? '' : this.describe());
-      }
-    });
-    this.area.addEventListener('blur', () => this.#moveCursor(null));
   }
 
-  /** Rebuilds the plot with the current colours and sizes. */
-  build() {
-    this.plot?.destroy();
-    const { isLogarithmic = false, isOfBars = false } = this.kind;
-    /** @type {uPlot.Axis} */
-    const axis = {
-      stroke: () => styleOf('--quiet'),
-      font: `${0.75 * rem()}px ${getComputedStyle(document.body).fontFamily}`,
-      ticks: { show: false },
-      grid: { stroke: () => styleOf('--line'), width: 1 },
-    };
-    this.plot = new uPlot(
-      {
-        width: this.area.clientWidth,
-        height: this.area.clientHeight,
-        padding: [0.5 * rem(), (isLogarithmic ? 2 : 1) * rem(), 0, 0],
-        legend: { show: false },
-        cursor: {
-          y: false,
-          sync: { key: 'charts' },
-          drag: { x: false },
-          points: { show: !isOfBars, size: 0.5 * rem() },
-        },
-        scales: {
-          y: {
-            distr: isLogarithmic ? 3 : 1,
-            range: (_, least, most) =>
-              isLogarithmic ? logarithmicRange(least || 1, most || 1) : [0, Math.max(1, most || 0) * 1.08],
-          },
-        },
-        axes: [
-          {
-            ...axis,
-            size: 1.5 * rem(),
-            grid: { show: false },
-            incrs: [60, 180, 300, 900],
-            values: (_, times) => times.map((time) => formatTime(time * 1_000).slice(0, 5)),
-          },
-          {
-            ...axis,
-            space: (isLogarithmic ? 1 : 1.6) * rem(),
-            size: 2.5 * rem(),
-            values: (_, values) => values.map((value) => (value === null ? '' : nameTick(value))),
-            // Ticks only at whole numbers of requests.
-            ...(isOfBars && {
-              incrs: [0, 1, 2, 3, 4, 5, 6].flatMap((power) => [1, 2, 5].map((step) => step * 10 ** power)),
-            }),
-          },
-        ],
-        series: [
-          {},
-          ...this.lines.map(({ party }) => ({
-            stroke: () => styleOf(`--${party}-line`),
-            // The backend's line is narrower and on top of the gateway's, so that both are visible where they coincide.
-            width: party === 'gateway' ? 4 : 2,
-            points: { show: !isOfBars, filter: findIsolated },
-            ...(isOfBars && { paths: () => null }),
-          })),
-        ],
-        hooks: {
-          drawAxes: [this.#drawMarks.bind(this)],
-          draw: [isOfBars ? this.#drawBars.bind(this) : this.#nameLines.bind(this)],
-          setCursor: [this.describe.bind(this)],
-        },
-      },
-      [[], ...this.lines.map(() => [])],
-      this.area,
-    );
-    this.plot.over.append(this.#pointed);
-    this.#apply();
-  }
-
-  /** @param {Shown} shown */
-  show(shown) {
-    const { points, flow, from, to, stepMs, marks } = shown;
-    this.#shown = shown;
-    setText(this.#unit, this.kind.unit(stepMs));
-    this.#marks = marks
-      .filter(({ at }) => at / 1_000 >= from && at / 1_000 <= to)
-      .sort((one, other) => one.at - other.at);
-    this.#steps = points.flatMap((point, index) => {
-      const step = { at: point.at / 1_000, seconds: point.seconds, values: this.#pick(point, flow) };
-      const gap = { at: (point.at - stepMs) / 1_000, seconds: 0, values: this.lines.map(() => null) };
-      // A gap ends the line, so that no line crosses the time in which the gateway was down or suspended.
-      return point.at - (points[index - 1]?.at ?? point.at) > 3 * stepMs ? [gap, step] : [step];
-    });
-    this.#apply();
-    this.describe();
+  /**
+   * Draws `shown`, with the cursor at the point with this index, or without a cursor. Returns the values at the cursor,
+   * or those of the summary, as a sentence.
+   * @type {(shown: Shown, index: number) => string}
+   */
+  show(shown, index) {
+    const { points, flow, from, to, stepMs } = shown;
+    const { isLogarithmic, isOfBars = false } = this.kind;
+    const steps = points.map((point) => ({ at: point.at, values: this.#pick(point, flow) }));
+    const values = steps.flatMap((step) => step.values).filter((value) => value !== null);
+    const sums = steps.map((step) => step.values.reduce((/** @type {number} */ sum, value) => sum + (value ?? 0), 0));
+    const y = isLogarithmic
+      ? logarithmicScale(Math.max(shortestMs, Math.min(...values, Infinity)), Math.max(...values, 0) || 1)
+      : linearScale(Math.max(...(isOfBars ? sums : values), 0), isOfBars);
+    const x = (/** @type {number} */ at) => ((at - from) / (to - from)) * 100;
+    const bars = isOfBars ? drawBars(steps, x, y, stepMs) : undefined;
+    for (const [line, { path, dot }] of this.lines.entries()) {
+      const places = steps.map(({ at, values: all }) => {
+        const value = all[line] ?? null;
+        return value === null ? null : /** @type {const} */ ([x(at), y.place(value)]);
+      });
+      // A gap, so that no line crosses the time in which the gateway was down or suspended.
+      const withGaps = places.flatMap((place, at) =>
+        at > 0 && (points[at]?.at ?? 0) - (points[at - 1]?.at ?? 0) > 3 * stepMs ? [null, place] : [place],
+      );
+      path.setAttribute('d', bars?.[line] ?? (isOfBars ? '' : drawLine(withGaps)));
+      dot.setAttribute('d', isOfBars ? '' : drawLine([places[index] ?? null]));
+    }
+    this.#grid.setAttribute('d', y.ticks.map((tick) => `M0 ${join([100 - y.place(tick)])}H100`).join(''));
+    const step = steps[index];
+    this.#cursor.setAttribute('d', step === undefined ? '' : `M${join([x(step.at)])} 0V100`);
+    this.#label(shown, steps.at(-1), x, y);
+    return this.#describe(shown, step, x);
   }
 
   /** @type {(from: Pick<Point, 'flows' | 'seconds'>, flow: FlowName) => (number | null)[]} */
@@ -269,167 +253,121 @@ class Chart {
     return this.lines.map(({ pick }) => pick(flows[flow], seconds, flow === 'all' ? flows.none : undefined));
   }
 
-  #apply() {
-    const { plot } = this;
-    const { isLogarithmic = false, isOfBars = false } = this.kind;
-    if (plot === undefined || this.#shown === undefined) {
-      return;
-    }
-    const { from, to } = this.#shown;
-    const lines = this.lines.map((_, line) =>
-      this.#steps.map(({ values }) => {
-        const value = values[line] ?? null;
-        if (value === null) {
-          return null;
-        }
-        // Each line of a stack gets the sum of all lines, so that the scale fits the whole stack.
-        const sum = isOfBars ? values.reduce((total, each) => (total ?? 0) + (each ?? 0), 0) : value;
-        return isLogarithmic ? Math.max(value, shortestMs) : sum;
-      }),
-    );
-    plot.batch(() => {
-      plot.setData([this.#steps.map(({ at }) => at), ...lines], false);
-      plot.setScale('x', { min: from, max: to });
+  /**
+   * Writes the labels of the axes, of the marks and of the ends of the gateway's lines.
+   * @type {(shown: Shown, last: Step | undefined, x: (at: number) => number, y: Scale) => void}
+   */
+  #label({ from, to, marks }, last, x, y) {
+    /** @type {(className: string, text: string, left: number, bottom: number) => HTMLElement} */
+    const label = (className, text, left, bottom) => {
+      const element = make('span', { className }, text);
+      Object.assign(element.style, { left: `${left}%`, bottom: `${bottom}%` });
+      return element;
+    };
+    // p50 is below the end of its line and p99 above, so that the names do not overlap.
+    const names = this.lines.flatMap(({ name, party }, line) => {
+      const value = last?.values[line] ?? null;
+      return name === '' || party === 'client' || party === 'backend' || value === null
+        ? []
+        : [label(`name ${name}`, name, 100, y.place(value))];
     });
-  }
-
-  /**
-   * Stacks the bars of each step in the order of the legend. A bar is at least two pixels high.
-   * @param {uPlot} plot
-   */
-  #drawBars(plot) {
-    const { ctx, bbox } = plot;
-    // Read once, because the browser computes the style on each call.
-    const colors = this.lines.map(({ party }) => styleOf(`--${party}-line`));
-    const bottom = Math.floor(bbox.top + bbox.height);
-    for (const { at, seconds, values } of this.#steps) {
-      const left = Math.max(bbox.left, Math.round(plot.valToPos(at - seconds, 'x', true)));
-      const right = Math.round(plot.valToPos(at, 'x', true));
-      let below = bottom;
-      for (const [line, value] of values.entries()) {
-        if (value !== null && value > 0) {
-          const height = Math.max(Math.round(bottom - plot.valToPos(value, 'y', true)), 2 * devicePixelRatio);
-          ctx.fillStyle = colors[line] ?? '';
-          ctx.fillRect(left, below - height, Math.max(right - left, devicePixelRatio), height);
-          below -= height;
-        }
-      }
-    }
-  }
-
-  /**
-   * Sets the text style of the axes until `ctx.restore()`. Returns the text size in device pixels.
-   * @param {uPlot} plot
-   */
-  #beginText({ ctx }) {
-    const size = 0.75 * rem() * devicePixelRatio;
-    ctx.save();
-    ctx.font = `${size}px ${getComputedStyle(document.body).fontFamily}`;
-    ctx.fillStyle = styleOf('--quiet');
-    ctx.textAlign = 'left';
-    ctx.textBaseline = 'top';
-    return size;
-  }
-
-  /**
-   * Writes the names of the gateway's lines at their ends: p50 below its line and p99 above it, so that the names do
-   * not overlap.
-   * @param {uPlot} plot
-   */
-  #nameLines(plot) {
-    const { ctx, bbox } = plot;
-    const size = this.#beginText(plot);
-    for (const [line, { name, party }] of this.lines.entries()) {
-      const value = this.#steps.at(-1)?.values[line] ?? null;
-      if (name !== '' && party === 'gateway' && value !== null) {
-        const top = plot.valToPos(Math.max(value, shortestMs), 'y', true);
-        ctx.textBaseline = name === 'p50' ? 'top' : 'bottom';
-        ctx.fillText(name, bbox.left + bbox.width + 0.3 * size, top + (name === 'p50' ? -0.3 : 0.3) * size);
-      }
-    }
-    ctx.restore();
-  }
-
-  /** @param {uPlot} plot */
-  #drawMarks(plot) {
-    const { ctx, bbox } = plot;
-    const size = this.#beginText(plot);
-    ctx.strokeStyle = styleOf('--edge');
-    ctx.lineWidth = devicePixelRatio;
-    ctx.setLineDash([3 * devicePixelRatio, 3 * devicePixelRatio]);
-    // If labels overlap, only the last label is drawn.
+    const drawn = marks.filter(({ at }) => at >= from && at <= to);
+    this.#marks.setAttribute('d', drawn.map(({ at }) => `M${join([x(at)])} 0V100`).join(''));
+    const markLabels = drawn.map(({ at, label: text }) => label('event', text, x(at), 100));
+    this.#labels.replaceChildren(
+      ...y.ticks.map((tick) => label('tick', nameTick(tick), 0, y.place(tick))),
+      ...multiples(from, to, 3 * minuteMs).map((at) => label('time', formatTime(at).slice(0, 5), x(at), 0)),
+      ...names,
+      ...markLabels,
+    );
+    // If labels overlap, only the last one stays.
     let end = Infinity;
-    for (const { at, label } of this.#marks.toReversed()) {
-      const left = plot.valToPos(at / 1_000, 'x', true);
-      ctx.beginPath();
-      ctx.moveTo(left, bbox.top);
-      ctx.lineTo(left, bbox.top + bbox.height);
-      ctx.stroke();
-      const width = ctx.measureText(label).width + 0.5 * size;
-      // The label is to the left of its line, unless the chart ends there.
-      const start = left - width < bbox.left ? left + 0.5 * size : left - width;
-      if (start + width <= end) {
-        ctx.fillText(label, start, bbox.top);
-        end = start;
-      }
+    for (const element of markLabels.toReversed()) {
+      // A label is to the left of its line, unless the chart ends there.
+      element.classList.toggle('after', element.offsetLeft < element.offsetWidth);
+      const { left, right } = element.getBoundingClientRect();
+      element.hidden = right > end;
+      end = element.hidden ? end : left;
     }
-    ctx.restore();
   }
 
-  /** Shows the values at the cursor, or the summary's values, in the legend. Returns them as a sentence. */
-  describe() {
-    if (this.#shown === undefined) {
-      return '';
-    }
-    const { flow, from, to, summary, summaryName } = this.#shown;
-    const step = this.#steps[this.plot?.cursor.idx ?? -1];
+  /** @type {(shown: Shown, step: Step | undefined, x: (at: number) => number) => string} */
+  #describe({ flow, stepMs, summary, summaryName, marks }, step, x) {
     const values = step?.values ?? this.#pick(summary, flow);
     const texts = this.lines.map(({ fullName, cell }, line) => {
       const text = this.kind.format(values[line] ?? null);
       setText(cell, text);
       return `${fullName} ${text}`;
     });
+    setText(this.#unit, this.kind.unit(stepMs));
     const sentence = `${this.kind.title}, ${this.#unit.textContent}: ${texts.join(', ')}`;
     this.#pointed.hidden = step === undefined;
     if (step === undefined) {
       setText(this.#when, summaryName);
-      const marks = this.#marks.map(({ label }) => `, ${label}`).join('');
-      this.area.ariaLabel = `${sentence}, ${summaryName}. Chart of the last 15 minutes${marks}. Read its values with the arrow keys.`;
+      const events = marks.map(({ label }) => `, ${label}`).join('');
+      this.area.ariaLabel = `${sentence}, ${summaryName}. Chart of the last 15 minutes${events}. Read its values with the arrow keys.`;
       return `${summaryName}: ${sentence}`;
     }
-    const time = formatTime(step.at * 1_000);
+    const time = formatTime(step.at);
     setText(this.#when, `at ${time}`);
     setText(this.#pointed, time);
     // Keeps the label inside the chart at both ends.
-    const left = `${((step.at - from) / (to - from)) * 100}%`;
-    Object.assign(this.#pointed.style, { left, translate: `-${left}` });
+    Object.assign(this.#pointed.style, { left: `${x(step.at)}%`, translate: `-${x(step.at)}%` });
     return `${time}: ${sentence}`;
-  }
-
-  /** @param {number | null} index */
-  #moveCursor(index) {
-    const step = this.#steps[index ?? -1];
-    this.plot?.setCursor(
-      step === undefined ? { left: -10, top: -10 } : { left: this.plot.valToPos(step.at, 'x'), top: 0 },
-    );
   }
 }
 
 export class Charts {
+  /** @type {Shown | undefined} */
+  #shown;
+  /** @type {number | undefined} the time of the point at the cursor */
+  #pointedAt;
+  #charts;
+
   /** @param {HTMLElement} parent */
   constructor(parent) {
-    this.charts = kinds.map((kind) => new Chart(kind, parent));
-    matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
-      for (const chart of this.charts) {
-        chart.build();
-      }
-    });
+    this.#charts = kinds.map((kind) => new Chart(kind, parent));
+    for (const [chart, { area }] of this.#charts.entries()) {
+      area.addEventListener('pointermove', ({ clientX }) => {
+        const { left, width } = area.getBoundingClientRect();
+        const { points, from, to } = this.#shown ?? { points: [], from: 0, to: 0 };
+        const at = from + ((clientX - left) / width) * (to - from);
+        const [nearest] = points.toSorted((one, other) => Math.abs(one.at - at) - Math.abs(other.at - at));
+        this.#pointAt(nearest);
+      });
+      area.addEventListener('pointerleave', () => this.#pointAt(undefined));
+      area.addEventListener('blur', () => this.#pointAt(undefined));
+      area.addEventListener('keydown', (event) => {
+        const points = this.#shown?.points ?? [];
+        const index = moves[event.key]?.(this.#indexIn(points), points.length - 1);
+        if (index !== undefined && points.length > 0) {
+          event.preventDefault();
+          const sentences = this.#pointAt(points[index]);
+          say(index < 0 ? '' : (sentences[chart] ?? ''));
+        }
+      });
+    }
   }
 
-  /** @param {Shown} shown */
+  /** @param {Shown} shown its marks are in order of time */
   show(shown) {
-    for (const chart of this.charts) {
-      chart.show(shown);
-    }
+    this.#shown = shown;
+    this.#draw();
+  }
+
+  /** @param {readonly Point[]} points */
+  #indexIn(points) {
+    return points.findIndex(({ at }) => at === this.#pointedAt);
+  }
+
+  /** @param {Point | undefined} point */
+  #pointAt(point) {
+    this.#pointedAt = point?.at;
+    return this.#draw();
+  }
+
+  #draw() {
+    const shown = this.#shown;
+    return shown === undefined ? [] : this.#charts.map((chart) => chart.show(shown, this.#indexIn(shown.points)));
   }
 }

@@ -104,18 +104,15 @@ export function describeTimeZone() {
   return `${zone.replace('GMT', 'UTC').replace('-', '−')}; the log uses UTC`;
 }
 
-/** @import { Facts } from '../state.ts' */
+/** @import { Kind } from '../state.ts' */
 
-/** @type {Facts['kindWords']} */
-let kindWords = {};
+/** @type {ReadonlyMap<string, Kind>} */
+let kinds = new Map();
 
-/** @type {(words: Facts['kindWords']) => void} keeps the names and meanings of the kinds of failures */
-export const learnKinds = (words) => {
-  kindWords = words;
+/** @type {(all: readonly Kind[]) => void} keeps the names and meanings of the kinds of failures */
+export const learnKinds = (all) => {
+  kinds = new Map(all.map((each) => [each.kind, each]));
 };
 
 /** @type {(kind: string) => string} */
-export const nameOfKind = (kind) => kindWords[kind]?.title ?? kind;
-
-/** @type {(kind: string) => string} */
-export const meaningOfKind = (kind) => kindWords[kind]?.meaning ?? '';
+export const nameOfKind = (kind) => kinds.get(kind)?.title ?? kind;

@@ -1,57 +1,38 @@
 // The load figures, each with a sparkline. A figure with a limit also has a meter.
 
+import { drawLine } from './charts.js';
 import { byId, make, setText } from './dom.js';
 import { formatBytes, formatCount, formatMs } from './format.js';
 
-/** @import { Facts, Now, Point } from '../state.ts' */
+/** @import { Facts, Load, Now, Point } from '../state.ts' */
 
 /**
- * @typedef {object} Load
+ * @typedef {object} ShownLoad
  * @property {string} name
+ * @property {keyof Load} key
  * @property {(value: number) => string} format
- * @property {(now: Now) => number} value
  * @property {(facts: Facts) => number} [max]
  * @property {(now: Now) => string} [note] shown in place of a limit
- * @property {(point: Point) => number} pick
  */
 
-/** @type {readonly Load[]} */
+/** @type {readonly ShownLoad[]} */
 const loads = [
-  {
-    name: 'Calls in flight',
-    format: formatCount,
-    value: ({ inFlight }) => inFlight,
-    max: ({ inFlightMax }) => inFlightMax,
-    pick: ({ inFlight }) => inFlight,
-  },
-  {
-    name: 'Buffered bodies',
-    format: formatBytes,
-    value: ({ bufferedBytes }) => bufferedBytes,
-    max: ({ bufferedBytesMax }) => bufferedBytesMax,
-    pick: ({ bufferedBytes }) => bufferedBytes,
-  },
+  { name: 'Calls in flight', key: 'inFlight', format: formatCount, max: ({ inFlightMax }) => inFlightMax },
+  { name: 'Buffered bodies', key: 'bufferedBytes', format: formatBytes, max: ({ bufferedBytesMax: max }) => max },
   {
     name: 'Memory',
+    key: 'residentBytes',
     format: formatBytes,
-    value: ({ workers }) => workers.reduce((sum, { residentBytes }) => sum + residentBytes, 0),
     note: ({ workers }) => `heap ${formatBytes(workers.reduce((sum, { heapUsedBytes }) => sum + heapUsedBytes, 0))}`,
-    pick: ({ residentBytes }) => residentBytes,
   },
-  {
-    name: 'Event loop delay',
-    format: formatMs,
-    value: ({ workers }) => Math.max(0, ...workers.map(({ eventLoopDelayMs }) => eventLoopDelayMs)),
-    note: () => 'p99 over ~5\u00a0s',
-    pick: ({ eventLoopDelayMs }) => eventLoopDelayMs,
-  },
+  { name: 'Event loop delay', key: 'eventLoopDelayMs', format: formatMs, note: () => 'p99 over ~5\u00a0s' },
 ];
 
 /**
  * Adds a load figure to the page. Returns the function that updates it.
- * @param {Load} load
+ * @param {ShownLoad} load
  */
-function createLoad({ name, format, value, max, note, pick }) {
+function createLoad({ name, key, format, max, note }) {
   const figure = make('b');
   const limit = make('small');
   const meter = make('div', { className: 'meter', role: 'meter', ariaLabel: `${name}, share of the limit` });
@@ -66,23 +47,19 @@ function createLoad({ name, format, value, max, note, pick }) {
   /** @type {(facts: Facts, now: Now, points: readonly Point[]) => void} */
   return (facts, now, points) => {
     const most = max?.(facts) ?? Infinity;
-    setText(figure, format(value(now)));
+    setText(figure, format(now[key]));
     setText(limit, note?.(now) ?? `of ${format(most)}`);
-    const percent = Math.min(100, (value(now) / most) * 100);
+    const percent = Math.min(100, (now[key] / most) * 100);
     Object.assign(meter, {
       ariaValueNow: percent.toFixed(1),
       ariaValueText: `${figure.textContent} ${limit.textContent}`,
     });
     meter.classList.toggle('full', percent >= 80);
     meter.style.setProperty('--part', `${percent}%`);
-    const highest = Math.max(0, ...points.map(pick));
-    top?.replaceChildren(highest === 0 ? '' : format(highest));
-    const drawn = points.map((point) => {
-      const left = 100 - ((now.at - point.at) / facts.historyMs) * 100;
-      return `${left} ${100 - (pick(point) / (highest || 1)) * 100}`;
-    });
-    // The first point is drawn twice, so that a single point is visible as a dot.
-    path?.setAttribute('d', drawn.length === 0 ? '' : `M${drawn[0]}L${drawn.join('L')}`);
+    const highest = Math.max(0, ...points.map((point) => point[key]));
+    setText(top, highest === 0 ? '' : format(highest));
+    const leftOf = (/** @type {number} */ at) => 100 - ((now.at - at) / facts.historyMs) * 100;
+    path?.setAttribute('d', drawLine(points.map((point) => [leftOf(point.at), (point[key] / (highest || 1)) * 100])));
   };
 }
 

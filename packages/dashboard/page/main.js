@@ -1,10 +1,10 @@
-// The dashboard's main module: keeps the stream's data and shows it on the page.
+// The dashboard's main module: keeps the gateway's state and shows it on the page.
 
 import { Charts } from './charts.js';
 import { byId, copy, make, setText } from './dom.js';
 import { formatAge, formatCount, formatMoment, formatTime, learnKinds, nameOfKind } from './format.js';
 import { showLoads } from './loads.js';
-import { follow } from './stream.js';
+import { poll } from './poll.js';
 import {
   createKindTables,
   offerKinds,
@@ -15,10 +15,9 @@ import {
   showSettings,
   showWorkers,
 } from './tables.js';
-import { describeCertificate, describeParties, judge } from './verdict.js';
+import { countOf, describeCertificate, describeParties, judge } from './verdict.js';
 
-/** @import { Facts, FlowName, Message, Now, Party, Point, ShownFailure } from '../state.ts' */
-/** @import { StreamState } from './stream.js' */
+/** @import { Facts, Failure, FlowName, Message, Now, Party, Point } from '../state.ts' */
 
 /** @type {Facts | undefined} */
 let facts;
@@ -28,12 +27,11 @@ let now;
 let points = [];
 /** @type {readonly number[]} start times of gateways that restarted while this page was open, in ms since 1970 */
 let restarts = [];
-/** @type {readonly ShownFailure[]} */
+/** @type {readonly Failure[]} */
 let failures = [];
+let changedAt = 0;
 /** @type {number | undefined} */
 let pausedAt;
-/** @type {StreamState} */
-let streamState = 'connecting';
 /** @type {number | undefined} */
 let lostAt;
 /** @type {(now: Now) => void} */
@@ -109,29 +107,27 @@ const marks = {
 
 /** @param {Message} message */
 function take(message) {
-  const earlier = failures;
   if (message.facts !== undefined) {
-    const isAnother = facts !== undefined && facts.startedAt !== message.facts.startedAt;
-    const { startedAt } = message.facts;
-    facts = message.facts;
-    learnKinds(facts.kindWords);
-    // A message with facts has all points since the gateway started. Only this page still has the points from before a
-    // restart, so it keeps them.
-    points = isAnother || restarts.includes(startedAt) ? points.filter(({ at }) => at < startedAt) : [];
-    if (isAnother) {
-      restarts = [...restarts, startedAt];
+    if (facts !== undefined && facts.startedAt !== message.facts.startedAt) {
+      restarts = [...restarts, message.facts.startedAt];
     }
-    showIdentity(facts);
-    showSettings(facts.settings);
-    showKinds = createKindTables(facts);
-    offerKinds(facts);
+    // New elements would lose the focus, so they are made only if the facts differ.
+    if (JSON.stringify(message.facts) !== JSON.stringify(facts)) {
+      learnKinds(message.facts.kinds);
+      showIdentity(message.facts);
+      showSettings(message.facts.settings);
+      showKinds = createKindTables(message.facts);
+      offerKinds(message.facts);
+    }
+    facts = message.facts;
   }
   now = message.now;
+  changedAt = message.changedAt;
   failures = message.failures ?? failures;
   const from = now.at - (facts?.historyMs ?? 0);
-  points = [...points, ...(message.points ?? [])].filter(({ at }) => at >= from);
+  points = [...points, ...message.points].filter(({ at }) => at >= from);
   if (pausedAt === undefined) {
-    render(failures !== earlier);
+    render(message.failures !== undefined);
   }
 }
 
@@ -225,23 +221,23 @@ const showTraffic = (facts, now) => {
   const isWhole = chosen('window') === 'wholeHistory';
   const summary = isWhole ? now.wholeHistory : now.lastMinute;
   const starts = [...new Set([facts.startedAt, ...restarts])];
+  const marks = [
+    ...starts.map((at) => ({ at, what: restarts.includes(at) ? 'restarted' : 'started' })),
+    ...points.flatMap(({ at, workerDeaths: count }) =>
+      count > 0 ? [{ at, what: `${countOf(count, 'worker')} died` }] : [],
+    ),
+  ];
   charts.show({
     points,
     flow: /** @type {FlowName} */ (chosen('flow')),
-    from: (now.at - facts.historyMs) / 1_000,
-    to: now.at / 1_000,
+    from: now.at - facts.historyMs,
+    to: now.at,
     stepMs: facts.stepMs,
     summary,
     summaryName: isWhole ? 'in 15 minutes' : 'in the last minute',
-    marks: [
-      ...starts.map((at) => ({ at, what: restarts.includes(at) ? 'restarted' : 'started' })),
-      ...points
-        .filter(({ workerDeaths }) => workerDeaths > 0)
-        .map(({ at, workerDeaths: count }) => ({
-          at,
-          what: `${formatCount(count)} worker${count === 1 ? '' : 's'} died`,
-        })),
-    ].map(({ at, what }) => ({ at, label: `${what} ${formatTime(at).slice(0, 5)}` })),
+    marks: marks
+      .toSorted((one, other) => one.at - other.at)
+      .map(({ at, what }) => ({ at, label: `${what} ${formatTime(at).slice(0, 5)}` })),
   });
   showOperations(summary);
 };
@@ -253,27 +249,19 @@ function chosen(name) {
   return input?.value ?? '';
 }
 
-/** @param {StreamState} state */
-function changeState(state) {
-  if (state === 'lost' || state === 'full') {
-    lostAt ??= Date.now();
-  } else if (state === 'live') {
-    lostAt = undefined;
-  }
-  streamState = state;
-  showConnection();
-}
-
 function showConnection() {
   const lost = byId('lost');
   document.body.classList.toggle('stale', lostAt !== undefined || pausedAt !== undefined);
   lost.hidden = lostAt === undefined;
+  let [state, text] = now === undefined ? ['connecting', 'Connecting'] : ['live', 'Live'];
+  if (pausedAt !== undefined) {
+    [state, text] = ['paused', `Paused at ${formatTime(pausedAt)}`];
+  }
   if (lostAt !== undefined) {
+    [state, text] = ['lost', 'Connection lost'];
     setText(
       lost,
-      streamState === 'full'
-        ? 'Too many dashboards are open. Close another one; this page retries every 5 s.'
-        : `No connection to the gateway since ${formatTime(lostAt)}: the gateway has stopped, or the network is down. The figures below are older than that. This page retries every second.`,
+      `No connection to the gateway since ${formatTime(lostAt)}: the gateway has stopped, or the network is down. The figures below are older than that. This page retries every second.`,
     );
     nameTab('No connection');
     // The last verdict may be wrong by now, so it must not stay the headline.
@@ -283,12 +271,6 @@ function showConnection() {
       setVerdict('gone', byId('verdict').dataset['party'] ?? '', 'No connection to the gateway', last, next);
     }
   }
-  const [state, text] =
-    lostAt !== undefined
-      ? ['lost', 'Connection lost']
-      : pausedAt !== undefined
-        ? ['paused', `Paused at ${formatTime(pausedAt)}`]
-        : [streamState, streamState === 'live' ? 'Live' : 'Connecting'];
   byId('connection').dataset['state'] = state;
   setText(byId('connection'), text);
 }
@@ -312,4 +294,14 @@ byId('traffic').addEventListener('change', () => render(false));
 byId('welcome-copy').addEventListener('click', () => copy(byId('welcome-command'), 'command', 'Copied'));
 
 const charts = new Charts(byId('charts'));
-follow(take, changeState);
+
+poll(
+  () => `dashboard/state?after=${points.at(-1)?.at ?? 0}&changed=${changedAt}`,
+  (message) => {
+    lostAt = message === undefined ? (lostAt ?? Date.now()) : undefined;
+    if (message !== undefined) {
+      take(message);
+    }
+    showConnection();
+  },
+);

@@ -4,7 +4,7 @@
 import { byId, copy, make, say, setText } from './dom.js';
 import * as format from './format.js';
 
-/** @import { Facts, Flow, FlowName, Now, Party, ShownFailure, ShownSetting, StatusClass, Summary, Worker } from '../state.ts' */
+/** @import { Facts, Failure, Flow, FlowName, Kind, Now, Party, ShownSetting, StatusClass, Summary, Worker } from '../state.ts' */
 
 /** @type {readonly Party[]} in the order of a call's path */
 export const parties = ['client', 'gateway', 'backend'];
@@ -20,7 +20,8 @@ const shownMax = 50;
  * @template Row
  * @typedef {object} Column
  * @property {string} [name] in the table's head
- * @property {string} [group] heading above this column and those after it
+ * @property {Node | string} [head] in place of `name` in the table's head
+ * @property {string} [group] heading above this column and its neighbours of the same group
  * @property {string} [className]
  * @property {boolean} [isHeading] its cells are the headings of their rows
  * @property {(row: Row) => string} [text] set on each update
@@ -32,22 +33,19 @@ const shownMax = 50;
 class Table {
   /** @type {Map<unknown, HTMLTableRowElement>} */
   #rows = new Map();
+  body = make('tbody');
 
   /**
-   * @param {HTMLElement} body
+   * @param {HTMLElement} place
    * @param {readonly Column<Row>[]} columns
    * @param {(row: Row) => unknown} keyOf
    * @param {(row: Row, element: HTMLTableRowElement) => void} [mark] updates the look of a row
    */
-  constructor(body, columns, keyOf, mark = () => undefined) {
-    this.body = body;
+  constructor(place, columns, keyOf, mark = () => undefined) {
     this.columns = columns;
     this.keyOf = keyOf;
     this.mark = mark;
-    if (body.previousElementSibling === null) {
-      const names = columns.map(({ name = '', className = '' }) => make('th', { scope: 'col', className }, name));
-      body.before(make('thead', {}, make('tr', {}, ...names)));
-    }
+    place.append(make('table', {}, makeHead(columns), this.body));
   }
 
   /** @param {readonly Row[]} rows */
@@ -82,17 +80,45 @@ class Table {
 
   /** @param {Row} row */
   #make(row) {
-    const cells = this.columns.map(({ name = '', group, className = '', isHeading = false, fill }) => {
+    const cells = this.columns.map((column, index) => {
+      const { name = '', group = '', className = '', isHeading = false, fill } = column;
       const cell = isHeading ? make('th', { scope: 'row' }) : make('td', { className });
       // In narrow windows the style sheet hides the table's head and shows these names in the cells.
-      Object.assign(cell.dataset, { name }, group !== undefined && { group });
-      cell.classList.toggle('first', group !== undefined);
+      Object.assign(cell.dataset, { name }, isFirst(this.columns, index) && { group });
+      cell.classList.toggle('first', isFirst(this.columns, index));
       cell.append(...(fill?.(row, cell) ?? []));
       return cell;
     });
     return make('tr', {}, ...cells);
   }
 }
+
+/** @type {(columns: readonly Column<never>[], index: number) => boolean} the column is the first one of a group */
+const isFirst = (columns, index) =>
+  columns[index]?.group !== undefined && columns[index]?.group !== columns[index - 1]?.group;
+
+/** @type {(columns: readonly Column<never>[]) => HTMLElement} with a second row if there are groups */
+const makeHead = (columns) => {
+  const rowSpan = columns.some(({ group }) => group !== undefined) ? 2 : 1;
+  const [upper, lower] = [make('tr'), make('tr')];
+  for (const [index, { name = '', head = name, group, className = '' }] of columns.entries()) {
+    const cell = make('th', { scope: 'col', className }, head);
+    if (group === undefined) {
+      cell.rowSpan = rowSpan;
+      upper.append(cell);
+      continue;
+    }
+    lower.append(cell);
+    if (isFirst(columns, index)) {
+      cell.classList.add('first');
+      const colSpan = columns.filter((column) => column.group === group).length;
+      upper.append(
+        make('th', { scope: 'colgroup', colSpan, className: `first ${className}` }, make('span', {}, group)),
+      );
+    }
+  }
+  return make('thead', {}, upper, ...(rowSpan === 2 ? [lower] : []));
+};
 
 /**
  * @typedef {object} Operation
@@ -104,44 +130,52 @@ class Table {
 
 /**
  * A column of figures. Requests that called no operation have no backend figures.
- * @type {(name: string, read: (figures: Flow, seconds: number) => string, more?: Partial<Column<Operation>>) => Column<Operation>}
+ * @type {(group: string | undefined, name: string, read: (figures: Flow, seconds: number) => string, more?: Partial<Column<Operation>>) => Column<Operation>}
  */
-const figure = (name, read, more = {}) => ({
+const figure = (group, name, read, more = {}) => ({
   name,
-  text: ({ name: flow, figures, seconds }) =>
-    flow === 'none' && more.className === 'backend' ? '' : read(figures, seconds),
+  ...(group !== undefined && { group }),
+  className: group === ofBackend ? 'backend' : '',
+  text: ({ name: flow, figures, seconds }) => (flow === 'none' && group === ofBackend ? '' : read(figures, seconds)),
   ...more,
 });
 
+const ofBackend = 'Backend calls';
+
 /** @type {readonly Column<Operation>[]} */
 const operationColumns = [
-  { isHeading: true, text: ({ name }) => (name === 'all' ? 'All five' : name === 'none' ? 'no operation' : name) },
-  figure('per second', ({ requests }, seconds) => format.formatRate(requests / seconds)),
-  ...statusClasses.map((name, index) =>
-    figure(name, ({ byStatus }) => format.formatCount(byStatus[name]), index === 0 ? { group: 'Replies' } : {}),
-  ),
-  ...parties.map((party, index) =>
-    figure(partyNames[party].toLowerCase(), ({ failed }) => format.formatCount(failed[party]), {
-      ...(index === 0 && { group: 'Failed due to' }),
+  {
+    head: make('h2', { id: 'operations-title' }, 'Operations'),
+    isHeading: true,
+    text: ({ name }) => (name === 'all' ? 'All five' : name === 'none' ? 'no operation' : name),
+  },
+  figure(undefined, 'per second', ({ requests }, seconds) => format.formatRate(requests / seconds), {
+    head: 'Requests\nper second',
+  }),
+  ...statusClasses.map((name) => figure('Replies', name, ({ byStatus }) => format.formatCount(byStatus[name]))),
+  ...parties.map((party) =>
+    figure('Failed due to', partyNames[party].toLowerCase(), ({ failed }) => format.formatCount(failed[party]), {
       // Client errors are not marked, because the operator cannot fix them.
       isBad: ({ figures }) => party !== 'client' && figures.failed[party] > 0,
     }),
   ),
-  figure('p50', ({ p50 }) => format.formatMs(p50), { group: 'Duration' }),
-  figure('p99', ({ p99 }) => format.formatMs(p99)),
-  figure('failed', ({ backendFailed: failed, backendCalls }) => format.formatShare(failed, backendCalls), {
-    group: 'Backend calls',
-    className: 'backend',
-    isBad: ({ figures }) => figures.backendFailed > 0,
+  figure('Duration', 'p50', ({ p50 }) => format.formatMs(p50)),
+  figure('Duration', 'p99', ({ p99 }) => format.formatMs(p99)),
+  figure(ofBackend, 'failed', ({ failed, backendCalls }) => format.formatShare(failed.backend, backendCalls), {
+    isBad: ({ figures }) => figures.failed.backend > 0,
   }),
-  figure('p50', ({ backendP50 }) => format.formatMs(backendP50), { className: 'backend' }),
-  figure('p99', ({ backendP99 }) => format.formatMs(backendP99), { className: 'backend' }),
-  { className: 'share', fill: () => [make('div', { className: 'bar' }), make('small')] },
+  figure(ofBackend, 'p50', ({ backendP50 }) => format.formatMs(backendP50)),
+  figure(ofBackend, 'p99', ({ backendP99 }) => format.formatMs(backendP99)),
+  {
+    head: "Backend's share of the mean duration",
+    className: 'share',
+    fill: () => [make('div', { className: 'bar' }), make('small')],
+  },
 ];
 
 /** @type {Table<Operation>} */
 const operationTable = new Table(
-  byId('operation-rows'),
+  byId('operation-table'),
   operationColumns,
   ({ name }) => name,
   ({ name, figures, longest }, row) => {
@@ -175,7 +209,7 @@ export function showOperations({ flows, seconds }) {
 
 /** @type {Table<Worker>} */
 const workerTable = new Table(
-  byId('worker-rows'),
+  byId('worker-table'),
   [
     { name: 'Process', isHeading: true, text: ({ pid }) => String(pid) },
     { name: 'in flight', text: ({ inFlight }) => format.formatCount(inFlight) },
@@ -191,31 +225,27 @@ export function showWorkers(workers) {
   workerTable.show(workers);
 }
 
-/** @typedef {{ kind: string, counts: readonly number[] }} KindCount */
+/** @typedef {{ kind: Kind, counts: readonly number[] }} KindCount */
 
 /**
  * Makes the tables of failures by kind, one per party. Returns the function that updates their counts.
  * @param {Facts} facts
  */
-export function createKindTables({ failureKinds }) {
+export function createKindTables({ kinds }) {
   byId('kind-tables').replaceChildren();
   const tables = parties.map((party) => {
-    const body = make('tbody');
+    const place = make('div');
     const rest = make('p', { className: 'hint' });
-    const place = make('div', {}, make('table', {}, body), rest);
     place.dataset['party'] = party;
-    byId('kind-tables').append(place);
-    /** @type {Column<KindCount>[]} */
-    const columns = [
-      { name: partyNames[party], className: `text party ${party}`, isHeading: true, fill: nameKind },
-      { name: 'last minute', text: ({ counts: [count = 0] }) => format.formatCount(count) },
-      { name: '15 minutes', text: ({ counts: [, count = 0] }) => format.formatCount(count) },
-    ];
     /** @type {Table<KindCount>} */
     const table = new Table(
-      body,
-      columns,
-      ({ kind }) => kind,
+      place,
+      [
+        { name: partyNames[party], className: `text party ${party}`, isHeading: true, fill: nameKind },
+        { name: 'last minute', text: ({ counts: [count = 0] }) => format.formatCount(count) },
+        { name: '15 minutes', text: ({ counts: [, count = 0] }) => format.formatCount(count) },
+      ],
+      ({ kind }) => kind.kind,
       ({ counts }, row) => {
         for (const [index, count] of counts.entries()) {
           row.cells[index + 1]?.classList.toggle('some', count > 0);
@@ -224,14 +254,19 @@ export function createKindTables({ failureKinds }) {
         row.hidden = counts.every((count) => count === 0) && !row.contains(document.activeElement);
       },
     );
-    return { table, body, kinds: failureKinds[party], rest };
+    place.append(rest);
+    byId('kind-tables').append(place);
+    return { table, kinds: kinds.filter((each) => each.party === party), rest };
   });
   return (/** @type {Now} */ { lastMinute, wholeHistory }) => {
-    for (const { table, body, kinds, rest } of tables) {
+    for (const { table, kinds: ofParty, rest } of tables) {
       table.show(
-        kinds.map((kind) => ({ kind, counts: [lastMinute, wholeHistory].map(({ failures }) => failures[kind] ?? 0) })),
+        ofParty.map((kind) => ({
+          kind,
+          counts: [lastMinute, wholeHistory].map(({ failures }) => failures[kind.kind] ?? 0),
+        })),
       );
-      const absent = kinds.filter((_, index) => body.rows[index]?.hidden).map(format.nameOfKind);
+      const absent = ofParty.filter((_, index) => table.body.rows[index]?.hidden).map(({ title }) => title);
       rest.hidden = absent.length === 0;
       setText(rest, `Did not occur: ${absent.join(', ')}.`);
     }
@@ -239,18 +274,15 @@ export function createKindTables({ failureKinds }) {
 }
 
 /** @param {KindCount} row */
-function nameKind({ kind }) {
-  const name = format.nameOfKind(kind);
-  const ariaLabel = `${name}: show these failed calls`;
-  const button = make('button', { type: 'button', className: 'plain', ariaLabel }, name);
+function nameKind({ kind: { kind, title, meaning } }) {
+  const ariaLabel = `${title}: show these failed calls`;
+  const button = make('button', { type: 'button', className: 'plain', ariaLabel }, title);
   button.addEventListener('click', () => {
-    filters.operation.value = '';
-    filters.kind.value = kind;
-    renderFailures();
+    filterBy('', kind);
     byId('failures').scrollIntoView({ block: 'nearest' });
     filters.kind.focus({ preventScroll: true });
   });
-  return [button, ' ', make('small', {}, format.meaningOfKind(kind))];
+  return [button, ' ', make('small', {}, meaning)];
 }
 
 /** @type {(text: string | undefined, cell: HTMLElement) => (Node | string)[]} */
@@ -259,9 +291,9 @@ const asCode = (text, cell) => {
   return [make('code', {}, text ?? '–')];
 };
 
-/** @type {Table<ShownFailure>} */
+/** @type {Table<Failure>} */
 const failureTable = new Table(
-  byId('failure-rows'),
+  byId('failure-table'),
   [
     {
       name: 'Time',
@@ -276,9 +308,9 @@ const failureTable = new Table(
       className: 'text whose',
       fill: ({ party }) => [make('span', { className: `party ${party}` }, partyNames[party])],
     },
-    { name: 'Operation', className: 'text operation', fill: ({ operation }) => [operation ?? 'none'] },
-    { name: 'Status', className: 'status', fill: ({ status }) => [status === 0 ? '–' : String(status)] },
-    { name: 'Duration', className: 'duration', fill: ({ durationMs }) => [format.formatMs(durationMs)] },
+    { name: 'Operation', className: 'text', text: ({ operation }) => operation ?? 'none' },
+    { name: 'Status', text: ({ status }) => (status === 0 ? '–' : String(status)) },
+    { name: 'Duration', text: ({ durationMs }) => format.formatMs(durationMs) },
     { name: 'Path', className: 'text path', fill: ({ path }, cell) => asCode(path, cell) },
     { name: 'Client', className: 'text client', fill: ({ client }, cell) => asCode(client, cell) },
     {
@@ -320,10 +352,10 @@ filters.operation.append(
   ...operationNames.map((name) => new Option(name, name)),
   new Option('no operation', 'none'),
 );
-/** @type {readonly ShownFailure[]} */
+/** @type {readonly Failure[]} */
 let failures = [];
 
-/** @param {readonly ShownFailure[]} latest */
+/** @param {readonly Failure[]} latest */
 export function showFailures(latest) {
   failures = latest;
   renderFailures();
@@ -362,24 +394,29 @@ for (const select of [filters.operation, filters.kind]) {
   });
 }
 filters.clear.addEventListener('click', () => {
-  filters.operation.value = '';
-  filters.kind.value = '';
-  renderFailures();
+  filterBy('', '');
   filters.kind.focus();
 });
+
+/** @type {(operation: string, kind: string) => void} */
+function filterBy(operation, kind) {
+  filters.operation.value = operation;
+  filters.kind.value = kind;
+  renderFailures();
+}
 
 /**
  * Fills the filter of failure kinds.
  * @param {Facts} facts
  */
-export function offerKinds({ failureKinds }) {
+export function offerKinds({ kinds }) {
   const chosen = filters.kind.value;
   const groups = parties.map((party) =>
     make(
       'optgroup',
       { label: partyNames[party] },
       new Option(`all ${party} failures`, `party:${party}`),
-      ...failureKinds[party].map((kind) => new Option(format.nameOfKind(kind), kind)),
+      ...kinds.filter((each) => each.party === party).map(({ kind, title }) => new Option(title, kind)),
     ),
   );
   filters.kind.replaceChildren(new Option('all', ''), ...groups);
@@ -395,16 +432,16 @@ let showsDefaults = false;
 
 /** @type {Table<ShownSetting>} */
 const settingTable = new Table(
-  byId('setting-rows'),
+  byId('setting-table'),
   [
     { name: 'Variable', className: 'text', isHeading: true, fill: ({ variable }) => [make('code', {}, variable)] },
     { name: 'Value', className: 'text value', fill: describeValue },
     {
       name: 'Source',
       className: 'text source',
-      fill: ({ source, flag }) => [source === 'flag' ? `flag ${flag}` : (sourceNames[source] ?? source)],
+      text: ({ source, flag }) => (source === 'flag' ? `flag ${flag}` : (sourceNames[source] ?? source)),
     },
-    { name: 'Description', className: 'text help', fill: ({ help }) => [help.replaceAll('`', '')] },
+    { name: 'Description', className: 'text help', text: ({ help }) => help.replaceAll('`', '') },
   ],
   // The key has all properties of a setting, because a setting that a reload has changed needs a new row.
   (setting) => JSON.stringify(setting),

@@ -211,9 +211,9 @@ const questionAddress = ({ backendUrl }) => `Is BACKEND_URL right? It is ${backe
 /** @type {(now: Now, facts: Facts) => string} */
 const describeFailed = (now, facts) => {
   const { all } = now.lastMinute.flows;
-  const kinds = facts.failureKinds.backend
-    .filter((kind) => countKind(now, kind) > 0)
-    .map((kind) => `${formatCount(countKind(now, kind))} ${facts.kindWords[kind]?.title ?? kind}`);
+  const kinds = facts.kinds
+    .filter(({ kind, party }) => party === 'backend' && countKind(now, kind) > 0)
+    .map(({ kind, title }) => `${formatCount(countKind(now, kind))} ${title}`);
   // The same numbers as in the table of operations.
   return `${formatCount(all.failed.backend)} of ${formatCount(all.backendCalls)} backend calls failed ${inLastMinute(now)}: ${kinds.join(', ')}`;
 };
@@ -249,7 +249,7 @@ const slowOutsideBackend = ({ lastMinute: { flows } }) =>
 export const describeParties = (now, facts) => {
   const { backend, isDraining } = now;
   const count = (/** @type {Party} */ party) =>
-    facts.failureKinds[party].reduce((sum, kind) => sum + countKind(now, kind), 0);
+    facts.kinds.reduce((sum, each) => sum + (each.party === party ? countKind(now, each.kind) : 0), 0);
   const [own, errors, ofBackend] = [count('gateway'), count('client'), count('backend')];
   const since = `since ${formatTime(backend.since)}`;
   const isOver = countKind(now, 'bug') === 0 && recoveredAt(now, 'gateway') !== undefined;
@@ -289,5 +289,5 @@ export const describeCertificate = ({ expiresAt, problems }, now) => {
 /** @type {(now: Now, party: 'backend' | 'gateway') => string} */
 const agoOf = (now, party) => `${formatAge(now.at - (recoveredAt(now, party) ?? now.at))} ago`;
 
-/** @type {(count: number, word: string) => string} */
-const countOf = (count, word) => `${formatCount(count)} ${word}${count === 1 ? '' : 's'}`;
+/** @type {(count: number, word: string) => string} `1 call`, `2 calls` */
+export const countOf = (count, word) => `${formatCount(count)} ${word}${count === 1 ? '' : 's'}`;
