@@ -126,7 +126,7 @@ export interface Now extends Load {
   readonly hasNoSuccess: boolean;
 }
 
-/** What changes seldom. */
+/** The part of the state that seldom changes. */
 export interface Details {
   readonly facts: Facts;
   /** All failures kept, latest first. */

@@ -33,7 +33,7 @@ const events = [
   'key fetch failed',
 ] as const;
 
-export type CountedEvent = (typeof events)[number];
+type CountedEvent = (typeof events)[number];
 
 /** All statuses of replies; 0 stands for a request without a reply. */
 export const statuses = [0, 200, 201, 204, 400, 401, 403, 404, 405, 408, 413, 417, 429, 431, 500, 503] as const;

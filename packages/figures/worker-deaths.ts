@@ -7,7 +7,7 @@
  */
 export const deathCauses = ['exit', 'killed', 'aborted', 'signal', 'frozen'] as const;
 
-export type DeathCause = (typeof deathCauses)[number];
+type DeathCause = (typeof deathCauses)[number];
 
 /** The cause of a worker's end. `signal` is null if the worker exited by itself. */
 export function causeOfDeath(signal: string | null, isFrozen: boolean): DeathCause {
