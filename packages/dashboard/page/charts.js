@@ -105,7 +105,8 @@ export const logarithmicScale = (least, most) => {
   const min = Number((Math.floor(least / 1.5 / power) * power).toPrecision(1));
   const max = Math.max(min * 10, most * 1.2);
   const decades = multiples(Math.log10(power), Math.log10(max), 1).map((exponent) => 10 ** exponent);
-  const ticks = decades.flatMap((decade) => (max / min < 50 ? tickSteps : [1]).map((each) => each * decade));
+  const steps = max / min < 30 ? tickSteps : max / min < 300 ? [1, 5] : [1];
+  const ticks = decades.flatMap((decade) => steps.map((each) => each * decade));
   return {
     place: (value) => (Math.log(Math.max(value, shortestMs) / min) / Math.log(max / min)) * 100,
     ticks: ticks.filter((tick) => tick >= min && tick <= max),
@@ -238,8 +239,10 @@ class Chart {
       const withGaps = places.flatMap((place, at) =>
         at > 0 && (points[at]?.at ?? 0) - (points[at - 1]?.at ?? 0) > 3 * stepMs ? [null, place] : [place],
       );
+      // A value without neighbours has no line, so it is a dot, as is the value at the cursor.
+      const dots = withGaps.filter((place, at) => place !== null && !withGaps[at - 1] && !withGaps[at + 1]);
       path.setAttribute('d', bars?.[line] ?? (isOfBars ? '' : drawLine(withGaps)));
-      dot.setAttribute('d', isOfBars ? '' : drawLine([places[index] ?? null]));
+      dot.setAttribute('d', isOfBars ? '' : [...dots, places[index] ?? null].map((each) => drawLine([each])).join(''));
     }
     this.#grid.setAttribute('d', y.ticks.map((tick) => `M0 ${join([100 - y.place(tick)])}H100`).join(''));
     const step = steps[index];
