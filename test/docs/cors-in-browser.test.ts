@@ -106,7 +106,7 @@ const calls: readonly [title: string, site: 0 | 1, Gateway, path: string, option
 ]; // prettier-ignore
 
 describe('a call from a page of another origin [D45, D56]', () => {
-  const pages: WatchedPage[] = [];
+  const pages: (WatchedPage | undefined)[] = [];
   for (const [title, site, name, path, options, expected, backendCalls] of calls) {
     test(title, async () => {
       const page = (pages[site] ??= await browser.open(originOf(site)));
