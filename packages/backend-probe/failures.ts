@@ -5,7 +5,7 @@ import type { OperationName } from '../core/operations.ts';
 import { escapeControls } from '../core/text/escape.ts';
 import { basePathOf, type Call } from './calls.ts';
 
-/** What a call showed about the backend. The JSON report has these names. */
+/** A fact about the backend that a call showed. The JSON report has these names. */
 export interface Finding {
   /** Identifies the cause for programs. Never changes. */
   readonly code: string;
