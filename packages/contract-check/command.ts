@@ -35,8 +35,16 @@ export function findProblems(flags: GivenFlags): readonly string[] {
   ];
 }
 
-function templateOf({ '--body': body }: GivenFlags): Template | string {
-  return body === undefined ? defaultTemplate : body === true ? '--body needs a value' : readTemplate(body);
+// The template or the problem of each given set of flags. It is read once, because the file can be a pipe.
+const templates = new WeakMap<GivenFlags, Template | string>();
+
+function templateOf(flags: GivenFlags): Template | string {
+  const { '--body': body } = flags;
+  const template =
+    templates.get(flags) ??
+    (body === undefined ? defaultTemplate : body === true ? '--body needs a value' : readTemplate(body));
+  templates.set(flags, template);
+  return template;
 }
 
 /** Runs the check. Resolves with the exit code. `url` is the backend's address without secrets. */

@@ -1,9 +1,12 @@
 // `check --contract` as a command: output, exit codes and signals [D61].
 
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { writeFileSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
 import { createServer } from 'node:tls';
 import type { AddressInfo } from 'node:net';
 import { describe, test } from 'node:test';
@@ -75,6 +78,16 @@ describe('check --contract with the embedded backend over SQLite', () => {
     } finally {
       rmSync(folder, { recursive: true });
     }
+  });
+
+  test('--body from a pipe, which can be read only once [D61]', { skip: process.platform === 'win32' }, async () => {
+    await using backend = await startSqlite();
+    const main = join(import.meta.dirname, '../../dist/command/main.js');
+    const script = `exec '${process.execPath}' '${main}' check --contract --write --body <(echo '{"name":"x"}')`;
+    const child = spawn('bash', ['-c', script], { env: { ...process.env, ...shortIdle, BACKEND_URL: backend.url } });
+    const [report] = await Promise.all([text(child.stdout), once(child, 'close')]);
+    assert.match(report, /^ {2}create {2}works$/m);
+    assert.equal(child.exitCode, 0, report);
   });
 });
 
