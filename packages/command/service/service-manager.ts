@@ -1,6 +1,6 @@
 // Notifies systemd (sd_notify(3)) that the process is ready, reloading, stopping or alive. Node.js has no Unix datagram
-// sockets, so the program systemd-notify sends the notifications. Forking the gateway for each notification would block all
-// calls, and the more memory it uses, the longer. So the gateway starts one small shell, and the shell forks.
+// sockets, so the program systemd-notify sends the notifications. A fork of the gateway for each notification would block all
+// calls, for longer if the gateway uses more memory. So the gateway starts one small shell, and the shell forks.
 
 import { spawn } from 'node:child_process';
 
@@ -22,8 +22,8 @@ command -v systemd-notify >/dev/null || { echo 'systemd-notify is not installed'
 while IFS= read -r line; do systemd-notify -- "$line"; done`;
 
 /**
- * Opens the service manager that `environment` names for the process `pid` (NOTIFY_SOCKET, WATCHDOG_USEC, WATCHDOG_PID). A
- * failed notification is logged, and the gateway continues.
+ * Opens the service manager that NOTIFY_SOCKET names. WATCHDOG_USEC requests pings, unless WATCHDOG_PID names a process other
+ * than `pid`. If the shell ends, this is logged, and the gateway continues.
  */
 export function openServiceManager(
   { PATH, NOTIFY_SOCKET = '', WATCHDOG_USEC = '', WATCHDOG_PID }: Readonly<Record<string, string | undefined>>,

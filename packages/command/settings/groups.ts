@@ -28,7 +28,7 @@ export const settingGroups = {
   tokens: {
     title: 'Tokens',
     introduction:
-      'Off unless `AUTH_ISSUER` is set; then every operation requires a valid token. How the settings work together: [security.md](security.md#tokens).',
+      'Off unless `AUTH_ISSUER` is set. If it is set, every operation requires a valid token. How the settings work together: [security.md](security.md#tokens).',
   },
   processes: {
     title: 'Processes',

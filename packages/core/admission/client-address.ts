@@ -55,7 +55,7 @@ export function createTrustedProxies(ranges: readonly string[]): TrustedProxies 
   return { has: (address) => list.check(address, isIPv4(address) ? 'ipv4' : 'ipv6') };
 }
 
-/** Returns `address` in canonical form: without a zone, and an IPv4 address mapped into IPv6 as IPv4. */
+/** Returns `address` in canonical form, without a zone. An IPv4 address that is mapped into IPv6 becomes plain IPv4. */
 export function normalizeAddress(address: string): string {
   if (isIPv4(address)) {
     return address;

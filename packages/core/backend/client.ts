@@ -52,7 +52,7 @@ export interface BackendRequest {
   readonly requestId: string;
   /** The client's identity, if a guard has established it. Sent only if `identityHeader` is set [D48]. */
   readonly identity?: string | undefined;
-  /** As name, value, ... Only these fields and the request id may be copied from the client's request [D23]. */
+  /** Names and values, alternating. Only these fields and the request id may be copied from the client's request [D23]. */
   readonly traceContext: readonly string[];
   /** True: the answer's body must be JSON and is kept. False: the answer's head alone decides the outcome [D17]. */
   readonly needsAnswer: boolean;
@@ -71,7 +71,7 @@ interface BackendClientOptions {
   readonly identityHeader?: string | undefined;
   /** Counts the buffered bytes of answers. The receiver of an outcome `ok` must give back its `length`. */
   readonly budget: BufferBudget;
-  /** Words for the backend in causes. Default: the words for a program that embeds the gateway. */
+  /** The words for the backend in the texts of causes. Default: those for a program that embeds the gateway. */
   readonly peer?: Peer | undefined;
   /** Observes the bytes that the backend sends. Default: no observer. */
   readonly tap?: SocketTap | undefined;
@@ -105,7 +105,7 @@ export class BackendClient {
   readonly pool: ConnectionPool;
   /** @internal */
   readonly connecting: Deadlines;
-  /** @internal Run from sending the request to the last byte of the answer, even if the rest is not needed [D19]. */
+  /** @internal These deadlines run from sending the request to the last byte of the answer, even if the rest is not needed [D19]. */
   readonly answering: Deadlines;
   /** @internal */
   readonly discarding = new Deadlines(discardTimeoutMs);
@@ -168,7 +168,7 @@ export class BackendClient {
   }
 }
 
-/** `discarding`: the outcome is decided, and the rest of the answer is read and dropped. Often skipped. */
+/** `discarding`: the outcome is decided, and the rest of the answer is read and dropped. A call often goes from `waiting` to `ended`. */
 type ExchangeState = 'waiting' | 'discarding' | 'ended';
 
 // One call. It has one connection at a time, until it ends.
@@ -233,7 +233,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
     }
   }
 
-  // Connecting has its own deadline. A second deadline runs from the first sending to the last byte [D19].
+  // `#secondDeadline` limits connecting. `#deadline` runs from the first sending to the last byte [D19].
   #dispatch(): void {
     if (this.#connection.isConnecting) {
       this.#secondDeadline = new Deadline(this);
@@ -331,8 +331,8 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
   }
 
   // A call of which no byte was sent may be resent. A GET may also be resent if its reused connection closed before the
-  // first byte of the answer. Then the backend most likely closed the idle connection at the same moment. In all other
-  // cases the call itself may have caused the failure [D20].
+  // first byte of the answer. Then the backend most likely closed the idle connection just when the call was sent. In all
+  // other cases the call itself may have caused the failure [D20].
   #mayResend(): boolean {
     const { hasDiedUnsent, isReusedAndSilent } = this.#connection;
     return (
@@ -382,7 +382,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
 // An attacker on the network can forge the end of a TCP connection. With TLS the end can be proved, but Node does not
 // report whether it was. So a number may lack its last digits. All other valid JSON is complete [RFC 9112, 8; D18].
 const cutNumber =
-  'a number that ends with its TLS connection may be incomplete: the backend must send a content-length or chunks';
+  'a number that ends with the TLS connection may lack digits: the backend must send a content-length or chunks';
 
 function isDigit(byte: number | undefined): boolean {
   return byte !== undefined && byte >= 0x30 && byte <= 0x39;

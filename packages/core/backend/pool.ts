@@ -52,7 +52,7 @@ export class ConnectionPool {
     return undefined;
   }
 
-  /** Takes back a connection after an exchange, if it can be reused. */
+  /** Keeps a connection for reuse after an exchange. Discards it if it cannot be reused. */
   release(connection: ClientConnection): void {
     const { keepAliveSeconds } = connection;
     const promisedMs = keepAliveSeconds === undefined ? Infinity : keepAliveSeconds * 1_000 - keepAliveMarginMs;

@@ -33,7 +33,7 @@ export interface CallContext {
   readonly isDraining: boolean;
   /** True while the remaining connections are cut. Requests without a reply then have the outcome `shutdown` [D51]. */
   readonly isCutting: boolean;
-  /** True if too many calls are in flight, or too many bytes are buffered, for another call [D26]. */
+  /** True if another call must be refused: the calls in flight or the buffered bytes have reached their limit [D26]. */
   readonly isFull: boolean;
   /** True if the site of the page that sent the request [D56] and the request's host name [D57] are allowed. */
   admits(head: RequestHead): boolean;
@@ -55,8 +55,8 @@ export interface CallContext {
 }
 
 /**
- * The state of a request: `checking` → `guarding` → `reading` → `calling` → `ended`. Reads and requests without a body
- * skip `reading`. If the guard decides at once, `guarding` is skipped. Every state can lead to `ended`.
+ * The state of a request: `checking` → `guarding` → `reading` → `calling` → `ended`. `reading` is
+ * skipped for list and read, and for requests without a body. If the guard decides at once, `guarding` is skipped. Every state can lead to `ended`.
  *
  * - `checking`: finds the operation and decides whether the request is allowed.
  * - `guarding`: waits for the guard's decision. The body is not read.
@@ -259,7 +259,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
     }
   }
 
-  /** Replies with the error, unless the backend has been called or a reply sent. Any reply closes the connection. */
+  /** Replies with the error, unless the backend was called or the reply was sent. Every reply closes the connection. */
   onBroken(reason: BrokenReason): void {
     this.#mustClose = true;
     if (this.#state === 'reading' || this.#state === 'guarding') {
@@ -306,7 +306,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
     return this.operation;
   }
 
-  // Reply: sends the backend's answer, or the operation's reply to the failure [spec 4 and 7].
+  // Reply: sends the backend's answer, or the operation's fixed reply [spec 4 and 7].
   onOutcome(outcome: Outcome): void {
     try {
       const operation = this.#calledOperation;
@@ -407,7 +407,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
     }
   }
 
-  // Sends the operation's 500 after an exception in writing. Cuts the connection if that fails too.
+  // Sends the 500 after an exception in writing. Cuts the connection if that fails too.
   #writeFault(): void {
     const reply = this.#faultReply;
     this.#mustClose = true;
@@ -430,7 +430,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
     this.#transport.reply({ head, added, requestId, pieces, length, closes, drains }, onTaken);
   }
 
-  // Called when the OS has the bytes of the reply. Until then the bytes stay counted, and their memory is not reused.
+  // Called when the OS has the bytes of the reply, or nothing more is sent. Until then the bytes stay counted, and their memory is not reused.
   #giveBack(): void {
     this.#gateway.budget.giveBack(this.#heldBytes);
     this.#heldBytes = 0;

@@ -24,9 +24,9 @@ export function writeRequestHead(
 const plainFieldText = /^[!-$&-~](?:[ -$&-~]*[!-$&-~])?$/;
 
 /**
- * Percent-encodes well-formed text as a field value; percent-decoding restores the text [D48]. It encodes the UTF-8 bytes
- * of `%`, of everything except printable ASCII, and of spaces at either end, because a field value cannot begin or end with
- * a space [RFC 9110, 5.5].
+ * Percent-encodes well-formed text as a field value; percent-decoding restores the text [D48]. It encodes `%`,
+ * everything except printable ASCII, and spaces at either end, each as UTF-8 bytes. A field value cannot begin or end with a
+ * space [RFC 9110, 5.5].
  */
 export function encodeFieldText(text: string): string {
   return plainFieldText.test(text)

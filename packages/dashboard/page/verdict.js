@@ -17,7 +17,7 @@ import { formatAge, formatCount, formatMs, formatRate, formatTime } from './form
 
 /** @typedef {Headline & { level: Level, detail: string }} Verdict */
 
-// Shares of failed backend calls in the last minute from which the verdict is `unwell` or `notice`.
+// If at least this share of the last minute's backend calls failed, the verdict is `unwell` or `notice`.
 const failedShareUnwell = 0.05;
 const failedShareNotice = 0.01;
 const slowMs = 1_000;
@@ -45,7 +45,7 @@ const rules = [
     holds: ({ isDraining }) => isDraining,
     level: 'notice',
     party: 'gateway',
-    next: 'Wait: the gateway stops when these calls end, after SHUTDOWN_TIMEOUT_MS at the latest.',
+    next: 'Wait: the gateway stops when these calls end, at the latest after SHUTDOWN_DELAY_MS plus SHUTDOWN_TIMEOUT_MS.',
     title: 'The gateway is draining',
     detail: ({ inFlight }) => `The gateway is shutting down, with ${countOf(inFlight, 'call')} still in flight.`,
   },
@@ -64,7 +64,7 @@ const rules = [
     party: 'gateway',
     next: 'Report the bug with the stack trace from the log.',
     title: 'The gateway has a bug',
-    detail: (now) => `${countOf(countKind(now, 'bug'), 'call')} failed because of the bug ${inLastMinute(now)}.`,
+    detail: (now) => `${countOf(countKind(now, 'bug'), 'call')} failed ${inLastMinute(now)} because of a bug.`,
   },
   {
     holds: (now) => countKind(now, 'no-keys') > 0 && recoveredAt(now, 'gateway') === undefined,
@@ -72,13 +72,14 @@ const rules = [
     party: 'gateway',
     next: "See the log for why the issuer's keys cannot be fetched.",
     title: 'The gateway has no keys to verify tokens',
-    detail: (now) => `${countOf(countKind(now, 'no-keys'), 'call')} with a token turned away ${inLastMinute(now)}.`,
+    detail: (now) =>
+      `The gateway turned away ${countOf(countKind(now, 'no-keys'), 'call')} with a token ${inLastMinute(now)}.`,
   },
   {
     holds: (now) => countKind(now, 'overload') > 0 && recoveredAt(now, 'gateway') === undefined,
     level: 'unwell',
     party: 'gateway',
-    next: 'See Load and Failed calls below for what ran out. Raise that limit, or add a gateway.',
+    next: '"Load" and "Failed calls" below show what ran out. Raise that limit, or add a gateway.',
     title: 'The gateway turns calls away',
     detail: (now, facts) =>
       `${formatCount(countKind(now, 'overload'))} turned away ${inLastMinute(now)}. ${describeFill(now, facts)}`,
@@ -96,7 +97,7 @@ const rules = [
     holds: ({ hasNoSuccess }) => hasNoSuccess,
     level: 'notice',
     party: 'gateway',
-    next: "Compare BACKEND_URL with the backend's address; work-item-gateway check tests it.",
+    next: "Compare BACKEND_URL with the backend's address. To test BACKEND_URL, run `work-item-gateway check`.",
     title: 'No call succeeds',
     detail: (_, facts) => `The backend answers, but no call in the last 5 minutes succeeded. ${questionAddress(facts)}`,
   },
@@ -109,13 +110,13 @@ const rules = [
     title: 'The gateway is nearly full',
     detail: describeFill,
   },
-  // Problems that ended within the last minute.
+  // The next two rules: problems that ended within the last minute.
   {
     holds: (now) => countTurnedAway(now) > 0 && recoveredAt(now, 'gateway') !== undefined,
     level: 'notice',
     isOver: true,
     party: 'gateway',
-    next: 'See Load and Failed calls below for what had run out.',
+    next: '"Load" and "Failed calls" below show what had run out.',
     title: 'The gateway accepts all calls again',
     detail: (now) =>
       `Recovered ${agoOf(now, 'gateway')}. ${countOf(countTurnedAway(now), 'call')} turned away ${inLastMinute(now)}.`,
@@ -152,7 +153,7 @@ const rules = [
     party: 'gateway',
     next: 'Raise WORKERS, give the machine more CPU cores, or add a gateway.',
     title: 'The gateway is short of CPU time',
-    detail: () => "The delay of the gateway's event loop is more than 0.25 s.",
+    detail: () => "The delay of the gateway's event loop is at least 0.25 s.",
   },
 ];
 
@@ -167,7 +168,7 @@ export const judge = (now, facts) => {
 };
 
 /**
- * The time at which a party stopped failing calls, in ms since 1970; undefined if it had no failures or may still fail.
+ * The time at which a party recovered, in ms since 1970; undefined if it had no failures or may still cause some.
  * @type {(now: Now, party: 'backend' | 'gateway') => number | undefined}
  */
 const recoveredAt = ({ at, backend, lastFailures, lastMinute }, party) => {
@@ -233,8 +234,8 @@ const countKind = ({ lastMinute }, kind) => lastMinute.failures[kind] ?? 0;
 const countTurnedAway = (now) => countKind(now, 'overload') + countKind(now, 'no-keys');
 
 /**
- * The figures of a slow operation that spends most of its time outside the backend. Operations with a request body are left
- * out, because a client may send the body slowly.
+ * The figures of a slow operation that spends most of its time outside the backend. Only list and read
+ * count, because the client of a write may send its body slowly.
  * @type {(now: Now) => Flow | undefined}
  */
 const slowOutsideBackend = ({ lastMinute: { flows } }) =>

@@ -117,7 +117,7 @@ function portOf(server: Server): number {
   return (server.address() as AddressInfo).port;
 }
 
-/** Starts a second server, which passes its connections to `server`. */
+/** Starts a further server, which passes its connections to `server`. */
 async function startHelper(server: Server, place: ListenOptions | Socket): Promise<Server> {
   const helper = createServer({ allowHalfOpen: true, noDelay: true }, (socket: Socket) =>
     server.emit('connection', socket),
@@ -169,14 +169,14 @@ async function startListening(server: Server, place: ListenOptions | Socket): Pr
 
 // http.Server's own close would destroy idle connections, on which a request may already be arriving [D33]. A close at an
 // arbitrary moment also makes the OS reset connections that are established but not yet accepted. So the accept queue is
-// reduced to one place and emptied, one connection per event-loop turn. Then the socket is closed in the callback that
-// accepts the next connection, or after `closeQuietMs` without a connection. A client that connects in the few microseconds
+// first reduced to one place. Then it is emptied, one connection per event-loop turn, for at most `emptyQueueMsMax`. Last,
+// the socket is closed: in the callback of the next connection, or after `closeQuietMs` without one. A client that connects in the few microseconds
 // before the close is still reset. A load balancer prevents this if it stops sending connections during SHUTDOWN_DELAY_MS.
 /** Makes `server` stop accepting connections; open ones stay. */
 export async function stopListening(server: Server): Promise<void> {
   // Reduces the accept queue to one place. Otherwise a connection made in the last turn may be reset.
   handleOf(server)?.listen?.(0);
-  // The current turn may have begun before the queue was reduced, so it does not count.
+  // The current turn may have accepted connections before the queue was reduced. Only later turns show an empty queue.
   await nextTurn();
   const giveUpAt = performance.now() + emptyQueueMsMax;
   while ((await acceptsConnection(server)) && performance.now() < giveUpAt);
@@ -228,6 +228,6 @@ function describe(
     case 'EAI_AGAIN':
       return `this machine has no address ${host}: listen on localhost, 0.0.0.0 or one of its own addresses with ${hostSetting}`;
     default:
-      return `cannot listen on ${host} port ${port}, which ${hostSetting} and ${portSetting} set: ${error.message}`;
+      return `cannot listen on ${host} port ${port} (from ${hostSetting === portSetting ? hostSetting : `${hostSetting} and ${portSetting}`}): ${error.message}`;
   }
 }

@@ -13,7 +13,7 @@ interface Header {
   readonly described: JsonObject;
 }
 
-/** A header that is in every reply for which the document lists it. */
+/** A header that a reply always has if the document lists it for this reply. */
 function required(name: string, description: string, schema = text): Header {
   return { name, described: { description, required: true, schema } };
 }
@@ -41,7 +41,7 @@ function describeHeaders(limits: Limits): Readonly<Record<string, Header>> {
     ...(hasTokens(limits) && {
       'www-authenticate': optional(
         'WwwAuthenticate',
-        'The expected authentication, and the error of the token [RFC 6750]. Missing if a page was refused.',
+        'The expected authentication, and the error of the token [RFC 6750]. Missing in a 403 for a page of another site or for the name in `Host`.',
       ),
     }),
     allow: required('Allow', 'The methods that the path supports.'),
