@@ -1,5 +1,6 @@
 // An HTTP/2 client that sends and reads any frames, including invalid ones. It writes HPACK fields as literals.
 
+import type { Socket } from 'node:net';
 import { connect, type TLSSocket } from 'node:tls';
 import { Changes, DEADLINE_MS } from './changes.ts';
 
@@ -123,9 +124,9 @@ export function headers(
   return frame(frameTypes.headers, frameFlags, stream, fieldBlock(fields));
 }
 
-export class FrameClient implements AsyncDisposable {
-  readonly socket: TLSSocket;
-  /** All received frames except acknowledgements; DATA without its payload. */
+export class FrameClient<S extends Socket = TLSSocket> implements AsyncDisposable {
+  readonly socket: S;
+  /** All received frames except acknowledgements. */
   readonly frames: Frame[] = [];
   /** Called for each of these frames. Tests with very many frames replace it, so that no frame is kept. */
   onFrame: (each: Frame) => void = (each) => this.frames.push(each);
@@ -133,7 +134,7 @@ export class FrameClient implements AsyncDisposable {
   #bytes = Buffer.alloc(0);
   #isClosed = false;
 
-  private constructor(socket: TLSSocket) {
+  constructor(socket: S) {
     this.socket = socket;
     socket
       .on('data', (bytes: Buffer) => {
@@ -158,15 +159,20 @@ export class FrameClient implements AsyncDisposable {
   /** Opens a connection and exchanges settings. */
   static async begin(port: number, values?: readonly (readonly [id: number, value: number])[]): Promise<FrameClient> {
     const client = await FrameClient.open(port);
-    client.send(preface, settings(values));
     try {
-      await client.receives((each) => each.type === frameTypes.settings && each.flags === 0, 'its settings');
+      await client.begin(values);
     } catch (error) {
       client.socket.destroy();
       throw error;
     }
-    client.send(frame(frameTypes.settings, flags.ack));
     return client;
+  }
+
+  /** Sends the preface and exchanges settings. */
+  async begin(values?: readonly (readonly [id: number, value: number])[]): Promise<void> {
+    this.send(preface, settings(values));
+    await this.receives((each) => each.type === frameTypes.settings && each.flags === 0, 'its settings');
+    this.send(frame(frameTypes.settings, flags.ack));
   }
 
   send(...frames: readonly Uint8Array[]): void {
@@ -250,12 +256,7 @@ export class FrameClient implements AsyncDisposable {
       const frameFlags = this.#bytes.readUInt8(4);
       const isAck = (type === frameTypes.settings || type === frameTypes.ping) && frameFlags === flags.ack;
       if (!isAck) {
-        this.onFrame({
-          type,
-          flags: frameFlags,
-          stream: this.#bytes.readUInt32BE(5),
-          payload: type === frameTypes.data ? Buffer.alloc(0) : Buffer.from(payload),
-        });
+        this.onFrame({ type, flags: frameFlags, stream: this.#bytes.readUInt32BE(5), payload: Buffer.from(payload) });
       }
       this.#bytes = this.#bytes.subarray(9 + length);
     }

@@ -15,6 +15,7 @@ import { bytesOf, RawClient, requestBytes } from './raw-client.ts';
 interface ReplyOptions {
   readonly status?: number;
   readonly closes?: boolean;
+  readonly drains?: boolean;
   readonly pieces?: readonly Buffer[];
 }
 
@@ -72,7 +73,8 @@ export class Received implements RequestReceiver {
     this.events.push('stall');
   }
 
-  reply(text: string, { status = 200, closes = false, pieces = [Buffer.from(text)] }: ReplyOptions = {}) {
+  reply(text: string, options: ReplyOptions = {}) {
+    const { status = 200, closes = false, drains = false, pieces = [Buffer.from(text)] } = options;
     this.transport.reply(
       {
         head: createReplyHead(status, ['content-type', 'text/plain']),
@@ -81,7 +83,7 @@ export class Received implements RequestReceiver {
         pieces,
         length: pieces.reduce((sum, piece) => sum + piece.length, 0),
         closes,
-        drains: false,
+        drains,
       },
       () => this.events.push('taken'),
     );
@@ -112,7 +114,8 @@ export const noLimits: ServerLimits = {
   connectionsMax: 100,
 };
 
-export async function serve(t: TestContext, script: Script = {}, limits: Partial<ServerLimits> = {}) {
+/** A handler that runs `script`, and the requests, refusals and faults that it has received. */
+export function createHandler(script: Script) {
   const received: Received[] = [];
   const refused: BrokenReason[] = [];
   const faults: unknown[] = [];
@@ -140,6 +143,18 @@ export async function serve(t: TestContext, script: Script = {}, limits: Partial
     },
     onFault: (error) => faults.push(error),
   };
+  /** Waits for the request with this index. */
+  const request = async (index: number): Promise<Received> => {
+    await poll(() => received.length > index, `request ${index}`);
+    const found = received[index];
+    assert.ok(found);
+    return found;
+  };
+  return { handler, received, refused, faults, request };
+}
+
+export async function serve(t: TestContext, script: Script = {}, limits: Partial<ServerLimits> = {}) {
+  const { handler, received, refused, faults, request } = createHandler(script);
   const server = new ClientServer({ ...noLimits, ...limits }, handler);
   await once(server.listener.listen(0, '127.0.0.1'), 'listening');
   t.after(async () => {
@@ -152,13 +167,6 @@ export async function serve(t: TestContext, script: Script = {}, limits: Partial
     const client = await RawClient.open(port);
     t.after(() => client.destroy());
     return client;
-  };
-  /** Waits for the request with this index. */
-  const request = async (index: number): Promise<Received> => {
-    await poll(() => received.length > index, `request ${index}`);
-    const found = received[index];
-    assert.ok(found);
-    return found;
   };
   return {
     server,

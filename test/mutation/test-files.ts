@@ -269,6 +269,11 @@ export const batches: readonly Batch[] = [
     of: /packages\/core\/hosts\/http2\/(field-count|frame-meter|http2-head)/,
   },
   {
+    name: 'connections of HTTP/2',
+    files: ['test/unit/paced-socket.test.ts', 'test/transport/http2-connection.test.ts'],
+    of: /packages\/core\/hosts\/http2\/(http2|paced)/,
+  },
+  {
     name: 'calls of HTTP/2',
     files: [
       'test/spec/operations.test.ts',

@@ -13,9 +13,8 @@ import { nextTurn, piecesPerTurn } from '../common/piece-turns.ts';
 import { fieldNameOf, listReplyHeaders } from '../common/fields.ts';
 import { createHostGateway, hostRows } from '../common/host-gateway.ts';
 import { corsRows, type CorsOptions } from '../options/cors-options.ts';
-import { observer, prefix } from '../options/host-options.ts';
+import { handlerRows } from '../options/host-options.ts';
 import type { ValueKind } from '../options/kinds.ts';
-import { timeLimitRows } from '../options/limits.ts';
 import { Problem } from '../options/problem.ts';
 import type { GatewayLimits } from '../options/options.ts';
 import type { OptionsOf } from '../options/rows.ts';
@@ -28,21 +27,16 @@ const clientAddress: ValueKind<ClientAddress> = {
 };
 
 const fetchRows = {
-  /** Path prefix before `/api/work-items`, such as the base path of a site. Default: none. */
-  prefix: { kind: prefix },
   /**
    * Returns the IP address of the connected client, which a `Request` does not contain. Used for `rateLimit`,
    * `trustedProxies` and the records that `observer` gets. If it returns no IP address, the address is unknown. All
    * clients with an unknown address count as one client. Default: unknown.
    */
   clientAddress: { kind: clientAddress },
-  /** Timeout for receiving a request body, in milliseconds. A late body gets 408 [D35]. Default 30,000. */
-  requestTimeoutMs: timeLimitRows.requestTimeoutMs,
-  /** Called for every finished request. Default: writes failures with `console.error`, one line each. */
-  observer: { kind: observer },
 };
 
-export interface FetchHandlerOptions extends GatewayLimits, CorsOptions, GuardOptions, OptionsOf<typeof fetchRows> {}
+export interface FetchHandlerOptions
+  extends GatewayLimits, CorsOptions, GuardOptions, OptionsOf<typeof handlerRows & typeof fetchRows> {}
 
 export interface FetchHandler {
   /**
@@ -57,11 +51,11 @@ export interface FetchHandler {
 
 /** Creates a handler with its own connections to the backend. Throws a `TypeError` that lists every invalid option. */
 export function createFetchHandler(options: FetchHandlerOptions): FetchHandler {
-  const table = { ...fetchRows, ...hostRows, ...corsRows };
+  const table = { ...handlerRows, ...fetchRows, ...hostRows, ...corsRows };
   const problems = findProblems(options);
   const { gateway, values, end } = createHostGateway(options, table, { problems });
   const bodyDeadlines = new Deadlines(values.requestTimeoutMs);
-  const addressOf = values.clientAddress ?? unknownAddress;
+  const addressOf = values.clientAddress ?? (() => undefined);
   const answer = (request: Request): Promise<Response> =>
     new Promise((resolve) => new FetchExchange(request, resolve, addressOf, bodyDeadlines).begin(gateway));
   let ending: Promise<void> | undefined;
@@ -85,8 +79,6 @@ export function createFetchHandler(options: FetchHandlerOptions): FetchHandler {
   };
   return Object.assign(handler, { close: () => (ending ??= end()) });
 }
-
-const unknownAddress = (): undefined => undefined;
 
 // Without addresses, the rate limit would count all clients as one client.
 function findProblems({ clientAddress, rateLimit, rateLimitKey = 'address' }: FetchHandlerOptions): string[] {

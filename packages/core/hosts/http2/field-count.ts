@@ -1,19 +1,21 @@
 // Counts the fields of a received HPACK head [RFC 7541, 6]. Node's HTTP/2 drops malformed fields silently [RFC 9113,
 // 8.2.1]. So a head is malformed if Node reports fewer fields than this file counts.
 
-/** The part of a field representation to which the next byte belongs. `index`: the rest of the first integer. */
-type Part = 'start' | 'index' | 'name-length' | 'value-length' | 'name' | 'value';
+/**
+ * The part of a field to which the next byte belongs. A field is an index, followed by up to two texts. Each text follows
+ * its length. `integer`: a further byte of an index or a length.
+ */
+type Part = 'index' | 'length' | 'integer' | 'text';
 
 export class FieldCount {
-  #part: Part = 'start';
-  // `#hasValue`: the current representation contains the text of a value. `#hasName`: it contains the text of a name.
-  #hasValue = false;
-  #hasName = false;
-  // `#goesOn`: the next byte continues the current integer. `#value`: that integer so far. `#scale`: the factor for the
-  // next byte [RFC 7541, 5.1].
-  #goesOn = false;
+  #part: Part = 'index';
+  // The number of texts of the current field that are incomplete.
+  #texts = 0;
+  // `#value`: the current integer so far, then the bytes left of the text. `#scale`: the factor for the next byte of the
+  // integer [RFC 7541, 5.1]. `#isLength`: the integer is the length of a text.
   #value = 0;
   #scale = 1;
+  #isLength = false;
   #fields = 0;
 
   get fields(): number {
@@ -21,65 +23,61 @@ export class FieldCount {
   }
 
   reset(): void {
-    this.#part = 'start';
-    this.#goesOn = false;
+    this.#part = 'index';
     this.#fields = 0;
   }
 
   take(bytes: Uint8Array, from: number, end: number): void {
     let at = from;
     while (at < end) {
-      if (this.#part === 'name' || this.#part === 'value') {
+      if (this.#part === 'text') {
         const step = Math.min(this.#value, end - at);
         this.#value -= step;
         at += step;
-        if (this.#value === 0) {
-          this.#part = this.#part === 'name' ? 'value-length' : 'start';
-        }
-        continue;
+      } else {
+        this.#takeByte(bytes[at] ?? 0);
+        at += 1;
       }
-      this.#takeByte(bytes[at] ?? 0);
-      at += 1;
+      if (this.#part === 'text' && this.#value === 0) {
+        this.#texts -= 1;
+        this.#part = this.#texts > 0 ? 'length' : 'index';
+      }
     }
   }
 
   #takeByte(byte: number): void {
-    if (this.#goesOn) {
+    let goesOn: boolean;
+    if (this.#part === 'integer') {
       this.#value += (byte & 0x7f) * this.#scale;
       this.#scale *= 128;
-      this.#goesOn = byte >= 0x80;
-    } else if (this.#part === 'start') {
-      this.#begin(byte);
+      goesOn = byte >= 0x80;
     } else {
-      this.#takePrefix(byte, 0x7f);
+      this.#isLength = this.#part === 'length';
+      const mask = this.#isLength ? 0x7f : this.#begin(byte);
+      this.#value = byte & mask;
+      this.#scale = 1;
+      goesOn = this.#value === mask;
     }
-    if (!this.#goesOn) {
-      this.#endInteger();
+    if (goesOn) {
+      this.#part = 'integer';
+    } else if (this.#isLength) {
+      this.#part = 'text';
+    } else {
+      this.#part = this.#texts > 0 ? 'length' : 'index';
     }
   }
 
-  #begin(byte: number): void {
-    this.#part = 'index';
+  /** Begins a field with its first byte. Returns the bits of `byte` that belong to the index. */
+  #begin(byte: number): number {
     const isIndexed = byte >= 0x80;
     const isTableSize = (byte & 0xe0) === 0x20;
     const mask = isIndexed ? 0x7f : byte >= 0x40 ? 0x3f : isTableSize ? 0x1f : 0x0f;
-    this.#hasValue = !isIndexed && !isTableSize;
-    this.#hasName = this.#hasValue && (byte & mask) === 0;
     this.#fields += isTableSize ? 0 : 1;
-    this.#takePrefix(byte, mask);
-  }
-
-  #takePrefix(byte: number, mask: number): void {
-    this.#value = byte & mask;
-    this.#scale = 1;
-    this.#goesOn = this.#value === mask;
-  }
-
-  #endInteger(): void {
-    if (this.#part === 'index') {
-      this.#part = this.#hasName ? 'name-length' : this.#hasValue ? 'value-length' : 'start';
+    if (isIndexed || isTableSize) {
+      this.#texts = 0;
     } else {
-      this.#part = this.#part === 'name-length' ? 'name' : 'value';
+      this.#texts = (byte & mask) === 0 ? 2 : 1;
     }
+    return mask;
   }
 }

@@ -89,16 +89,20 @@ export class Http2Exchange implements Transport {
     this.#state = this.#isWhole ? 'answering' : 'body';
     this.#owner = owner;
     this.#context = context;
-    stream
-      // The 'close' listener handles the failure.
-      .on('error', () => undefined)
-      .once('close', () => {
-        try {
-          this.#onClose();
-        } catch (error) {
-          this.#fail(error);
-        }
-      });
+    // The 'close' listener handles the failure.
+    stream.on('error', () => undefined);
+    this.#listen('close', this.#onClose);
+  }
+
+  /** Calls `act` for each event of the stream. */
+  #listen(event: 'data' | 'end' | 'close', act: (piece: Buffer) => void): void {
+    this.#stream.on(event, (piece: Buffer) => {
+      try {
+        act.call(this, piece);
+      } catch (error) {
+        this.#fail(error);
+      }
+    });
   }
 
   /** True while a part of the reply is unread. */
@@ -183,21 +187,8 @@ export class Http2Exchange implements Transport {
       return;
     }
     this.#isReading = true;
-    this.#stream
-      .on('data', (piece: Buffer) => {
-        try {
-          this.#onData(piece);
-        } catch (error) {
-          this.#fail(error);
-        }
-      })
-      .once('end', () => {
-        try {
-          this.#onEnd();
-        } catch (error) {
-          this.#fail(error);
-        }
-      });
+    this.#listen('data', this.#onData);
+    this.#listen('end', this.#onEnd);
     this.#owner.onRoom();
   }
 

@@ -24,7 +24,7 @@ export function readHead(fields: readonly string[], endsThere: boolean, bytesMax
     return { kind: 'head-too-large', reason: `a head of more than ${fieldsMax} fields` };
   }
   const taken = new RequestFields();
-  const pseudo: Pseudo = { method: '', scheme: 'https', authority: undefined, path: '' };
+  const pseudo: Pseudo = { ':method': '', ':scheme': 'https', ':path': '' };
   let host: string | undefined;
   let bytes = 0;
   let flaw: string | undefined;
@@ -33,7 +33,8 @@ export function readHead(fields: readonly string[], endsThere: boolean, bytesMax
     const value = fields[index + 1] ?? '';
     bytes += name.length + value.length + lineBytes;
     if (name.charCodeAt(0) === colon) {
-      flaw ??= takePseudo(pseudo, name, value);
+      flaw ??= pseudoNames.has(name) ? undefined : 'an unknown pseudo-header field';
+      pseudo[name as keyof Pseudo] = value;
       continue;
     }
     const known = fieldNameOf(name);
@@ -52,7 +53,7 @@ export function readHead(fields: readonly string[], endsThere: boolean, bytesMax
   if (flaw !== undefined) {
     return { kind: 'malformed', reason: flaw };
   }
-  const { method, authority, path } = pseudo;
+  const { ':method': method, ':authority': authority, ':path': path } = pseudo;
   const name = authority ?? host;
   if (name !== undefined) {
     taken.take('host', name);
@@ -66,32 +67,16 @@ export function readHead(fields: readonly string[], endsThere: boolean, bytesMax
 }
 
 interface Pseudo {
-  method: string;
-  scheme: string;
-  authority: string | undefined;
-  path: string;
+  ':method': string;
+  ':scheme': string;
+  ':authority'?: string;
+  ':path': string;
 }
 
-function takePseudo(pseudo: Pseudo, name: string, value: string): string | undefined {
-  switch (name) {
-    case ':method':
-      pseudo.method = value;
-      return undefined;
-    case ':scheme':
-      pseudo.scheme = value;
-      return undefined;
-    case ':authority':
-      pseudo.authority = value;
-      return undefined;
-    case ':path':
-      pseudo.path = value;
-      return undefined;
-    default:
-      return 'an unknown pseudo-header field';
-  }
-}
+const pseudoNames: ReadonlySet<string> = new Set<keyof Pseudo>([':method', ':scheme', ':authority', ':path']);
 
-function findFlaw({ method, scheme, authority, path }: Pseudo, host: string | undefined): string | undefined {
+function findFlaw(pseudo: Pseudo, host: string | undefined): string | undefined {
+  const { ':method': method, ':scheme': scheme, ':authority': authority, ':path': path } = pseudo;
   if (!isMethod(method)) {
     return 'an invalid method';
   }

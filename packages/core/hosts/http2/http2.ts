@@ -73,7 +73,8 @@ class Http2Connection implements Connection, ExchangeOwner {
   readonly #context: Http2Context;
   readonly #paced: PacedSocket;
   readonly #session: ServerHttp2Session;
-  readonly #exchanges = new Set<Http2Exchange>();
+  // By stream id.
+  readonly #exchanges = new Map<number, Http2Exchange>();
   #headBytes = 0;
   #state: State = 'open';
   // Time of the latest of these events: the connection opened, its last open stream closed, its state became `ended`.
@@ -87,8 +88,7 @@ class Http2Connection implements Connection, ExchangeOwner {
     this.#paced = new PacedSocket(socket, () => this.#keptBytes());
     // node:http2 would close the connection for DATA beyond a content-length. But it ignores DATA of a reset stream,
     // so the stream is reset before node:http2 gets the DATA.
-    this.#paced.meter.onExcess = (stream) =>
-      [...this.#exchanges].find((exchange) => exchange.stream === stream)?.refuse();
+    this.#paced.meter.onExcess = (stream) => this.#exchanges.get(stream)?.refuse();
     this.#session = performServerHandshake(this.#paced, sessionOptions(context))
       .on('stream', (stream, headers, _flags, fields: readonly string[]) => {
         try {
@@ -107,7 +107,7 @@ class Http2Connection implements Connection, ExchangeOwner {
           const isHead = headers[':method'] === 'HEAD';
           const exchange = new Http2Exchange(stream, headBytes, isHead, this, context);
           this.#isFirst = false;
-          this.#exchanges.add(exchange);
+          this.#exchanges.set(exchange.stream, exchange);
           this.#headBytes += headBytes;
           exchange.begin(fields);
         } catch (error) {
@@ -153,7 +153,7 @@ class Http2Connection implements Connection, ExchangeOwner {
 
   #checkExchanges(now: number): void {
     const isQueued = this.socket.writableLength > 0;
-    for (const exchange of this.#exchanges) {
+    for (const exchange of this.#exchanges.values()) {
       exchange.checkTime(now, isQueued);
       if (isQueued && exchange.isTaking && exchange.incoming !== undefined) {
         this.#context.stallWatch.watch(this.socket, exchange.incoming);
@@ -195,7 +195,7 @@ class Http2Connection implements Connection, ExchangeOwner {
 
   #keptBytes(): number {
     let bytes = 0;
-    for (const exchange of this.#exchanges) {
+    for (const exchange of this.#exchanges.values()) {
       bytes += exchange.keptBytes;
     }
     return bytes;
@@ -206,7 +206,7 @@ class Http2Connection implements Connection, ExchangeOwner {
   }
 
   onClosed(exchange: Http2Exchange): void {
-    this.#exchanges.delete(exchange);
+    this.#exchanges.delete(exchange.stream);
     this.#headBytes -= exchange.headBytes;
     this.#context.handler.budget.giveBack(exchange.headBytes);
     this.#paced.meter.forget(exchange.stream);

@@ -7,23 +7,13 @@ import type { GuardOptions } from '../../guards/options/guard-options.ts';
 import { HostMistake } from '../common/failure-lines.ts';
 import { createHostGateway, hostRows } from '../common/host-gateway.ts';
 import { corsRows, type CorsOptions } from '../options/cors-options.ts';
-import { observer, prefix } from '../options/host-options.ts';
-import { timeLimitRows } from '../options/limits.ts';
+import { handlerRows } from '../options/host-options.ts';
 import type { GatewayLimits } from '../options/options.ts';
 import type { OptionsOf } from '../options/rows.ts';
 import { NodeExchange } from './node-exchange.ts';
 import { createNodeHost } from './node-host.ts';
 
-const nodeRows = {
-  /** Path prefix before `/api/work-items`, as the client sends it. Default: none. */
-  prefix: { kind: prefix },
-  /** Timeout for a request body, in milliseconds. A late body gets 408, and the connection closes [D35]. Default 30,000. */
-  requestTimeoutMs: timeLimitRows.requestTimeoutMs,
-  /** Called for every finished request. Default: writes failures with `console.error`, one line each. */
-  observer: { kind: observer },
-};
-
-export interface NodeHandlerOptions extends GatewayLimits, CorsOptions, GuardOptions, OptionsOf<typeof nodeRows> {}
+export interface NodeHandlerOptions extends GatewayLimits, CorsOptions, GuardOptions, OptionsOf<typeof handlerRows> {}
 
 export interface NodeHandler {
   /**
@@ -37,7 +27,7 @@ export interface NodeHandler {
 
 /** Creates a handler with its own connections to the backend. Throws a `TypeError` that lists every invalid option. */
 export function createNodeHandler(options: NodeHandlerOptions): NodeHandler {
-  const table = { ...nodeRows, ...hostRows, ...corsRows };
+  const table = { ...handlerRows, ...hostRows, ...corsRows };
   const { gateway, values, end } = createHostGateway(options, table);
   const host = createNodeHost(gateway, values);
   const { collectionPath } = gateway.routeOptions;

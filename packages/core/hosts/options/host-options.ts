@@ -2,12 +2,12 @@
 
 import type { GatewayObserver } from '../../call/gateway.ts';
 import type { ValueKind } from './kinds.ts';
+import { timeLimitRows } from './limits.ts';
 import { Problem } from './problem.ts';
 
 const prefixPattern = /^(?:\/[^/?#]+)*$/;
 
-/** A path prefix, empty or such as `/base`. */
-export const prefix: ValueKind<string> = {
+const prefix: ValueKind<string> = {
   accept: (given) => (prefixPattern.test(given) ? given : new Problem('must start with a slash and not end with one')),
 };
 
@@ -27,3 +27,16 @@ function isObserver(value: unknown): boolean {
     ['function', 'undefined'].includes(typeof Reflect.get(value, 'onOutage'))
   );
 }
+
+/** The options of the handlers for Node and fetch. */
+export const handlerRows = {
+  /** Path prefix before `/api/work-items`, as the client sends it, such as the base path of a site. Default: none. */
+  prefix: { kind: prefix },
+  /**
+   * Timeout for receiving a request body, in milliseconds. A late body gets 408, and a Node server closes the connection
+   * [D35]. Default 30,000.
+   */
+  requestTimeoutMs: timeLimitRows.requestTimeoutMs,
+  /** Called for every finished request. Default: writes failures with `console.error`, one line each. */
+  observer: { kind: observer },
+};
