@@ -143,17 +143,6 @@ describe('HTTP/2 of the command', { skip: noHttp2OfCommand }, () => {
     assert.equal(await command.exitCode(), 0);
   });
 
-  test('during SHUTDOWN_DELAY_MS the gateway sends GOAWAY with the first reply [D33]', async () => {
-    await using command = await start({ HTTP2: 'true', SHUTDOWN_DELAY_MS: '60000' });
-    await using client = await Http2Client.open(command.port);
-    assertReply(await client.call('GET', item), 200, '{"id":5}');
-    const gone = new Promise((resolve) => client.session.once('goaway', resolve));
-    command.signal('SIGTERM');
-    await command.log(({ signal }) => signal === 'SIGTERM', 'the signal is logged');
-    assertReply(await client.call('GET', item), 200, '{"id":5}');
-    await gone;
-  });
-
   test('without HTTP2, node:http2 is not loaded', async () => {
     const look = "import('./packages/command/service/serving.ts').then(() => console.log(process.moduleLoadList.some((name) => name.includes('http2'))))"; // prettier-ignore
     const { stdout } = await run(process.execPath, ['-e', look], { cwd: root });

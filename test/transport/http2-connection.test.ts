@@ -137,6 +137,8 @@ describe('times of a connection', { skip: noHttp2 }, () => {
     await client.replies(1);
     await poll(() => connection.streams === 0, 'the stream has closed');
     pass(4_999);
+    // A PING is not a request.
+    await send(frame(frameTypes.ping, 0, 0, Buffer.alloc(8)));
     assert.equal(connection.isQuiet(0, 0), false);
     client.socket.pause();
     pass(1);
@@ -244,14 +246,15 @@ describe('times of a stream', { skip: noHttp2 }, () => {
     test(`a reply of which the client reads nothing is reset after ${ms} ms if the limit is ${replyStallTimeoutMs} [D39]`, async (t) => {
       const { client, send, pass, request, budget, connection } = await open(t, {}, { replyStallTimeoutMs });
       await client.begin(closedWindow);
-      await send(get(1));
+      // The second head is refused, and so is not a request of the handler.
+      await send(get(1), get(3, [['host', 'other']]));
       const received = await request(0);
       received.reply('x'.repeat(100));
       pass(ms - 1);
       assert.deepEqual(received.events, ['start']);
       pass(1);
       assert.deepEqual(received.events, ['start', 'stall']);
-      assert.equal(await client.resetCode(1), errorCodes.cancel);
+      for (const stream of [1, 3]) assert.equal(await client.resetCode(stream), errorCodes.cancel);
       await poll(() => received.events.length === 3, 'the bytes of the reply are released');
       assert.deepEqual(received.events, ['start', 'stall', 'taken']);
       assert.deepEqual([budget.bytes, connection.streams], [0, 0]);
@@ -473,6 +476,7 @@ describe('bodies and replies of a stream', { skip: noHttp2 }, () => {
 describe('a client that leaves [D21]', { skip: noHttp2 }, () => {
   const whens: [name: string, head: Buffer, isReplied: boolean, events: string[]][] = [
     ['before the reply', get(1), false, ['start', 'gone']],
+    ['before the first byte of its body', put(1), false, ['start', 'gone']],
     ['before its body is complete', Buffer.concat([put(1), data(1, 5)]), false, ['start', 'body', 'gone']],
     ['before it has read the reply', get(1), true, ['start', 'taken']],
     ['before it has read the reply, with an incomplete body', put(1), true, ['start', 'taken']],
