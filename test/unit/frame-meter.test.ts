@@ -67,7 +67,7 @@ describe('one turn', () => {
     let from = 0;
     for (const end of [50, 109, 150, 250, 327]) {
       assert.equal(meter.take(bytes.subarray(from, end), { ...allowance }), end - from);
-      seen.push(meter.headUnderWay);
+      seen.push(meter.openHead);
       from = end;
     }
     assert.deepEqual(seen, [1, 0, 2, 3, 0]);

@@ -56,30 +56,25 @@ export class HostGuards implements Guard {
     if (this.#making !== undefined) {
       return this.#making;
     }
-    const making = this.#create();
-    this.#making = making;
-    making.then(
-      (made) => {
+    const making = createGuards(this.#settings, this.#observeOutages(), undefined).then(
+      (guards) => {
+        const made = { ...guards, guard: joinGuards(guards.guards) ?? admitsAll };
         if (this.#making === making) {
           this.#made = made;
         } else {
           made.close();
         }
+        return made;
       },
-      () => {
+      (error: unknown) => {
         if (this.#making === making) {
           this.#making = undefined;
         }
+        throw error instanceof MissingPackageError ? new HostMistake(error.message) : error;
       },
     );
+    this.#making = making;
     return making;
-  }
-
-  async #create(): Promise<JoinedGuards> {
-    const made = await createGuards(this.#settings, this.#observeOutages(), undefined).catch((error: unknown) => {
-      throw error instanceof MissingPackageError ? new HostMistake(error.message) : error;
-    });
-    return { ...made, guard: joinGuards(made.guards) ?? admitsAll };
   }
 
   // Returns an observer that reports the beginning and the end of each outage once.

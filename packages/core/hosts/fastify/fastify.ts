@@ -69,6 +69,14 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
   // replaced only while Fastify checks it, because hooks may need the original. As usual in Fastify, a body is complete
   // before `preValidation` and later hooks run.
   const contentTypes = new WeakMap<IncomingMessage, string | undefined>();
+  const restoreContentType = (raw: IncomingMessage): void => {
+    const contentType = contentTypes.get(raw);
+    if (contentType !== undefined) {
+      raw.headers['content-type'] = contentType;
+    } else if (contentTypes.has(raw)) {
+      delete raw.headers['content-type'];
+    }
+  };
   const bodies = new WeakMap<FastifyRequest, HeldBody>();
   const openRequests = new OpenRequests();
   fastify.removeAllContentTypeParsers();
@@ -86,7 +94,7 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
   });
   fastify.addContentTypeParser('*', (request, payload, parsed) => {
     const { raw } = request;
-    restoreContentType(raw, contentTypes.get(raw));
+    restoreContentType(raw);
     const body = new HeldBody(host);
     bodies.set(request, body);
     if (payload.readableDidRead) {
@@ -96,9 +104,7 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
   });
   fastify.addHook('preValidation', ({ raw }, _reply, next) => {
     // If the request has no body, the parser did not run, so the header is restored here.
-    if (contentTypes.has(raw)) {
-      restoreContentType(raw, contentTypes.get(raw));
-    }
+    restoreContentType(raw);
     next();
   });
 
@@ -195,14 +201,6 @@ const hookMarginMs = 250;
 
 // Methods for which Fastify reads neither body nor content-type.
 const bodyless: ReadonlySet<string | undefined> = new Set(['GET', 'HEAD', 'TRACE']);
-
-function restoreContentType({ headers }: IncomingMessage, contentType: string | undefined): void {
-  if (contentType === undefined) {
-    delete headers['content-type'];
-  } else {
-    headers['content-type'] = contentType;
-  }
-}
 
 const countedId = /^req-[0-9a-z]+$/;
 

@@ -14,29 +14,24 @@ export class OpenRequests {
     if (socket.destroyed) {
       return;
     }
-    const ofSocket = this.#of(socket);
-    if (ofSocket.has(response)) {
-      return;
+    const ofSocket = this.#bySocket.get(socket) ?? this.#watch(socket);
+    if (!ofSocket.has(response)) {
+      ofSocket.set(response, onOver);
+      this.#count += 1;
+      response.once('close', () => this.#end(ofSocket, response));
     }
-    ofSocket.set(response, onOver);
-    this.#count += 1;
-    response.once('close', () => this.#end(ofSocket, response));
   }
 
-  #of(socket: Socket): Map<ServerResponse, () => void> {
-    let ofSocket = this.#bySocket.get(socket);
-    if (ofSocket === undefined) {
-      const opened = new Map<ServerResponse, () => void>();
-      ofSocket = opened;
-      this.#bySocket.set(socket, opened);
-      // When a socket closes, Node emits no 'close' for a response that still waits for earlier responses.
-      socket.once('close', () => {
-        this.#bySocket.delete(socket);
-        for (const response of opened.keys()) {
-          this.#end(opened, response);
-        }
-      });
-    }
+  #watch(socket: Socket): Map<ServerResponse, () => void> {
+    const ofSocket = new Map<ServerResponse, () => void>();
+    this.#bySocket.set(socket, ofSocket);
+    // When a socket closes, Node emits no 'close' for a response that still waits for earlier responses.
+    socket.once('close', () => {
+      this.#bySocket.delete(socket);
+      for (const response of ofSocket.keys()) {
+        this.#end(ofSocket, response);
+      }
+    });
     return ofSocket;
   }
 

@@ -56,7 +56,7 @@ export class FrameMeter {
   readonly #dataLeft = new Map<number, number>();
 
   /** The number of the head that is incomplete; 0 if none is. The first head on the connection has number 1. */
-  get headUnderWay(): number {
+  get openHead(): number {
     return this.#isInHead ? this.#headsBegun : 0;
   }
 

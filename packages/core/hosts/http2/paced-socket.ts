@@ -111,7 +111,7 @@ export class PacedSocket extends Duplex implements TurnTaker {
       return;
     }
     const end = this.meter.take(bytes.length > room ? bytes.subarray(0, room) : bytes, this.#left);
-    const head = this.meter.headUnderWay;
+    const head = this.meter.openHead;
     this.#headSince = head === 0 ? undefined : head === this.#head ? (this.#headSince ?? monotonicMs()) : monotonicMs();
     this.#head = head;
     const { stop } = this.meter;
