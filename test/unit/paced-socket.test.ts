@@ -26,7 +26,7 @@ class FakeSocket extends Socket {
   }
 }
 
-/** A paced socket on a fake socket. `pieces`: what it has passed on, in pieces. */
+/** A paced socket on a fake socket. `pieces`: the bytes passed on so far. */
 function open(t: TestContext) {
   const clock = stopClock(t);
   const written: string[] = [];
@@ -86,13 +86,13 @@ describe('a turn of the event loop', () => {
     assert.equal(length(), 9 + 5_000);
   });
 
-  test('counts all that arrives in it, and the next turn begins with a full allowance', async (t) => {
+  test('counts all bytes that arrive in it, and the next turn begins with a full allowance', async (t) => {
     const { receive, length, socket } = await begin(t);
     receive(...repeat(ping, 60));
     receive(...repeat(ping, 5));
     assert.equal(length(), 64 * ping.length);
     assert.ok(socket.isPaused(), 'nothing more is read');
-    // What arrives while it waits is passed on in order, after the rest.
+    // Bytes that arrive during the wait are passed on after the rest, in order.
     receive(ping);
     assert.equal(length(), 64 * ping.length);
     await turns(3);
