@@ -299,7 +299,7 @@ export const batches: readonly Batch[] = [
   {
     name: 'counting for workers',
     files: ['test/unit/primary-state.test.ts'],
-    of: /packages\/(core\/guards\/rate-limit\/joined-count|command\/cluster\/primary-counter)\.ts/,
+    of: /packages\/(core\/guards\/rate-limit\/count|command\/cluster\/primary-counter)\.ts/,
   },
   {
     name: 'slow clients',

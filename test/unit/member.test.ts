@@ -133,7 +133,7 @@ test('a ready worker gets each heartbeat as a request for a report without probe
     messages.map(({ request }) => request),
     Array.from({ length: 10 }, () => ({ withProcessMetrics: false, probesBackend: false })),
   );
-  say({ kind: 'count', id: 7, question: { rate: { limit: 1, windowMs: 1 }, keys: [], wanted: [] } });
+  say({ kind: 'count', id: 7, question: { rate: { limit: 1, windowMs: 1 }, keys: [] } });
   await poll(() => events.at(-1)?.[0] === 'count', 'the worker asks the counter');
   assert.equal(member.beat(), undefined, 'any message answers all heartbeats');
 });

@@ -3,33 +3,32 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { JoinedCount } from '../../packages/core/guards/rate-limit/joined-count.ts';
+import { JoinedCount } from '../../packages/core/guards/rate-limit/count.ts';
 import { KeptKeys } from '../../packages/command/service/keeper.ts';
 import { CounterGoneError } from '../../packages/core/guards/options/ports.ts';
 import { PrimaryCounter } from '../../packages/command/cluster/primary-counter.ts';
 
 const rate = { limit: 5, windowMs: 10_000 };
 
-test('the answer for each key has the granted requests, the ms left in the window and the requests left', () => {
+test('the answer has two numbers for each request: the requests left after it, and the ms left in the window', () => {
   const count = new JoinedCount();
-  assert.deepEqual(count.answer({ rate, keys: ['a', 'b'], wanted: [3, 1] }, 1_000), [
-    ...[3, 10_000, 2],
-    ...[1, 10_000, 4],
-  ]);
-  assert.deepEqual(count.answer({ rate, keys: ['a', 'b'], wanted: [4, 1] }, 3_500.5), [
-    ...[2, 7_500, 0],
-    ...[1, 7_500, 3],
-  ]);
-  assert.deepEqual(count.answer({ rate, keys: ['a'], wanted: [1] }, 10_999), [0, 1, 0]);
-  assert.deepEqual(count.answer({ rate, keys: ['a'], wanted: [1] }, 11_000), [1, 10_000, 4]);
+  const answer = (keys: string, now: number) => count.answer({ rate, keys: [...keys] }, now);
+  assert.deepEqual(answer('aaba', 1_000), [...[4, 10_000], ...[3, 10_000], ...[4, 10_000], ...[2, 10_000]]);
+  assert.deepEqual(answer('aaab', 3_500.5), [...[1, 7_500], ...[0, 7_500], ...[-1, 7_500], ...[3, 7_500]]);
+  assert.deepEqual(answer('a', 10_999), [-1, 1]);
+  assert.deepEqual(answer('a', 11_000), [4, 10_000]);
 });
 
 test('keys, and windows of different lengths, are counted separately', () => {
   const count = new JoinedCount();
-  count.answer({ rate, keys: ['a'], wanted: [5] }, 0);
-  assert.deepEqual(count.answer({ rate, keys: ['b'], wanted: [1] }, 0), [1, 10_000, 4]);
-  const longer = { limit: 5, windowMs: 20_000 };
-  assert.deepEqual(count.answer({ rate: longer, keys: ['a'], wanted: [1] }, 0), [1, 20_000, 4]);
+  count.answer({ rate, keys: ['a'] }, 0);
+  assert.deepEqual(count.answer({ rate, keys: ['b'] }, 0), [4, 10_000]);
+  assert.deepEqual(count.answer({ rate: { limit: 5, windowMs: 20_000 }, keys: ['a'] }, 0), [4, 20_000]);
+  assert.deepEqual(
+    count.answer({ rate: { limit: 1, windowMs: 10_000 }, keys: ['a'] }, 0),
+    [-1, 10_000],
+    'a lower limit',
+  );
 });
 
 test("the issuer's keys are kept with their address and their age", () => {
@@ -40,7 +39,7 @@ test("the issuer's keys are kept with their address and their age", () => {
   assert.equal(kept.find('https://b/keys', 12_000), undefined);
 });
 
-const question = { rate: { limit: 1, windowMs: 1_000 }, keys: ['a'], wanted: [1] };
+const question = { rate: { limit: 1, windowMs: 1_000 }, keys: ['a'] };
 
 test('a new worker assumes that its primary is up, because on a busy machine an answer would be late', async () => {
   const asked: number[] = [];
@@ -48,8 +47,8 @@ test('a new worker assumes that its primary is up, because on a busy machine an 
   await counter.revive();
   assert.deepEqual(asked, []);
   const answer = counter.ask(question);
-  counter.onAnswer(0, [1, 1_000, 0]);
-  assert.deepEqual(await answer, [1, 1_000, 0]);
+  counter.onAnswer(0, [0, 1_000]);
+  assert.deepEqual(await answer, [0, 1_000]);
 });
 
 test('a primary that was silent must answer before it counts again', async () => {
@@ -57,7 +56,7 @@ test('a primary that was silent must answer before it counts again', async () =>
   const counter = new PrimaryCounter((id, sent) => asked.push([id, sent]));
   await counter.revive();
   const revived = counter.revive();
-  assert.deepEqual(asked, [[0, { rate: { limit: 1, windowMs: 1 }, keys: [], wanted: [] }]]);
+  assert.deepEqual(asked, [[0, { rate: { limit: 1, windowMs: 1 }, keys: [] }]]);
   counter.onAnswer(0, []);
   await revived;
 });

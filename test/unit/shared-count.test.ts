@@ -4,9 +4,8 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Count, Counter, Question, Taken } from '../../packages/core/guards/options/ports.ts';
-import { OwnCount } from '../../packages/core/guards/rate-limit/count.ts';
+import { JoinedCount, OwnCount } from '../../packages/core/guards/rate-limit/count.ts';
 import { SharedCount } from '../../packages/core/guards/rate-limit/shared-count.ts';
-import { JoinedCount } from '../../packages/core/guards/rate-limit/joined-count.ts';
 import { HandClock, settle } from '../helpers/hand-clock.ts';
 
 const rate = { limit: 10, windowMs: 60_000 };
@@ -88,11 +87,11 @@ const times = (amount: number, key: string) => Array.from({ length: amount }, ()
 const admitted = (answers: readonly number[]) => answers.filter((msLeft) => msLeft === 0).length;
 
 describe('while the counter answers', () => {
-  test('requests of one event-loop turn are one question, which has each key once', async () => {
+  test('requests of one event-loop turn are one question, in order of arrival', async () => {
     using shared = await begin();
     const answers = await shared.takeAll(['a', 'b', 'a', 'c', 'a']);
     assert.deepEqual(answers, [0, 0, 0, 0, 0]);
-    assert.deepEqual(shared.counter.questions, [{ rate, keys: ['a', 'b', 'c'], wanted: [3, 1, 1] }]);
+    assert.deepEqual(shared.counter.questions, [{ rate, keys: ['a', 'b', 'a', 'c', 'a'] }]);
     assert.deepEqual(shared.changes, []);
   });
 
@@ -110,7 +109,7 @@ describe('while the counter answers', () => {
     using shared = await begin();
     const lefts = async (keys: readonly string[]) => (await shared.resultsOf(keys)).map((each) => each?.left);
     assert.deepEqual(await lefts(['a', 'b', 'a', 'a']), [9, 9, 8, 7]);
-    shared.counter.count({ rate, keys: ['a'], wanted: [4] });
+    shared.counter.count({ rate, keys: times(4, 'a') });
     assert.deepEqual(await lefts(times(5, 'a')), [2, 1, 0, -1, -1]);
     assert.deepEqual(await shared.resultsOf(['b']), [{ left: 8, msLeft: 59_998 }]);
   });
@@ -124,7 +123,7 @@ describe('while the counter answers', () => {
     assert.equal(admitted(answers), 30);
   });
 
-  test('many keys are split into several questions', async () => {
+  test('many requests are split into several questions', async () => {
     using shared = await begin();
     await shared.takeAll(Array.from({ length: 1_001 }, (_, index) => String(index)));
     assert.deepEqual(
@@ -135,7 +134,7 @@ describe('while the counter answers', () => {
 
   test('no answer blocks a key for longer than a window', async () => {
     using shared = await begin();
-    shared.counter.answer = () => Promise.resolve([0, 10 ** 12, 0]);
+    shared.counter.answer = () => Promise.resolve([-1, 10 ** 12]);
     assert.equal(await shared.take('a'), 60_000);
     assert.deepEqual(shared.count.take('a'), { left: -1, msLeft: 59_999 });
   });
@@ -147,12 +146,11 @@ describe('when the counter fails', () => {
     ['is silent', silent, 'no answer within 100 ms'],
     ['fails', () => Promise.reject(new Error('gone')), 'gone'],
     ['answers nothing', () => Promise.resolve([]), 'the answer is malformed'],
-    ['grants more than was requested', () => Promise.resolve([2, 5, 0]), 'the answer is malformed'],
-    ['grants a negative number', () => Promise.resolve([-1, 5, 0]), 'the answer is malformed'],
-    ['answers fractions', () => Promise.resolve([0.5, 5, 0]), 'the answer is malformed'],
-    ['answers a negative number left', () => Promise.resolve([1, 5, -1]), 'the answer is malformed'],
-    ['leaves out the number left', () => Promise.resolve([1, 5]), 'the answer is malformed'],
-    ['answers text', () => Promise.resolve(['1', '5', '0'] as unknown as number[]), 'the answer is malformed'],
+    ['answers fractions', () => Promise.resolve([0.5, 5]), 'the answer is malformed'],
+    ['answers a number left below -1', () => Promise.resolve([-2, 5]), 'the answer is malformed'],
+    ['answers a negative time', () => Promise.resolve([1, -1]), 'the answer is malformed'],
+    ['leaves out the time', () => Promise.resolve([1]), 'the answer is malformed'],
+    ['answers text', () => Promise.resolve(['1', '5'] as unknown as number[]), 'the answer is malformed'],
     ['answers null', () => Promise.resolve(null as unknown as number[]), 'the answer is malformed'],
   ] as const) {
     test(`a counter that ${title}: the fallback counts, the outage is reported once, and later requests do not wait`, async () => {
@@ -180,7 +178,7 @@ describe('when the counter fails', () => {
     using shared = await begin();
     const late: (() => void)[] = [];
     shared.counter.answer = (question) =>
-      new Promise((resolve) => late.push(() => resolve(question.wanted.flatMap(() => [0, 60_000, 0])))); // prettier-ignore
+      new Promise((resolve) => late.push(() => resolve(question.keys.flatMap(() => [-1, 60_000])))); // prettier-ignore
     const first = shared.count.take('a');
     await settle();
     await shared.clock.pass(10);
@@ -282,7 +280,7 @@ describe('when the connection to the counter is closed', () => {
     assert.equal(count.isAnswering, true);
     await clock.pass(50);
     assert.deepEqual((await Promise.all([...pending, ...later])).map(wait), [0, 0, 0, 0]);
-    assert.deepEqual(counter.questions[1], { rate, keys: ['a', 'b', 'c'], wanted: [2, 1, 1] });
+    assert.deepEqual(counter.questions[1], { rate, keys: ['a', 'b', 'a', 'c'] });
     assert.deepEqual(shared.changes, []);
   });
 

@@ -49,7 +49,7 @@ export class PrimaryCounter implements Counter {
     if (this.#isKnown) {
       this.#isKnown = false;
     } else {
-      await this.ask({ rate: { limit: 1, windowMs: 1 }, keys: [], wanted: [] });
+      await this.ask({ rate: { limit: 1, windowMs: 1 }, keys: [] });
     }
   }
 

@@ -52,21 +52,21 @@ export interface Count {
   take(key: string): Taken | undefined | Promise<Taken | undefined>;
 }
 
-/** A question to a counter: how many of `wanted[i]` requests of `keys[i]` may pass? */
+/** A question to a counter: may these requests pass? */
 export interface Question {
   readonly rate: Rate;
+  /** The key of each request; a key can occur several times. */
   readonly keys: readonly string[];
-  readonly wanted: readonly number[];
 }
 
 /** The counter has ended for good. Its end is already reported, so it must not be reported as an outage. */
 export class CounterGoneError extends Error {}
 
-/** Counts for several processes. Grants each key as many requests as its window has left. */
+/** Counts for several processes. */
 export interface Counter {
   /**
-   * Resolves with three numbers for each key in turn: requests granted, milliseconds until the window ends, and
-   * requests left in the window after those granted. Rejects if it cannot count. May never settle.
+   * Counts the requests in their order. Resolves with two numbers for each: `left`, and `msLeft` as a whole number of 0
+   * or more (see `Taken`). Rejects if it cannot count. May never settle.
    */
   ask(question: Question): Promise<readonly number[]>;
   /**

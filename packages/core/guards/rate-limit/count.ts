@@ -1,8 +1,8 @@
-// Counts requests against a rate in this process.
+// Counts requests in memory: in this process, or in the primary process for all workers [D46].
 
 import type { Clock } from '../../time/clock.ts';
+import type { Count, Question, Taken } from '../options/ports.ts';
 import type { Rate } from '../options/rate.ts';
-import type { Count, Taken } from '../options/ports.ts';
 import { WindowTable } from './window-table.ts';
 
 /**
@@ -10,6 +10,17 @@ import { WindowTable } from './window-table.ts';
  * An attacker gains little by this, because this many addresses have this many times the rate anyway.
  */
 export const keysMax = 100_000;
+
+/** Counts one request of `key` at the time `now`, in milliseconds. */
+function takeFrom(table: WindowTable, { limit, windowMs }: Rate, key: string, now: number): Taken {
+  const window = table.find(key, now) ?? table.open(key, now + windowMs, now);
+  const msLeft = window.endsAt - now;
+  if (window.count >= limit) {
+    return { left: -1, msLeft };
+  }
+  window.count += 1;
+  return { left: limit - window.count, msLeft };
+}
 
 export class OwnCount implements Count {
   readonly #rate: Rate;
@@ -28,13 +39,20 @@ export class OwnCount implements Count {
   }
 
   take(key: string): Taken {
-    const now = this.#clock();
-    const window = this.#table.find(key, now) ?? this.#table.open(key, now + this.#rate.windowMs, now);
-    const msLeft = window.endsAt - now;
-    if (window.count >= this.#rate.limit) {
-      return { left: -1, msLeft };
-    }
-    window.count += 1;
-    return { left: this.#rate.limit - window.count, msLeft };
+    return takeFrom(this.#table, this.#rate, key, this.#clock());
+  }
+}
+
+/** Counts for all workers, in the primary process. */
+export class JoinedCount {
+  readonly #table = new WindowTable(keysMax);
+
+  /** Counts at the time `now`, in milliseconds. Returns the answer to `Counter.ask`. */
+  answer({ rate, keys }: Question, now: number): number[] {
+    return keys.flatMap((key) => {
+      // A reload may change the window length; counting then starts again.
+      const { left, msLeft } = takeFrom(this.#table, rate, `${rate.windowMs} ${key}`, now);
+      return [left, Math.ceil(msLeft)];
+    });
   }
 }

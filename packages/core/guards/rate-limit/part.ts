@@ -5,8 +5,7 @@ import type { GuardSettings } from '../options/guard-options.ts';
 import { explainMissing } from '../options/missing-package.ts';
 import type { Count, Counter, GuardObserver, Keeper, RateLimitPart } from '../options/ports.ts';
 import type { Rate } from '../options/rate.ts';
-import { OwnCount } from './count.ts';
-import { JoinedCount } from './joined-count.ts';
+import { JoinedCount, OwnCount } from './count.ts';
 import { createRateLimit } from './rate-limit.ts';
 import { SharedCount } from './shared-count.ts';
 
@@ -30,12 +29,6 @@ export async function createRateGuard(
       : await explainMissing('rateLimitRedisUrl', 'ioredis', () => import('./redis-counter.ts'));
   const own = continueCount(keeper, `${rateLimitKey} ${rate.windowMs}`, rate);
   const shared: SharedCount[] = [];
-  const close = (): void => {
-    // Redis is closed first, because the requests that wait for it then go to the fallback, which must still be open.
-    for (const each of shared.toReversed()) {
-      each.close();
-    }
-  };
   const share = async (
     who: 'primary' | 'redis',
     counter: Counter,
@@ -50,13 +43,25 @@ export async function createRateGuard(
   };
   const primary = keeper?.counter;
   const local = primary === undefined ? own : await share('primary', primary, primaryAnswerMsMax, own);
-  if (library === undefined) {
-    return { guard: createRateLimit(rate, rateLimitKey, local), redisAnswers: () => undefined, close };
-  }
-  const counter = new library.RedisCounter(new URL(rateLimitRedisUrl), () => observer.onUnusedPassword());
-  const fallback = rateLimitFallback === 'local' ? local : { take: () => takenWithout[rateLimitFallback] };
-  const redis = await share('redis', counter, library.answerMsMax, fallback);
-  return { guard: createRateLimit(rate, rateLimitKey, redis), redisAnswers: () => redis.isAnswering, close };
+  const withoutRedis: Count = rateLimitFallback === 'local' ? local : { take: () => takenWithout[rateLimitFallback] };
+  const redis =
+    library &&
+    (await share(
+      'redis',
+      new library.RedisCounter(new URL(rateLimitRedisUrl), () => observer.onUnusedPassword()),
+      library.answerMsMax,
+      withoutRedis,
+    ));
+  return {
+    guard: createRateLimit(rate, rateLimitKey, redis ?? local),
+    redisAnswers: () => redis?.isAnswering,
+    close: () => {
+      // Redis is closed first, because the requests that wait for it then go to the fallback, which must still be open.
+      for (const each of shared.toReversed()) {
+        each.close();
+      }
+    },
+  };
 }
 
 // Largest number of kept counts. More than one is kept, because a reload may fail later. Then the previous guards continue
@@ -90,7 +95,7 @@ export async function tryRedis(address: string): ReturnType<RateLimitPart['tryRe
   try {
     await counter.revive(() => undefined);
     const startedAt = performance.now();
-    await counter.ask({ rate: { limit: 1, windowMs: 1_000 }, keys: ['check'], wanted: [1] });
+    await counter.ask({ rate: { limit: 1, windowMs: 1_000 }, keys: ['check'] });
     const tookMs = performance.now() - startedAt;
     return { version: await counter.version(), tookMs, hasUnusedPassword };
   } finally {

@@ -8,19 +8,36 @@ import type { GuardSettings } from '../options/guard-options.ts';
 import type { Count, Taken } from '../options/ports.ts';
 import { rateHeaders, type Rate } from '../options/rate.ts';
 
+// One refusal is cached for each number of seconds until the window ends, so that its head is built only once.
+const keptRefusalsMax = 1_000;
+
 export function createRateLimit(rate: Rate, by: GuardSettings['rateLimitKey'], count: Count): Guard {
-  const refuse = createRefusals(rate);
-  const keyOf = by === 'address' ? addressKeyOf : identityKeyOf;
+  const windowSeconds = rate.windowMs / 1_000;
+  const cause = `more than ${rate.limit} requests in ${windowSeconds} s`;
+  const refusals = new Map<number, Admission>();
+  const refuse = (seconds: number): Admission => {
+    let refusal = refusals.get(seconds);
+    if (refusal === undefined) {
+      const reply = replyTooManyRequests(seconds, rateHeaders(rate, 0, seconds));
+      refusal = { isAdmitted: false, reply, outcome: 'rate-limited', cause };
+      if (refusals.size >= keptRefusalsMax) {
+        refusals.clear();
+      }
+      refusals.set(seconds, refusal);
+    }
+    return refusal;
+  };
   const decide = (taken: Taken | undefined, { identity }: GuardedRequest): Admission => {
     if (taken === undefined) {
       return { isAdmitted: true, identity };
     }
     // Rounding errors can make `msLeft` slightly longer than the window.
-    const seconds = Math.min(Math.ceil(taken.msLeft / 1_000), rate.windowMs / 1_000);
+    const seconds = Math.min(Math.ceil(taken.msLeft / 1_000), windowSeconds);
     return taken.left < 0
       ? refuse(seconds)
       : { isAdmitted: true, identity, headers: rateHeaders(rate, taken.left, seconds) };
   };
+  const keyOf = by === 'address' ? addressKeyOf : identityKeyOf;
   return {
     admit: (request) => {
       const taken = count.take(keyOf(request));
@@ -29,32 +46,24 @@ export function createRateLimit(rate: Rate, by: GuardSettings['rateLimitKey'], c
   };
 }
 
-// One refusal is cached for each number of seconds until the window ends, so that its head is built only once.
-const keptRefusalsMax = 1_000;
-
-function createRefusals(rate: Rate): (seconds: number) => Admission {
-  const cause = `more than ${rate.limit} requests in ${rate.windowMs / 1_000} s`;
-  const kept = new Map<number, Admission>();
-  return (seconds) => {
-    let refusal = kept.get(seconds);
-    if (refusal === undefined) {
-      const reply = replyTooManyRequests(seconds, rateHeaders(rate, 0, seconds));
-      refusal = { isAdmitted: false, reply, outcome: 'rate-limited', cause };
-      if (kept.size >= keptRefusalsMax) {
-        kept.clear();
-      }
-      kept.set(seconds, refusal);
-    }
-    return refusal;
-  };
+// Clients whose address is unknown, for instance because they have left, share one count. Otherwise a client could evade
+// the limit by leaving early.
+function addressKeyOf({ client }: GuardedRequest): string {
+  return client === undefined ? 'unknown' : networkOf(client);
 }
 
-// The key of all clients whose address is unknown, for instance because they have left. They share one count. Otherwise
-// a client could evade the limit by leaving early.
-const unknownAddress = 'unknown';
+// Longer identities are hashed, so that all keys need about the same memory.
+const identityLengthMax = 64;
 
-function addressKeyOf({ client }: GuardedRequest): string {
-  return client === undefined ? unknownAddress : networkOf(client);
+// If the token has no subject, the client's address is the key. The prefixes keep subjects and addresses apart.
+function identityKeyOf(request: GuardedRequest): string {
+  const { identity } = request;
+  if (identity === undefined) {
+    return addressKeyOf(request);
+  }
+  return identity.length <= identityLengthMax
+    ? `sub:${identity}`
+    : `sub-sha256:${createHash('sha256').update(identity).digest('base64url')}`;
 }
 
 // The first four groups of an IPv6 address, if they are written without `::`.
@@ -72,30 +81,8 @@ export function networkOf(address: string): string {
   if (written !== undefined) {
     return written;
   }
-  const [front = '', back = ''] = address.split('::');
-  const before = groupsOf(front);
-  const after = groupsOf(back);
+  const [before = [], after = []] = address.split('::').map((part) => part.split(':').filter((group) => group !== ''));
   // The last 32 bits can be written as an IPv4 address.
-  const missing = 8 - before.length - after.length - (back.includes('.') ? 1 : 0);
-  return [...before, ...zeroGroups.slice(0, missing), ...after].slice(0, 4).join(':');
-}
-
-const zeroGroups: readonly string[] = Array.from({ length: 8 }, () => '0');
-
-function groupsOf(text: string): string[] {
-  return text === '' ? [] : text.split(':');
-}
-
-// Longer identities are hashed, so that all keys need about the same memory.
-const identityLengthMax = 64;
-
-// If the token has no subject, the client's address is the key. The prefixes keep subjects and addresses apart.
-function identityKeyOf(request: GuardedRequest): string {
-  const { identity } = request;
-  if (identity === undefined) {
-    return addressKeyOf(request);
-  }
-  return identity.length <= identityLengthMax
-    ? `sub:${identity}`
-    : `sub-sha256:${createHash('sha256').update(identity).digest('base64url')}`;
+  const missing = 8 - before.length - after.length - (address.includes('.') ? 1 : 0);
+  return [...before, ...Array<string>(missing).fill('0'), ...after].slice(0, 4).join(':');
 }

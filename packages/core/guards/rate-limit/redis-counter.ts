@@ -8,19 +8,18 @@ import { Redis } from 'ioredis';
 import { describeError, nodeAuthorities, type Peer } from '../../backend/describe-error.ts';
 import { limitMax } from '../options/rate.ts';
 import type { Counter, Question } from '../options/ports.ts';
+import { isAnswer } from './shared-count.ts';
 
 // The number of digits of the largest limit.
 const countDigitsMax = String(limitMax).length;
 
 // Redis runs this script atomically. A window begins with the key's first request, and the key expires with it. The script
-// returns three numbers per key: requests granted, milliseconds until the window ends, and requests left after those. The
-// script replaces a value with a wrong type, number or expiry by 0. If it failed instead, all other keys would fail too.
+// returns two numbers per key: requests left after this one, or -1 if the limit was reached, and milliseconds until the
+// window ends. It replaces a value with a wrong type, number or expiry. If it failed instead, all other keys would fail too.
 const script = `
 local limit, window = tonumber(ARGV[1]), tonumber(ARGV[2])
-local next_wanted = string.gmatch(ARGV[3], '%d+')
 local answer = {}
 for index, key in ipairs(KEYS) do
-  local wanted = tonumber(next_wanted())
   local count, left = 0, window
   local value = redis.pcall('GET', key)
   if type(value) == 'table' then
@@ -33,15 +32,13 @@ for index, key in ipairs(KEYS) do
       count, left = 0, window
     end
   end
-  local granted = math.max(0, math.min(wanted, limit - count))
   if count == 0 then
-    redis.call('SET', key, granted, 'PX', window)
-  elseif granted > 0 then
-    redis.call('INCRBY', key, granted)
+    redis.call('SET', key, 1, 'PX', window)
+  elseif count < limit then
+    redis.call('INCR', key)
   end
-  answer[index * 3 - 2] = granted
-  answer[index * 3 - 1] = left
-  answer[index * 3] = math.max(0, limit - count - granted)
+  answer[index * 2 - 1] = math.max(-1, limit - count - 1)
+  answer[index * 2] = left
 end
 return answer
 `;
@@ -73,16 +70,13 @@ export class RedisCounter implements Counter {
     this.#onUnusedPassword = onUnusedPassword;
   }
 
-  async ask({ rate, keys, wanted }: Question): Promise<readonly number[]> {
-    const redis = this.#redis;
-    if (redis === undefined) {
+  async ask({ rate: { limit, windowMs }, keys }: Question): Promise<readonly number[]> {
+    if (this.#redis === undefined) {
       throw new Error('not connected');
     }
     try {
-      const { limit, windowMs } = rate;
       const prefix = `${keyPrefix}${windowMs / 1_000}:`;
-      const names = keys.map((key) => prefix + key);
-      return await redis.countRates(keys.length, ...names, limit, windowMs, wanted.join());
+      return await this.#redis.countRates(keys.length, ...keys.map((key) => prefix + key), limit, windowMs);
     } catch (error) {
       throw this.#describe(describeAnswering(error));
     }
@@ -102,9 +96,7 @@ export class RedisCounter implements Counter {
       // Both commands are pipelined. Answers come in order, so the first failure is the cause.
       await Promise.all([this.#authenticate(redis), database === 0 ? undefined : redis.select(database)]);
       // Tests a write, because a server that is read-only, full or still loading its data cannot count.
-      const answer: unknown = await redis.countRates(1, `${keyPrefix}probe`, limitMax, 1_000, '1');
-      const isAnswer = Array.isArray(answer) && answer.length === 3 && answer.every(Number.isSafeInteger);
-      if (!isAnswer) {
+      if (!isAnswer(await redis.countRates(1, `${keyPrefix}probe`, limitMax, 1_000), 1)) {
         throw new Error('the answer is malformed');
       }
       if (failure !== undefined || redis.status !== 'ready') {
@@ -124,17 +116,14 @@ export class RedisCounter implements Counter {
 
   /** The server's name and version, such as `Redis 8.0.2`; undefined if it does not reveal them. */
   async version(): Promise<string | undefined> {
-    try {
-      const text = (await this.#redis?.info('server')) ?? '';
-      const [, name, version] =
-        /^(redis|valkey)_version:([\w.-]{1,40})/m.exec(
-          text.replace(/^redis_version.*\r?\n(?=[^]*^valkey_version)/m, ''),
-        ) ?? [];
-      return name === undefined ? undefined : `${name === 'valkey' ? 'Valkey' : 'Redis'} ${version ?? ''}`;
-    } catch {
-      // The user may not be allowed to run INFO.
-      return undefined;
+    // The user may not be allowed to run INFO.
+    const text = (await this.#redis?.info('server').catch(() => '')) ?? '';
+    const valkey = /^valkey_version:([\w.-]{1,40})/m.exec(text)?.[1];
+    if (valkey !== undefined) {
+      return `Valkey ${valkey}`;
     }
+    const redis = /^redis_version:([\w.-]{1,40})/m.exec(text)?.[1];
+    return redis === undefined ? undefined : `Redis ${redis}`;
   }
 
   close(): void {

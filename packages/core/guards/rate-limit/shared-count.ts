@@ -23,8 +23,8 @@ interface SharedCountOptions {
 // Interval between questions. After a longer pause, a request causes a question at once. Requests within the interval share
 // one question. At 10,000 requests a second, ten requests share a question.
 const gatherMs = 1;
-// Largest number of keys in a question. A larger question would block Redis for its other clients for too long.
-const keysOfQuestionMax = 500;
+// Largest number of requests in a question. A larger question would block Redis for its other clients for too long.
+const questionRequestsMax = 500;
 // Pause after a failed try to reach the counter, and timeout of a try. So the counter is used again at most 750 ms
 // after its return. docs/security.md promises 1 s.
 const retryMs = 250;
@@ -33,32 +33,35 @@ const reviveMsMax = 500;
 // without a report.
 const settledMs = 500;
 
-type Settle = (taken: ReturnType<Count['take']>) => void;
-
 /**
- * The state of the counter: `away` → `answering` → `renewing` → `answering` or `away`; `closed` is final.
+ * The state of the counter: `starting` → `answering` or `away`; `answering` → `renewing` or `away`; `renewing` →
+ * `answering` or `away`; `away` → `answering`. `closed` is final.
  *
- * - `away`, the initial state: the fallback counts, and no request waits. The counter is tried until it answers.
+ * - `starting`: the counter has not been reached yet. The fallback counts.
  * - `answering`: the counter counts.
  * - `renewing`: the counter has closed the connection, often because it was idle. Requests wait for a new connection at
  *   most as long as for an answer.
+ * - `away`: the outage is reported, and the fallback counts. The counter is tried until it answers.
  * - `closed`: the fallback counts.
  */
-type State = 'away' | 'answering' | 'renewing' | 'closed';
+type State = 'starting' | 'answering' | 'renewing' | 'away' | 'closed';
+
+interface WaitingRequest {
+  readonly key: string;
+  /** Time of arrival, on the steady clock. */
+  readonly since: number;
+  readonly settle: (taken: ReturnType<Count['take']>) => void;
+}
 
 export class SharedCount implements Count {
   readonly #options: SharedCountOptions;
   // Keys over the limit.
   readonly #blocked = new WindowTable(keysMax);
-  #state: State = 'away';
-  // True from the report of an outage until the report of its end.
-  #isReported = false;
-  // Requests for the next question, by key.
-  #gathered = new Map<string, Settle[]>();
-  // Questions without an answer yet.
-  readonly #asked = new Set<OpenQuestion>();
-  // Arrival of the first gathered request.
-  #gatheredAt = 0;
+  #state: State = 'starting';
+  // Requests for the next question, in order of arrival.
+  #gathered: WaitingRequest[] = [];
+  // The requests of each question without an answer yet, and the function that cancels its deadline.
+  readonly #asked = new Map<readonly WaitingRequest[], () => void>();
   #isGathering = false;
   #askedAt = -Infinity;
   #revivedAt = 0;
@@ -84,9 +87,13 @@ export class SharedCount implements Count {
     if (blocked !== undefined) {
       return { left: -1, msLeft: blocked.endsAt - now };
     }
-    return this.isAnswering
-      ? new Promise((resolve) => this.#gather(key, resolve, now))
-      : this.#options.fallback.take(key);
+    if (!this.isAnswering) {
+      return this.#options.fallback.take(key);
+    }
+    return new Promise((settle) => {
+      this.#gathered.push({ key, since: now, settle });
+      this.#askSoon(now);
+    });
   }
 
   /** Closes the counter. From then on the fallback counts. */
@@ -95,19 +102,6 @@ export class SharedCount implements Count {
     this.#state = 'closed';
     this.#releaseAll();
     this.#options.counter.close();
-  }
-
-  #gather(key: string, settle: Settle, now: number): void {
-    if (this.#gathered.size === 0) {
-      this.#gatheredAt = now;
-    }
-    const waiting = this.#gathered.get(key);
-    if (waiting === undefined) {
-      this.#gathered.set(key, [settle]);
-    } else {
-      waiting.push(settle);
-    }
-    this.#askSoon(now);
   }
 
   #askSoon(now: number): void {
@@ -130,58 +124,53 @@ export class SharedCount implements Count {
       return;
     }
     this.#askedAt = this.#options.clock.steady();
-    const all = [...this.#gathered];
-    this.#gathered = new Map();
-    for (let from = 0; from < all.length; from += keysOfQuestionMax) {
-      this.#ask(all.slice(from, from + keysOfQuestionMax), this.#gatheredAt);
+    const all = this.#gathered;
+    this.#gathered = [];
+    for (let from = 0; from < all.length; from += questionRequestsMax) {
+      this.#ask(all.slice(from, from + questionRequestsMax));
     }
   };
 
-  #ask(waiting: WaitingRequests, since: number): void {
+  #ask(requests: readonly WaitingRequest[]): void {
     const { rate, counter, clock, answerMsMax } = this.#options;
     const onFailure = (cause: unknown): void => {
-      if (this.#asked.has(asked)) {
+      if (this.#asked.has(requests)) {
         this.#goAway(cause);
         void this.#revive();
       }
     };
-    const callOff = clock.after(Math.max(0, since + answerMsMax - clock.steady()), () => {
+    const waitedMs = this.#askedAt - (requests[0]?.since ?? this.#askedAt);
+    const callOff = clock.after(Math.max(0, answerMsMax - waitedMs), () => {
       // Deferred, because an answer may already be in the socket if this process was busy. Then the answer is read first.
-      setImmediate(() => onFailure(this.#silence()));
+      setImmediate(() => onFailure(noAnswerWithin(answerMsMax)));
     });
-    const asked: OpenQuestion = { waiting, since, callOff };
-    this.#asked.add(asked);
-    const keys = waiting.map(([key]) => key);
-    const wanted = waiting.map(([, all]) => all.length);
-    counter.ask({ rate, keys, wanted }).then((answer) => {
-      if (!isAnswer(answer, wanted)) {
+    this.#asked.set(requests, callOff);
+    counter.ask({ rate, keys: requests.map(({ key }) => key) }).then((answer) => {
+      if (!isAnswer(answer, requests.length)) {
         onFailure(new Error('the answer is malformed'));
-      } else if (this.#asked.delete(asked)) {
+      } else if (this.#asked.delete(requests)) {
         callOff();
-        this.#settle(waiting, answer);
+        this.#settle(requests, answer);
       }
     }, onFailure);
   }
 
-  #settle(waiting: WaitingRequests, answer: readonly number[]): void {
+  #settle(requests: readonly WaitingRequest[], answer: readonly number[]): void {
     const { clock, rate } = this.#options;
     const now = clock.steady();
-    for (const [index, [key, all]] of waiting.entries()) {
-      const [granted = 0, ms = 0, left = 0] = answer.slice(index * 3, index * 3 + 3);
-      const msLeft = Math.min(rate.windowMs, Math.max(1, ms));
-      if (granted < all.length) {
+    for (const [index, { key, settle }] of requests.entries()) {
+      const left = answer[index * 2] ?? 0;
+      const msLeft = Math.min(rate.windowMs, Math.max(1, answer[index * 2 + 1] ?? 0));
+      if (left < 0 && this.#blocked.find(key, now) === undefined) {
         this.#blocked.open(key, now + msLeft, now);
       }
-      for (const [place, settle] of all.entries()) {
-        settle({ left: place < granted ? left + granted - 1 - place : -1, msLeft });
-      }
+      settle({ left, msLeft });
     }
   }
 
   #goAway(cause: unknown): void {
     this.#callOff();
     this.#state = 'away';
-    this.#isReported = true;
     this.#options.onChange(cause);
     this.#releaseAll();
   }
@@ -191,72 +180,63 @@ export class SharedCount implements Count {
       return;
     }
     const { clock, answerMsMax } = this.#options;
-    const now = clock.steady();
-    if (now - this.#revivedAt < settledMs) {
+    if (clock.steady() - this.#revivedAt < settledMs) {
       this.#goAway(new Error('the server closes connections right after accepting them'));
       this.#retrySoon();
       return;
     }
     this.#state = 'renewing';
-    this.#gatherAsked();
-    this.#callOff = clock.after(answerMsMax, () => this.#goAway(this.#silence()));
+    // The counter may not have counted these, so they are asked about again. Their deadline stays the same.
+    this.#gathered = this.#takeWaiting();
+    this.#callOff = clock.after(answerMsMax, () => this.#goAway(noAnswerWithin(answerMsMax)));
     void this.#revive();
   };
 
-  // Moves the requests of unanswered questions to the next question, because the counter may not have counted them.
-  // Their deadline stays the same.
-  #gatherAsked(): void {
-    this.#gatheredAt = Math.min(this.#gatheredAt, ...[...this.#asked].map(({ since }) => since));
-    for (const [key, all] of this.#takeWaiting()) {
-      this.#gathered.set(key, [...(this.#gathered.get(key) ?? []), ...all]);
-    }
-  }
-
-  #silence(): Error {
-    return new Error(`no answer within ${this.#options.answerMsMax} ms`);
-  }
-
   #releaseAll(): void {
-    for (const [key, all] of this.#takeWaiting()) {
-      for (const settle of all) {
-        settle(this.#options.fallback.take(key));
-      }
+    for (const { key, settle } of this.#takeWaiting()) {
+      settle(this.#options.fallback.take(key));
     }
   }
 
   // Removes and returns all waiting requests in order of arrival, and cancels the deadlines of their questions.
-  #takeWaiting(): WaitingRequests {
-    const asked = [...this.#asked];
-    const gathered = [...this.#gathered];
-    this.#asked.clear();
-    this.#gathered = new Map();
-    for (const { callOff } of asked) {
+  #takeWaiting(): WaitingRequest[] {
+    const waiting = [...this.#asked.keys(), this.#gathered].flat();
+    for (const callOff of this.#asked.values()) {
       callOff();
     }
-    return [...asked.flatMap(({ waiting }) => waiting), ...gathered];
+    this.#asked.clear();
+    this.#gathered = [];
+    return waiting;
   }
 
   async #revive(): Promise<void> {
     const { clock, counter, onChange } = this.#options;
-    const failure = await failureOf(counter.revive(this.#onGone), reviveMsMax, clock);
+    const { promise: late, reject } = Promise.withResolvers<never>();
+    const callOff = clock.after(reviveMsMax, () => reject(noAnswerWithin(reviveMsMax)));
+    try {
+      await Promise.race([counter.revive(this.#onGone), late]);
+    } catch (error) {
+      if (this.#state !== 'closed') {
+        if (this.#state !== 'away') {
+          this.#goAway(error);
+        }
+        this.#retrySoon();
+      }
+      return;
+    } finally {
+      callOff();
+    }
     if (this.#state === 'closed') {
       return;
     }
-    if (failure !== undefined) {
-      if (this.#state === 'renewing' || !this.#isReported) {
-        this.#goAway(failure.cause);
-      }
-      this.#retrySoon();
-      return;
-    }
     this.#callOff();
+    const wasAway = this.#state === 'away';
     this.#state = 'answering';
     this.#revivedAt = clock.steady();
-    if (this.#isReported) {
-      this.#isReported = false;
+    if (wasAway) {
       onChange(undefined);
     }
-    if (this.#gathered.size > 0) {
+    if (this.#gathered.length > 0) {
       this.#askSoon(this.#revivedAt);
     }
   }
@@ -266,38 +246,15 @@ export class SharedCount implements Count {
   }
 }
 
-/** Requests that wait for a count, by key. */
-type WaitingRequests = readonly (readonly [string, readonly Settle[]])[];
-
-interface OpenQuestion {
-  readonly waiting: WaitingRequests;
-  /** Arrival of the first of these requests. */
-  readonly since: number;
-  readonly callOff: () => void;
+function noAnswerWithin(ms: number): Error {
+  return new Error(`no answer within ${ms} ms`);
 }
 
-function isAnswer(answer: unknown, wanted: readonly number[]): boolean {
+/** True if `answer` has the two numbers of `Counter.ask` for each of `count` requests. */
+export function isAnswer(answer: unknown, count: number): boolean {
   return (
     Array.isArray(answer) &&
-    answer.length === wanted.length * 3 &&
-    answer.every((each) => Number.isSafeInteger(each) && each >= 0) &&
-    wanted.every((each, index) => answer[index * 3] <= each)
+    answer.length === count * 2 &&
+    answer.every((each, index) => Number.isSafeInteger(each) && each >= (index % 2 === 0 ? -1 : 0))
   );
-}
-
-interface Failure {
-  readonly cause: unknown;
-}
-
-// Resolves with the failure of `action`, or undefined if it succeeds within `ms`.
-async function failureOf(action: Promise<void>, ms: number, clock: Clock): Promise<Failure | undefined> {
-  const { promise: late, resolve } = Promise.withResolvers<Failure>();
-  const callOff = clock.after(ms, () => resolve({ cause: new Error(`no answer within ${ms} ms`) }));
-  const done = action.then(
-    () => undefined,
-    (cause: unknown) => ({ cause }),
-  );
-  const failure = await Promise.race([done, late]);
-  callOff();
-  return failure;
 }
