@@ -239,7 +239,7 @@ function respell(last: string): string {
 
 /** Starts a server with the guard in this process. The test sets its clock; the skew is 30 s. */
 async function serveGuard() {
-  const server = await serveWithTokens(keySetOf(rsa, ec), { clockSkewMs: 30_000 });
+  const server = await serveWithTokens(keySetOf(rsa, ec));
   await server.keys.start();
   return { ...server, now: () => server.clock.now(), remembered: () => server.guard.remembered };
 }

@@ -148,7 +148,7 @@ describe('with keys', () => {
   });
 
   test('AUTH_TOKEN_TYPE=at+jwt accepts only access tokens of RFC 9068', async () => {
-    await using server = await start({ type: 'at+jwt' });
+    await using server = await start({ authTokenType: 'at+jwt' });
     for (const typ of ['at+jwt', 'AT+JWT', 'application/at+jwt']) {
       const reply = await server.get(goodToken(pair, undefined, {}, { typ }));
       assert.equal(reply.status, 200, typ);
@@ -169,8 +169,9 @@ describe('with keys', () => {
     test(`${alg} is accepted only if it is allowed`, async () => {
       const own = createPair('own', alg);
       for (const isAllowed of [true, false]) {
-        const algorithms = [isAllowed ? alg : alg === 'RS512' ? 'RS384' : 'RS512'] as const;
-        await using server = await serveWithTokens(keySetOf(own, createPair('x', algorithms[0])), { algorithms });
+        const allowed = isAllowed ? alg : alg === 'RS512' ? 'RS384' : 'RS512';
+        const keyText = keySetOf(own, createPair('x', allowed));
+        await using server = await serveWithTokens(keyText, { authAlgorithms: [allowed] });
         await server.keys.start();
         await using client = await server.connect();
         const reply = await client.call(...read, { headers: [bearer(goodToken(own))] });
@@ -182,13 +183,10 @@ describe('with keys', () => {
 });
 
 describe('scopes', () => {
-  const scopes = new Map([
-    ['read', 'items.read'],
-    ['update', 'items.write'],
-  ] as const);
+  const authScopes = ['read=items.read', 'update=items.write'];
 
   test('an operation with a configured scope needs a token with that scope; others need any valid token', async () => {
-    await using server = await start({ scopes });
+    await using server = await start({ authScopes });
     const { client } = server;
     const rows: [claim: unknown, mayRead: boolean, mayUpdate: boolean][] = [
       ['items.read', true, false],
@@ -229,16 +227,16 @@ describe('scopes', () => {
   });
 
   test('the scope claim may have another name; inherited properties are ignored', async () => {
-    for (const [scopeClaim, more, isAllowed] of [
+    for (const [authScopeClaim, more, isAllowed] of [
       ['scp', { scp: ['items.read'] }, true],
       ['scp', { scope: 'items.read' }, false],
       ['permissions', { permissions: 'items.read' }, true],
       ['__proto__', { scope: 'items.read' }, false],
       ['toString', {}, false],
     ] as const) {
-      await using server = await start({ scopes, scopeClaim });
+      await using server = await start({ authScopes, authScopeClaim });
       const reply = await server.get(goodToken(pair, undefined, more));
-      assert.equal(reply.status, isAllowed ? 200 : 403, scopeClaim);
+      assert.equal(reply.status, isAllowed ? 200 : 403, authScopeClaim);
       if (!isAllowed) assert.equal(server.last(), 'insufficient-scope it lacks the scope items.read');
     }
   });
@@ -341,7 +339,7 @@ describe('remembered tokens', () => {
     assert.equal(await call(1_024), 1);
   });
 
-  test('at most 10,000 of 100,000 distinct tokens stay in memory', async () => {
+  test('at most 10,000 of 100,000 distinct tokens stay in memory', () => {
     const memory = new TokenMemory<number>(new HandClock(0), 10_000);
     memory.remember('kept', -1, 1e12, 1e12);
     for (let index = 0; index < 100_000; index += 1) {
@@ -351,12 +349,6 @@ describe('remembered tokens', () => {
     }
     assert.equal(memory.find('99999'), 99_999);
     assert.equal(memory.find('0'), undefined);
-    await using server = await start({ entriesMax: 10 });
-    for (let index = 0; index < 50; index += 1) {
-      const token = goodToken(pair, server.clock.now(), { jti: index });
-      assert.equal((await server.get(token)).status, 200);
-      assert.ok(server.guard.remembered <= 10);
-    }
   });
 });
 
@@ -392,7 +384,7 @@ describe('the issuer', () => {
   });
 
   test('when the keys are too stale, every token is 503, even a remembered one', async () => {
-    await using server = await start({ staleMs: 400_000 });
+    await using server = await start({ authJwksStaleMs: 400_000 });
     const { client } = server;
     await server.clock.pass(200_000);
     const token = goodToken(pair, undefined, { exp: 9_999_999_999 });
@@ -559,7 +551,7 @@ describe('identity for the backend [D48]', () => {
   ]; // prettier-ignore
 
   test('the backend gets the verified sub, percent-encoded, and no header of the client with that name', async () => {
-    await using server = await start({ identityHeader: 'X-User' });
+    await using server = await start({ backendIdentityHeader: 'X-User' });
     const { client } = server;
     for (const [sub, expected] of rows) {
       const headers = [

@@ -1,10 +1,10 @@
 // A gateway in the test's process that requires tokens, with keys in memory and a clock that the test sets.
 
 import assert from 'node:assert/strict';
+import { guardRows, type GuardSettings } from '../../packages/core/guards/options/guard-options.ts';
 import { KeySet } from '../../packages/core/guards/tokens/key-set.ts';
-import type { SignatureAlgorithm } from '../../packages/core/guards/options/signature-algorithms.ts';
 import { TokenGuard } from '../../packages/core/guards/tokens/tokens.ts';
-import type { OperationName } from '../../packages/core/operations.ts';
+import { defaultsOf } from '../../packages/core/hosts/options/rows.ts';
 import { assertReply, unavailable } from './expected.ts';
 import { HandClock } from './hand-clock.ts';
 import { serveGuarded, type EventListener } from './in-process.ts';
@@ -34,24 +34,15 @@ export function assertNoKeys(reply: Reply): void {
   assert.equal(reply.header('retry-after'), '1');
 }
 
-export interface TokenServerOptions {
-  readonly issuer?: string;
-  readonly audiences?: readonly string[];
-  readonly algorithms?: readonly SignatureAlgorithm[];
-  readonly clockSkewMs?: number;
-  readonly type?: 'at+jwt';
-  readonly scopes?: ReadonlyMap<OperationName, string>;
-  readonly scopeClaim?: string;
-  readonly staleMs?: number;
-  readonly identityHeader?: string;
-  readonly entriesMax?: number;
+export interface TokenServerOptions extends Partial<GuardSettings> {
   readonly waitingMax?: number;
 }
 
 export async function serveWithTokens(keyText: string, options: TokenServerOptions = {}, listener?: EventListener) {
   const clock = new HandClock();
-  const { staleMs = 86_400_000, identityHeader, entriesMax, waitingMax } = options;
-  const algorithms = options.algorithms ?? ['RS256', 'ES256'];
+  const { waitingMax, ...given } = options;
+  const own = { authIssuer: issuerName, authAudience: [audience] };
+  const settings: GuardSettings = { ...defaultsOf(guardRows), ...own, ...given };
   const issuer = { read: (): Promise<string> => Promise.resolve(keyText), fetches: 0 };
   const keys = new KeySet({
     source: {
@@ -60,28 +51,14 @@ export async function serveWithTokens(keyText: string, options: TokenServerOptio
         return await issuer.read();
       },
     },
-    algorithms,
-    refreshMs: 300_000,
-    staleMs,
+    algorithms: settings.authAlgorithms,
+    refreshMs: settings.authJwksRefreshMs,
+    staleMs: settings.authJwksStaleMs,
     clock,
     observer: { onKeys: () => guard.forgetAll(), onFetch: () => undefined },
   });
-  const guard = new TokenGuard(
-    {
-      authIssuer: options.issuer ?? issuerName,
-      authAudience: options.audiences ?? [audience],
-      authAlgorithms: algorithms,
-      authClockSkewMs: options.clockSkewMs ?? 30_000,
-      authTokenType: options.type ?? 'any',
-      authScopes: [...(options.scopes ?? [])].map(([operation, scope]) => `${operation}=${scope}`),
-      authScopeClaim: options.scopeClaim ?? 'scope',
-    },
-    keys,
-    clock,
-    entriesMax,
-    waitingMax,
-  );
-  const server = await serveGuarded([guard], identityHeader, listener);
+  const guard = new TokenGuard(settings, keys, clock, waitingMax);
+  const server = await serveGuarded([guard], given.backendIdentityHeader, listener);
   return {
     ...server,
     clock,

@@ -7,8 +7,13 @@ import { suggest } from '../../hosts/options/similar.ts';
 import { operations, type OperationName } from '../../operations.ts';
 import { isThisMachine } from '../../text/addresses.ts';
 import { splitList } from '../../text/lists.ts';
-import { isSignatureAlgorithm, signatureAlgorithms } from './signature-algorithms.ts';
 
+// The supported signature algorithms of tokens [RFC 7518, 3.1; RFC 8037]. All are asymmetric, so only the issuer can sign.
+// `none` and shared-secret algorithms such as `HS256` are excluded [D41].
+const signatureAlgorithms = [
+  ...['RS256', 'RS384', 'RS512', 'PS256', 'PS384', 'PS512'],
+  ...['ES256', 'ES384', 'ES512', 'EdDSA', 'Ed25519'],
+];
 const listOfAlgorithms = signatureAlgorithms.join(', ');
 
 // A string without white space or control characters, for issuers, audiences and claim names; may be empty.
@@ -21,17 +26,16 @@ export const issuer = textOf(parseWord, {
   placeholder: 'name',
 });
 
-function parseClaimName(text: string): string | Problem {
-  return text === '' ? new Problem('must be the name of a claim') : parseWord(text);
-}
-
-export const claimName = textOf(parseClaimName, { takes: 'the name of a claim', placeholder: 'name' });
+export const claimName = textOf(
+  (text) => (text === '' ? new Problem('must be the name of a claim') : parseWord(text)),
+  { takes: 'the name of a claim', placeholder: 'name' },
+);
 
 function parseWords(text: string): readonly string[] | Problem {
   const words = splitList(text);
-  return words.find((word) => parseWord(word) instanceof Problem) === undefined
-    ? words
-    : new Problem('must be strings without spaces and control characters, separated by commas');
+  return words.some((word) => parseWord(word) instanceof Problem)
+    ? new Problem('must be strings without spaces and control characters, separated by commas')
+    : words;
 }
 
 export const words = textsOf(parseWord, parseWords, { takes: 'names separated by commas', placeholder: 'names' });
@@ -39,7 +43,7 @@ export const words = textsOf(parseWord, parseWords, { takes: 'names separated by
 // Parses a comma-separated list of at least one algorithm, and removes duplicates.
 function parseAlgorithms(text: string): readonly string[] | Problem {
   const names = splitList(text);
-  const refused = names.find((name) => !isSignatureAlgorithm(name));
+  const refused = names.find((name) => !signatureAlgorithms.includes(name));
   if (names.length > 0 && refused === undefined) {
     return [...new Set(names)];
   }
@@ -73,7 +77,7 @@ function acceptScopes(given: unknown): readonly string[] | Problem {
     return new Problem("must be an object such as { list: 'items.read', create: 'items.write' }");
   }
   const scopes = Object.entries(given).filter(([, scope]: [string, unknown]) => scope !== undefined);
-  const unknown = scopes.map(([name]) => name).find((name) => !operationNames.includes(name));
+  const [unknown] = scopes.map(([name]) => name).filter((name) => !operationNames.includes(name));
   if (unknown !== undefined) {
     return new Problem(`may have only the operations ${operationNames.join(', ')}${suggest(unknown, operationNames)}`);
   }
@@ -104,10 +108,8 @@ function parseScopes(text: string): readonly string[] | Problem {
   return entries;
 }
 
-/** The scope that each operation needs, by its name. */
-type Scopes = Readonly<Partial<Record<OperationName, string>>>;
-
-export const scopes: Kind<readonly string[], Scopes> = {
+/** The scope that each operation requires. */
+export const scopes: Kind<readonly string[], Readonly<Partial<Record<OperationName, string>>>> = {
   accept: acceptScopes,
   parse: parseScopes,
   takes: 'a list of operation=scope separated by commas, or empty for none',
@@ -128,8 +130,8 @@ function parseKeysUrl(text: string): string | Problem {
   if (text === '') {
     return text;
   }
-  const url = URL.canParse(text) ? new URL(text) : undefined;
-  if (url === undefined || (url.protocol !== 'https:' && url.protocol !== 'http:')) {
+  const url = URL.parse(text);
+  if (url?.protocol !== 'https:' && url?.protocol !== 'http:') {
     return new Problem('must be an https address, for instance https://login.example.com/keys');
   }
   if (url.username !== '' || url.password !== '' || url.hash !== '') {
@@ -152,33 +154,17 @@ export const keysUrl = addressOf(parseKeysUrl, {
 // Headers that cannot carry the identity: the gateway writes them itself [D23], they belong to a connection [RFC 9110,
 // 7.6.1], or they would change how the backend reads or answers a call.
 const takenFields = [
-  'host',
-  'expect',
-  'authorization',
-  'x-request-id',
-  'traceparent',
-  'tracestate',
-  'connection',
-  'keep-alive',
-  'proxy-authenticate',
-  'proxy-authorization',
-  'proxy-connection',
-  'te',
-  'trailer',
-  'transfer-encoding',
-  'upgrade',
-  'accept-encoding',
+  ...['host', 'expect', 'authorization', 'x-request-id', 'traceparent', 'tracestate'],
+  ...['connection', 'keep-alive', 'proxy-authenticate', 'proxy-authorization', 'proxy-connection'],
+  ...['te', 'trailer', 'transfer-encoding', 'upgrade', 'accept-encoding'],
 ];
 const fieldNameForm = /^[\w!#$%&'*+.^`|~-]{1,100}$/;
 
 function parseIdentityHeader(text: string): string | Problem {
-  if (text === '') {
-    return text;
-  }
-  const lowerCase = text.toLowerCase();
-  if (!fieldNameForm.test(text)) {
+  if (text !== '' && !fieldNameForm.test(text)) {
     return new Problem('must be the name of a header, for instance x-user');
   }
+  const lowerCase = text.toLowerCase();
   return takenFields.includes(lowerCase) || lowerCase.startsWith('content-')
     ? new Problem('must be the name of a header without a meaning of its own, for instance x-user')
     : text;

@@ -95,30 +95,33 @@ export function findTokenProblems(
   isGiven: (name: TokenName) => boolean,
   nameOf: (name: TokenName) => string,
 ): string[] {
-  const { authIssuer, authAudience, authJwksRefreshMs = 0, authJwksStaleMs = Infinity } = values;
+  const { authJwksUrl, authJwksFile, authJwksRefreshMs = 0, authJwksStaleMs = Infinity } = values;
   const issuerName = nameOf('authIssuer');
   const url = nameOf('authJwksUrl');
   const fileName = nameOf('authJwksFile');
-  if (authIssuer === '') {
+  if (values.authIssuer === '') {
     return (Object.keys(tokenRows) as TokenName[])
       .filter((name) => name !== 'authIssuer' && isGiven(name))
       .map((name) => `${nameOf(name)} is set, but tokens are off: ${issuerName} is not set`);
   }
-  const hasUrl = values.authJwksUrl !== '';
-  const hasFile = values.authJwksFile !== '';
-  return [
-    ...(authAudience?.length === 0
-      ? [`${issuerName} is set, but ${nameOf('authAudience')} is not: tokens for other services would be accepted`]
-      : []),
-    ...(hasUrl || hasFile ? [] : [`${issuerName} is set, but neither ${url} nor ${fileName}: there are no keys`]),
-    ...(hasUrl && hasFile ? [`${url} and ${fileName} are both set: set only one of them`] : []),
-    ...(isGiven('authScopeClaim') && !isGiven('authScopes')
-      ? [`${nameOf('authScopeClaim')} is set, but ${nameOf('authScopes')} is not: no scope is checked`]
-      : []),
-    ...(authJwksStaleMs < authJwksRefreshMs
-      ? [
-          `${nameOf('authJwksStaleMs')} is below ${nameOf('authJwksRefreshMs')}: keys would expire before the next fetch`,
-        ]
-      : []),
+  const checks: readonly (readonly [isProblem: boolean, text: string])[] = [
+    [
+      values.authAudience?.length === 0,
+      `${issuerName} is set, but ${nameOf('authAudience')} is not: tokens for other services would be accepted`,
+    ],
+    [
+      authJwksUrl === '' && authJwksFile === '',
+      `${issuerName} is set, but neither ${url} nor ${fileName}: there are no keys`,
+    ],
+    [authJwksUrl !== '' && authJwksFile !== '', `${url} and ${fileName} are both set: set only one of them`],
+    [
+      isGiven('authScopeClaim') && !isGiven('authScopes'),
+      `${nameOf('authScopeClaim')} is set, but ${nameOf('authScopes')} is not: no scope is checked`,
+    ],
+    [
+      authJwksStaleMs < authJwksRefreshMs,
+      `${nameOf('authJwksStaleMs')} is below ${nameOf('authJwksRefreshMs')}: keys would expire before the next fetch`,
+    ],
   ];
+  return checks.filter(([isProblem]) => isProblem).map(([, text]) => text);
 }

@@ -4,12 +4,11 @@
 import type { Clock } from '../../time/clock.ts';
 import type { FetchedKeys, KeySetObserver } from '../options/ports.ts';
 import type { KeySource } from './key-source.ts';
-import type { SignatureAlgorithm } from '../options/signature-algorithms.ts';
 import { explainUnusable, noSigningKeys, readSigningKeys, type SigningKeys } from './signing-keys.ts';
 
 export interface KeySetOptions {
   readonly source: KeySource;
-  readonly algorithms: readonly SignatureAlgorithm[];
+  readonly algorithms: readonly string[];
   /** Interval between fetches, in milliseconds. */
   readonly refreshMs: number;
   /** How long fetched keys stay valid, in milliseconds. */
@@ -35,8 +34,8 @@ export class KeySet {
   #forcedAt = -Infinity;
   #retryMs = retryMinMs;
   #fetching: Promise<void> | undefined;
-  #hasTried = false;
-  #callOff: () => void = () => undefined;
+  #first: Promise<void> | undefined;
+  #callOff = (): void => undefined;
   readonly #closed = new AbortController();
 
   constructor(options: KeySetOptions) {
@@ -50,15 +49,17 @@ export class KeySet {
     if (keys.keys.length > 0) {
       this.#keys = keys;
       this.#keysAt = clock.steady() - ageMs;
-      // Requests need not wait for the first fetch.
-      this.#hasTried = true;
       observer.onKeys(keys);
     }
   }
 
   /** Fetches the keys regularly until `close`. Resolves when the first fetch has succeeded or failed. */
   async start(): Promise<void> {
-    await this.#fetch();
+    const fetching = this.#fetch();
+    // With inherited keys, requests need not wait for the first fetch.
+    this.#first = this.#keys === noSigningKeys ? fetching : undefined;
+    await fetching;
+    this.#first = undefined;
   }
 
   /** Stops fetching, and aborts a fetch in progress. */
@@ -79,7 +80,7 @@ export class KeySet {
 
   /** The first fetch while it is in progress, so that requests can wait for it; otherwise undefined. */
   get first(): Promise<void> | undefined {
-    return this.#hasTried ? undefined : this.#fetching;
+    return this.#first;
   }
 
   /**
@@ -102,7 +103,6 @@ export class KeySet {
     this.#callOff();
     this.#fetching = this.#fetchOnce().finally(() => {
       this.#fetching = undefined;
-      this.#hasTried = true;
       this.#schedule();
     });
     return this.#fetching;
@@ -121,7 +121,7 @@ export class KeySet {
       const signal = AbortSignal.any([deadline.signal, this.#closed.signal]);
       const text = await Promise.race([source.read(signal), late]);
       const keys = await readSigningKeys(text, algorithms);
-      const isOther = keys.fingerprint !== this.#keys.fingerprint;
+      const isOther = this.#keys === noSigningKeys || keys.fingerprint !== this.#keys.fingerprint;
       this.#keysAt = startedAt;
       if (isOther) {
         this.#keys = keys;
@@ -158,7 +158,7 @@ export class KeySet {
   }
 }
 
-function explainNoKeys(text: string, algorithms: readonly SignatureAlgorithm[]): Error {
+function explainNoKeys(text: string, algorithms: readonly string[]): Error {
   const flaws = explainUnusable(text, algorithms);
   return new Error(
     flaws.length === 0 ? 'the key set has no keys' : `the key set has no usable key (${flaws.join('; ')})`,

@@ -4,7 +4,6 @@ import { systemClock } from '../../time/clock.ts';
 import type { GuardSettings } from '../options/guard-options.ts';
 import { describeFetchError } from '../options/outages.ts';
 import type { GuardObserver, Keeper, TokenGuardPart } from '../options/ports.ts';
-import { isSignatureAlgorithm } from '../options/signature-algorithms.ts';
 import { fetchTimeoutMs, KeySet } from './key-set.ts';
 import { createFileSource, createUrlSource, type KeySource } from './key-source.ts';
 import { explainUnusable, readSigningKeys } from './signing-keys.ts';
@@ -16,10 +15,11 @@ export async function createTokenGuard(
   observer: GuardObserver,
   keeper: Keeper | undefined,
 ): ReturnType<TokenGuardPart['createTokenGuard']> {
+  const hasFile = settings.authJwksFile !== '';
   let lastError: Error | undefined;
   const keys = new KeySet({
     source: createKeySource(settings),
-    algorithms: settings.authAlgorithms.filter(isSignatureAlgorithm),
+    algorithms: settings.authAlgorithms,
     refreshMs: settings.authJwksRefreshMs,
     staleMs: settings.authJwksStaleMs,
     clock: systemClock,
@@ -37,7 +37,7 @@ export async function createTokenGuard(
   });
   const guard = new TokenGuard(settings, keys, systemClock);
   // Kept keys are not used with a file, since a file can be read at any time.
-  const kept = settings.authJwksFile === '' ? keeper?.findKeys(settings.authJwksUrl) : undefined;
+  const kept = hasFile ? undefined : keeper?.findKeys(settings.authJwksUrl);
   if (kept !== undefined) {
     await keys.inherit(kept);
     if (keys.current.keys.length > 0) {
@@ -45,24 +45,24 @@ export async function createTokenGuard(
     }
   }
   const first = keys.start();
-  if (settings.authJwksFile !== '') {
+  if (hasFile) {
     await first;
   }
   return {
     guard,
-    fileProblem: settings.authJwksFile === '' || lastError === undefined ? undefined : describeFetchError(lastError),
+    fileProblem: hasFile && lastError !== undefined ? describeFetchError(lastError) : undefined,
     close: () => keys.close(),
   };
 }
 
 /** Fetches the issuer's keys once. Rejects with an Error for the operator. */
 export async function fetchKeys(settings: GuardSettings): ReturnType<TokenGuardPart['fetchKeys']> {
+  const { authAlgorithms } = settings;
   const signal = AbortSignal.timeout(fetchTimeoutMs);
   try {
     const text = await createKeySource(settings).read(signal);
-    const algorithms = settings.authAlgorithms.filter(isSignatureAlgorithm);
-    const { keys } = await readSigningKeys(text, algorithms);
-    return { keys, flaws: keys.length === 0 ? explainUnusable(text, algorithms) : [] };
+    const { keys } = await readSigningKeys(text, authAlgorithms);
+    return { keys, flaws: keys.length === 0 ? explainUnusable(text, authAlgorithms) : [] };
   } catch (error) {
     const cause = signal.aborted
       ? `no complete answer within ${fetchTimeoutMs} ms`
@@ -71,9 +71,6 @@ export async function fetchKeys(settings: GuardSettings): ReturnType<TokenGuardP
   }
 }
 
-function createKeySource({
-  authJwksUrl,
-  authJwksFile,
-}: Pick<GuardSettings, 'authJwksUrl' | 'authJwksFile'>): KeySource {
+function createKeySource({ authJwksUrl, authJwksFile }: GuardSettings): KeySource {
   return authJwksUrl === '' ? createFileSource(authJwksFile) : createUrlSource(new URL(authJwksUrl));
 }

@@ -4,32 +4,36 @@
 import { importJWK, type CryptoKey, type JWK } from 'jose';
 
 import { escapeControls } from '../../text/escape.ts';
-import type { SignatureAlgorithm } from '../options/signature-algorithms.ts';
 
 export interface SigningKey {
   /** Undefined if the issuer gave the key no id. */
   readonly kid: string | undefined;
-  readonly algorithm: SignatureAlgorithm;
+  readonly algorithm: string;
   readonly key: CryptoKey;
+  /** The key material with its id and algorithm, as text. */
+  readonly fingerprint: string;
 }
 
 // A key set comes from the network, so it has limits: for the number of keys read, and for the length of a key id.
 const keysMax = 200;
 const kidLengthMax = 1_024;
+// Limits of the explanation of unusable keys.
+const explainedMax = 5;
+const kidShownMax = 40;
 // Required by RFC 7518, 3.3.
 const rsaBitsMin = 2_048;
 // With twice the bits, verifying takes four times as long, and any client can send a token to verify.
 const rsaBitsMax = 8_192;
 
-/** The usable keys of a set, and their fingerprint. */
+/** The usable keys of a set. */
 export class SigningKeys {
   readonly keys: readonly SigningKey[];
   /** Equal for two sets with the same keys, in any order. */
   readonly fingerprint: string;
 
-  constructor(keys: readonly SigningKey[], fingerprint: string) {
+  constructor(keys: readonly SigningKey[]) {
     this.keys = keys;
-    this.fingerprint = fingerprint;
+    this.fingerprint = JSON.stringify(keys.map(({ fingerprint }) => fingerprint).sort());
   }
 
   /** True if there is a key with this id, for any algorithm. */
@@ -38,36 +42,31 @@ export class SigningKeys {
   }
 
   /** The keys that can verify a token with this algorithm and key id. Without `kid`, keys with any id. */
-  find(algorithm: SignatureAlgorithm, kid: string | undefined): readonly SigningKey[] {
+  find(algorithm: string, kid: string | undefined): readonly SigningKey[] {
     return this.keys.filter((key) => key.algorithm === algorithm && (kid === undefined || key.kid === kid));
   }
 }
 
-export const noSigningKeys = new SigningKeys([], '');
+export const noSigningKeys = new SigningKeys([]);
 
 /**
  * Returns the keys of the JSON Web Key Set `text` that one of `algorithms` can use. Leaves out private and invalid
  * keys, and RSA keys of a wrong size. Rejects with an `Error` for the log if `text` is not a key set.
  */
-export async function readSigningKeys(text: string, algorithms: readonly SignatureAlgorithm[]): Promise<SigningKeys> {
+export async function readSigningKeys(text: string, algorithms: readonly string[]): Promise<SigningKeys> {
   const keys = await Promise.all(
     jwksOf(text)
       .slice(0, keysMax)
       .flatMap((jwk) => algorithms.filter((each) => fits(jwk, each)).map((each) => importKey(jwk, each))),
   );
-  const usable = keys.flatMap((each) => each ?? []);
-  const fingerprint = usable.map((each) => each.fingerprint).sort();
-  return new SigningKeys(
-    usable.map(({ key }) => key),
-    JSON.stringify(fingerprint),
-  );
+  return new SigningKeys(keys.flatMap((each) => each ?? []));
 }
 
 /**
  * Explains to the operator why no key in `text` can be used: `<kid>: <reason>` for each of the first five. Call it only if
  * no key can be used.
  */
-export function explainUnusable(text: string, algorithms: readonly SignatureAlgorithm[]): string[] {
+export function explainUnusable(text: string, algorithms: readonly string[]): string[] {
   return jwksOf(text)
     .slice(0, explainedMax)
     .map((jwk) => {
@@ -76,10 +75,7 @@ export function explainUnusable(text: string, algorithms: readonly SignatureAlgo
     });
 }
 
-const explainedMax = 5;
-const kidShownMax = 40;
-
-function explainFlaw(jwk: JWK, algorithms: readonly SignatureAlgorithm[]): string {
+function explainFlaw(jwk: JWK, algorithms: readonly string[]): string {
   if (jwk.d !== undefined) {
     return 'a private key, which must not be published';
   }
@@ -114,21 +110,20 @@ function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-// The curves of ECDSA, and the only supported curve of EdDSA.
-const curves: Readonly<Record<string, string>> = {
-  ES256: 'P-256',
-  ES384: 'P-384',
-  ES512: 'P-521',
-  EdDSA: 'Ed25519',
-  Ed25519: 'Ed25519',
+// The type and curve of the keys of each algorithm, except those of RSA.
+const keyForms: Readonly<Record<string, readonly [type: string, curve: string]>> = {
+  ES256: ['EC', 'P-256'],
+  ES384: ['EC', 'P-384'],
+  ES512: ['EC', 'P-521'],
+  EdDSA: ['OKP', 'Ed25519'],
+  Ed25519: ['OKP', 'Ed25519'],
 };
 
-function fits(jwk: JWK, algorithm: SignatureAlgorithm): boolean {
+function fits(jwk: JWK, algorithm: string): boolean {
   const { kty, crv, use, alg, kid, key_ops: operations } = jwk;
-  const curve = curves[algorithm];
-  const wanted = curve === undefined ? 'RSA' : curve === 'Ed25519' ? 'OKP' : 'EC';
+  const [type, curve] = keyForms[algorithm] ?? ['RSA', undefined];
   return (
-    kty === wanted &&
+    kty === type &&
     crv === curve &&
     (alg === undefined || alg === algorithm) &&
     (use === undefined || use === 'sig') &&
@@ -139,23 +134,20 @@ function fits(jwk: JWK, algorithm: SignatureAlgorithm): boolean {
   );
 }
 
-async function importKey(
-  { kty, kid, n, e, crv, x, y }: JWK,
-  algorithm: SignatureAlgorithm,
-): Promise<{ readonly key: SigningKey; readonly fingerprint: string } | undefined> {
-  const parts = { kty, n, e, crv, x, y };
+async function importKey({ kty, kid, n, e, crv, x, y }: JWK, algorithm: string): Promise<SigningKey | undefined> {
+  // Imports only the key material, so that no other member of the key influences its use.
+  const parts = JSON.stringify({ kty, n, e, crv, x, y });
   let key;
   try {
-    // Imports only the key material, so that no other member of the key influences its use.
-    key = await importJWK(JSON.parse(JSON.stringify(parts)) as JWK, algorithm);
+    key = await importJWK(JSON.parse(parts) as JWK, algorithm);
   } catch {
     return undefined;
   }
   if (key instanceof Uint8Array || key.type !== 'public') {
     return undefined;
   }
-  const { modulusLength: bits } = key.algorithm as { readonly modulusLength?: number };
-  return bits !== undefined && (bits < rsaBitsMin || bits > rsaBitsMax)
+  const { modulusLength: bits = rsaBitsMin } = key.algorithm as { readonly modulusLength?: number };
+  return bits < rsaBitsMin || bits > rsaBitsMax
     ? undefined
-    : { key: { kid, algorithm, key }, fingerprint: JSON.stringify([kid, algorithm, parts]) };
+    : { kid, algorithm, key, fingerprint: JSON.stringify([kid, algorithm, parts]) };
 }
