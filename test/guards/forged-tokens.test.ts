@@ -283,7 +283,9 @@ for (const name of (['in-process', ...hostNames] as const).filter((each) => want
       await server[Symbol.asyncDispose]();
     });
 
-    for (const [index, [title, expected, make]] of forgedTokens.entries()) {
+    // Every host uses the same guard, so a share of the tokens is enough there.
+    const tokens = forgedTokens.filter((_, index) => name === 'in-process' || index % 9 === 0);
+    for (const [index, [title, expected, make]] of tokens.entries()) {
       test(`${title}: refused with the cause ${expected}`, async () => {
         const { method, path, options } = operations[index % operations.length] ?? operation(1);
         const headers = [bearer(make(server.now()))];

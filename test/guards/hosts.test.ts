@@ -18,7 +18,7 @@ import { hostNames, makeHost, serveHost, type HostOptions } from '../helpers/gua
 import { audience, createPair, goodToken, issuerName, KeyServer, keySetOf, sending } from '../helpers/issuer.ts';
 import { createObserver } from '../helpers/in-process.ts';
 import { RedisServer, withoutRedis } from '../helpers/redis.ts';
-import { requestBytes, type Reply } from '../helpers/raw-client.ts';
+import type { Reply } from '../helpers/raw-client.ts';
 import { answer } from '../helpers/scripted-backend.ts';
 import { assertInvalidToken, assertNoKeys, assertNoScope, assertNoToken, bearer } from '../helpers/tokens.ts';
 
@@ -219,35 +219,6 @@ for (const name of hostNames) {
       assert.equal(host.backend.requests.length, 0);
       const headers = [bearer(goodToken(pair))];
       assert.equal((await host.call('PUT', item, { body, headers })).status, 200);
-    });
-
-    test('each pipelined request needs its own token', async () => {
-      await using keys = await KeyServer.start(keySetOf(pair));
-      await using host = await serveHost(name, withTokens(keys.url));
-      await using client = await host.connect();
-      const good = bearer(goodToken(pair));
-      const headers = (index: number) => (index % 3 === 0 ? [good] : index % 3 === 1 ? [] : [bearer('x.y.z')]);
-      const total = 90;
-      client.send(
-        Buffer.concat(
-          Array.from({ length: total }, (_, index) =>
-            requestBytes(index % 2 === 0 ? 'GET' : 'PUT', `/api/work-items/${index}`, {
-              headers: headers(index),
-              ...(index % 2 === 1 && { body: '{}' }),
-            }),
-          ),
-        ),
-      );
-      for (let index = 0; index < total; index += 1) {
-        const reply = await client.reply();
-        if (index % 3 === 0) assert.equal(reply.status, 200);
-        else if (index % 3 === 1) assertNoToken(reply);
-        else assertInvalidToken(reply);
-      }
-      assert.deepEqual(
-        host.backend.requests.map(({ target }) => Number(target.split('/').at(-1)) % 3),
-        Array.from({ length: total / 3 }, () => 0),
-      );
     });
 
     test('closing the host ends a fetch of keys in flight', async () => {

@@ -3,7 +3,7 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
-import { connect } from 'node:net';
+import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { within } from './changes.ts';
 import { kill, killAtExit } from './children.ts';
@@ -119,4 +119,20 @@ export class RedisServer implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     await this.kill();
   }
+}
+
+/** A server that is not a Redis. It calls `onData` when a client has sent bytes. */
+export async function serveRaw(onData: (socket: Socket) => unknown) {
+  const sockets = new Set<Socket>();
+  const server = createServer((socket) =>
+    sockets.add(socket.on('error', () => undefined).on('data', () => onData(socket))),
+  );
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  return {
+    port: (server.address() as AddressInfo).port,
+    [Symbol.asyncDispose]: async () => {
+      for (const socket of sockets) socket.destroy();
+      await once(server.close(), 'close');
+    },
+  };
 }

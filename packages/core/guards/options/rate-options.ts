@@ -12,24 +12,19 @@ function parseRateText(text: string): string | Problem {
     : new Problem(`must be ${rateGrammar}: at most 1000000 requests, in a window of 1s to 24h`);
 }
 
-// The path of a Redis address: empty, or a database number.
-const databasePattern = /^\/?$|^\/\d{1,4}$/;
-
-// Parses a Redis address. A query is refused, because it would have no effect. The message hides the address, which is
-// secret.
+// Parses a Redis address. The path is empty or a database number. A query is refused, because it would have no effect. The
+// message hides the address, which is secret.
 function parseRedisUrl(text: string): string | Problem {
   const url = URL.parse(text);
   const isOne =
-    text === '' ||
-    (url !== null &&
-      ['redis:', 'rediss:'].includes(url.protocol) &&
-      url.hostname !== '' &&
-      databasePattern.test(url.pathname) &&
-      url.search === '' &&
-      url.hash === '' &&
-      decodePercent(url.username) !== undefined &&
-      decodePercent(url.password) !== undefined);
-  return isOne
+    url !== null &&
+    /^rediss?:$/.test(url.protocol) &&
+    url.hostname !== '' &&
+    /^\/?$|^\/\d{1,4}$/.test(url.pathname) &&
+    url.search + url.hash === '' &&
+    decodePercent(url.username) !== undefined &&
+    decodePercent(url.password) !== undefined;
+  return isOne || text === ''
     ? text
     : new Problem(
         'must be an address such as redis://redis.internal:6379/0 or, over TLS, rediss://user:password@redis.internal, with special characters of user name and password percent-encoded',
@@ -82,19 +77,16 @@ export function findRateProblems(
   isSet: (name: keyof RateValues) => boolean,
   nameOf: (name: keyof RateValues) => string,
 ): string[] {
-  const problems: string[] = [];
   // An operator who sets a detail of a feature believes that the feature is on [D41].
-  for (const [name, needed] of [
+  const details = [
     ['rateLimitKey', 'rateLimit'],
     ['rateLimitRedisUrl', 'rateLimit'],
     ['rateLimitFallback', 'rateLimitRedisUrl'],
-  ] as const) {
-    if (isSet(name) && settings[needed] === '') {
-      problems.push(`${nameOf(name)} is set, but has no effect without ${nameOf(needed)}`);
-    }
-  }
-  if (settings.rateLimitKey === 'identity' && settings.authIssuer === '') {
-    problems.push(`${nameOf('rateLimitKey')} is identity, but tokens are off: ${nameOf('authIssuer')} is not set`);
-  }
-  return problems;
+  ] as const;
+  const problems = details
+    .filter(([name, needed]) => isSet(name) && settings[needed] === '')
+    .map(([name, needed]) => `${nameOf(name)} is set, but has no effect without ${nameOf(needed)}`);
+  return settings.rateLimitKey === 'identity' && settings.authIssuer === ''
+    ? [...problems, `${nameOf('rateLimitKey')} is identity, but tokens are off: ${nameOf('authIssuer')} is not set`]
+    : problems;
 }

@@ -143,18 +143,15 @@ export class KeySet {
       return;
     }
     const { clock, refreshMs } = this.#options;
-    let waitMs;
+    let waitMs = this.#retryMs;
     if (this.current.keys.length > 0) {
       this.#retryMs = retryMinMs;
       // At the latest when the keys become invalid, because from then on requests fail.
       waitMs = Math.min(refreshMs, Math.ceil(this.staleAt - clock.steady()));
     } else {
-      waitMs = this.#retryMs;
       this.#retryMs = Math.min(this.#retryMs * 2, retryMaxMs);
     }
-    this.#callOff = clock.after(waitMs, () => {
-      void this.#fetch();
-    });
+    this.#callOff = clock.after(waitMs, () => void this.#fetch());
   }
 }
 

@@ -25,7 +25,7 @@ export function createUrlSource(url: URL): KeySource {
         if (answer.statusCode !== 200) {
           throw new Error(`the issuer answered with status ${answer.statusCode ?? 0}`);
         }
-        return decode(await readWhole(answer));
+        return await readText(answer);
       } finally {
         answer.destroy();
       }
@@ -39,7 +39,7 @@ export function createFileSource(path: string): KeySource {
     read: async () => {
       const file = await open(path, 'r');
       try {
-        return decode(await readWhole(file.createReadStream({ autoClose: false })));
+        return await readText(file.createReadStream({ autoClose: false }));
       } finally {
         await file.close();
       }
@@ -63,7 +63,7 @@ async function get(url: URL, signal: AbortSignal): Promise<IncomingMessage> {
   });
 }
 
-async function readWhole(stream: AsyncIterable<unknown>): Promise<Buffer> {
+async function readText(stream: AsyncIterable<unknown>): Promise<string> {
   const pieces: Buffer[] = [];
   let length = 0;
   for await (const piece of stream as AsyncIterable<Buffer>) {
@@ -73,12 +73,8 @@ async function readWhole(stream: AsyncIterable<unknown>): Promise<Buffer> {
       throw new Error(`the key set is larger than ${keySetBytesMax} bytes`);
     }
   }
-  return Buffer.concat(pieces);
-}
-
-function decode(bytes: Buffer): string {
   try {
-    return new TextDecoder('utf-8', { fatal: true }).decode(bytes);
+    return new TextDecoder('utf-8', { fatal: true }).decode(Buffer.concat(pieces));
   } catch {
     throw new Error('the key set is not UTF-8');
   }

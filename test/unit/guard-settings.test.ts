@@ -1,4 +1,4 @@
-// Settings of tokens: incomplete or unsafe settings fail the start [D41, D44, D48].
+// Settings of tokens and of the rate limit: incomplete or unsafe settings fail the start [D41, D44, D46 to D48].
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -12,11 +12,11 @@ const whole = {
   AUTH_JWKS_URL: 'https://login.example.com/keys',
 };
 
-function resolve(environment: Record<string, string>) {
+function resolve(environment: Readonly<Record<string, string>>) {
   return resolveSettings('serve', {}, environment).settings;
 }
 
-function problemsOf(environment: Record<string, string>): readonly string[] {
+function problemsOf(environment: Readonly<Record<string, string>>): readonly string[] {
   try {
     resolve(environment);
     return [];
@@ -122,4 +122,27 @@ test('the query of AUTH_JWKS_URL is used and never shown', () => {
   assert.equal(after.authJwksUrl, 'https://login.example.com/keys?p=SECRET');
   assert.equal(showValue('authJwksUrl', after), 'https://login.example.com/keys');
   assert.doesNotMatch(JSON.stringify(describeChanges(before, after)), /SECRET/);
+});
+
+test('an invalid RATE_LIMIT_REDIS_URL is a problem, and its value is not shown', () => {
+  for (const url of [
+    'http://user:hunter2@127.0.0.1', 'redis://user:hunter2@', 'redis://:hunter2@a/x', 'redis://:hunter2@a/0?tls=1',
+    'redis://:hunter2@a#b', 'redis://:hunter2%zz@a', 'hunter2', '/tmp/hunter2.sock',
+  ]) {
+    const [problem = '', ...others] = problemsOf({ RATE_LIMIT: '1/1s', RATE_LIMIT_REDIS_URL: url });
+    assert.deepEqual(others, []);
+    assert.match(problem, /^RATE_LIMIT_REDIS_URL must be an address such as redis:/);
+    assert.doesNotMatch(problem, /hunter2/);
+  } // prettier-ignore
+});
+
+test('an invalid rate limit is a problem', () => {
+  for (const [environment, problem] of [
+    [{ RATE_LIMIT: '100' }, /^RATE_LIMIT is "100", but must be requests\/window, for instance 100\/60s/],
+    [{ RATE_LIMIT_KEY: 'address' }, /^RATE_LIMIT_KEY is set, but has no effect without RATE_LIMIT$/],
+    [{ RATE_LIMIT: '1/1s', RATE_LIMIT_KEY: 'cookie' }, /^RATE_LIMIT_KEY is "cookie", but must be one of address, identity$/],
+    [{ RATE_LIMIT: '1/1s', RATE_LIMIT_KEY: 'identity' }, /^RATE_LIMIT_KEY is identity, but tokens are off: AUTH_ISSUER is not set$/],
+  ] as const) {
+    assert.match(problemsOf(environment).join(), problem);
+  } // prettier-ignore
 });

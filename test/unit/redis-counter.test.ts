@@ -1,0 +1,42 @@
+// The causes that are reported of a server that is not a usable Redis. They contain neither password nor user name [D47].
+
+import assert from 'node:assert/strict';
+import type { Socket } from 'node:net';
+import { test } from 'node:test';
+import { RedisCounter } from '../../packages/core/guards/rate-limit/redis-counter.ts';
+import { serveRaw } from '../helpers/redis.ts';
+
+const notRedis = 'the answer is not the protocol of Redis: is this the address of a Redis?';
+const closed = 'Redis closed the connection before it answered: did you mean rediss:?';
+
+for (const [what, onData, cause] of [
+  ['is silent', () => undefined, 'no answer within 100 ms'],
+  ['speaks HTTP', (socket) => socket.write('HTTP/1.1 400 Bad Request\r\n\r\n'), notRedis],
+  ['speaks HTTP and closes', (socket) => socket.end('HTTP/1.1 400 Bad Request\r\n\r\n'), notRedis],
+  ['closes the connection', (socket) => socket.end(), closed],
+  ['agrees to everything', (socket) => socket.write('+OK\r\n'), 'the answer is malformed'],
+  ['answers with texts', (socket) => socket.write('*2\r\n$1\r\n1\r\n$1\r\n9\r\n'), 'the answer is malformed'],
+  ['answers with one number', (socket) => socket.write('*1\r\n:1\r\n'), 'the answer is malformed'],
+  ['repeats the password', (socket) => socket.write('-ERR AUTH of ada with hun%ter2\r\n'), 'ERR AUTH of *** with ***'],
+] as readonly (readonly [string, (socket: Socket) => unknown, string])[]) {
+  test(`a server that ${what}: ${cause} [D47]`, async () => {
+    await using server = await serveRaw(onData);
+    const credentials = what === 'repeats the password' ? 'ada:hun%25ter2@' : '';
+    const url = new URL(`redis://${credentials}127.0.0.1:${server.port}`);
+    const counter = new RedisCounter(url, () => assert.fail('the password is used'));
+    await assert.rejects(
+      counter.revive(() => undefined),
+      (error: Error) => {
+        assert.equal(error.message, cause);
+        assert.equal(error.cause, undefined);
+        return true;
+      },
+    );
+    counter.close();
+  });
+} // prettier-ignore
+
+test('a counter without a connection counts nothing [D47]', async () => {
+  const counter = new RedisCounter(new URL('redis://127.0.0.1:1'), () => undefined);
+  await assert.rejects(counter.ask({ rate: { limit: 1, windowMs: 1_000 }, keys: ['a'] }), new Error('not connected'));
+});
