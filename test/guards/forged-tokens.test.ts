@@ -319,6 +319,8 @@ for (const name of (['in-process', ...hostNames] as const).filter((each) => want
     }
 
     test('valid tokens are served', async () => {
+      // A new connection: a host may have closed the idle one during the test before.
+      await using connection = await server.connect();
       const now = server.now();
       const good: [title: string, token: string][] = [
         ['RS256', goodToken(rsa, now)],
@@ -339,7 +341,7 @@ for (const name of (['in-process', ...hostNames] as const).filter((each) => want
         );
       }
       for (const [title, token] of good) {
-        const reply = await client.call('GET', '/api/work-items/5', { headers: [bearer(token)] });
+        const reply = await connection.call('GET', '/api/work-items/5', { headers: [bearer(token)] });
         assertReply(reply, 200, '{"id":5}');
         assert.equal(server.told.ended.at(-1)?.outcome, 'ok', title);
       }
