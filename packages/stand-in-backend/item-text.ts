@@ -13,7 +13,7 @@ const idMember = /^\s*"(?:i|\\u0069)(?:d|\\u0064)"\s*:\s*/;
 export interface ItemText {
   readonly beforeId: string;
   readonly afterId: string;
-  /** The `id` in the original text, as `JSON.parse` reads it; undefined if the text has no `id`. */
+  /** The last `id` in the original text, as `JSON.parse` reads it; undefined if the text has no `id`. */
   readonly sentId: unknown;
 }
 

@@ -1,4 +1,4 @@
-// The faults of the fleet reveal a balancer or a gateway that sends writes twice. These tests change the balancer or
+// The faults that the fleet run causes reveal a balancer or a gateway that sends writes twice. These tests change the balancer or
 // the gateway so that it does.
 
 import assert from 'node:assert/strict';
@@ -57,7 +57,7 @@ async function run(balancerChange: Record<string, string>, nodeFlags: readonly s
   });
 }
 
-test('without a change, completed writes are lost, and no write is done twice', { skip }, async () => {
+test('without a change, replies to completed writes are lost, and no write is done twice', { skip }, async () => {
   const { problems, lostButDone } = await run({}, []);
   assert.deepEqual(problems, []);
   assert.ok(lostButDone > 1, String(lostButDone));

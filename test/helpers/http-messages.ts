@@ -6,7 +6,7 @@ import { METHODS } from 'node:http';
 /** Requests with every feature; each text is the bytes of one connection. */
 export const requestTexts: Readonly<Record<string, string>> = {
   'a plain request': 'GET /a HTTP/1.1\r\nHost: x\r\n\r\n',
-  'empty lines before it': '\r\n\r\nGET /a HTTP/1.1\r\nHost: x\r\n\r\n\r\n',
+  'empty lines before a request': '\r\n\r\nGET /a HTTP/1.1\r\nHost: x\r\n\r\n\r\n',
   'fields that are read, in any case':
     'GET /api/work-items?a=b&c=%20 HTTP/1.1\r\nHOST: a.example:8080\r\nx-request-id:id\r\nTraceParent: \t 00-1 2 \t\r\n' +
     'Authorization: Basic YTpi\r\nauthorization: second\r\nX-Other: y\r\nAccept: */*\r\nEmpty:\r\nOrigin: \xe9\xff\r\n\r\n',
@@ -14,7 +14,7 @@ export const requestTexts: Readonly<Record<string, string>> = {
   'OPTIONS of everything': 'OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n',
   'a tunnel': 'CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n',
   'a body with a length': 'PUT /a HTTP/1.1\r\nHost: x\r\nContent-Length: 7\r\n\r\n{"a":1}',
-  'a length of nothing': 'POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n',
+  'a length of 0': 'POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n',
   'a body in chunks':
     'POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: CHUNKED\r\n\r\n5\r\nhello\r\n00A\r\n1234567890\r\n1\r\n\r\r\n0\r\n\r\n',
   'chunks with extensions and trailers':
@@ -24,7 +24,7 @@ export const requestTexts: Readonly<Record<string, string>> = {
     'POST /1 HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n12\r\nPUT /2 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n' +
     '1\r\na\r\n0\r\n\r\nGET /3 HTTP/1.1\r\nHost: x\r\n\r\n\r\nDELETE /4 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\nnot read',
   'HTTP/1.0': 'GET /a HTTP/1.0\r\n\r\n',
-  'HTTP/1.0 that goes on':
+  'HTTP/1.0 on a connection that stays open':
     'GET /a HTTP/1.0\r\nConnection: x, Keep-Alive\r\n\r\nGET /b HTTP/1.0\r\nContent-Length: 1\r\n\r\n1',
   expectations:
     'PUT /a HTTP/1.1\r\nHost: x\r\nExpect: 100-Continue\r\nContent-Length: 1\r\n\r\n1' +
@@ -91,23 +91,23 @@ export const answerTexts: Readonly<Record<string, string>> = {
   'no reason': 'HTTP/1.1 200 \r\nContent-Length: 2\r\n\r\n[]',
   'no reason and no space': 'HTTP/1.1 204\r\n\r\n',
   'a reason of any bytes': 'HTTP/1.1 404 Not\tFound \xe9!\r\nContent-Length: 0\r\n\r\n',
-  'interim answers before it':
+  'interim answers before the final one':
     'HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: <a>\r\nConnection: close\r\nKeep-Alive: timeout=3\r\n\r\n' +
     'HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]',
   'chunks with extensions and trailers':
     'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;a="b"\r\n[\r\n1\r\n]\r\n0\r\nT: v\r\n\r\n',
-  'a body up to the end': 'HTTP/1.1 200 OK\r\nX: y\r\n\r\n[1,\r\n2]',
+  'a body up to the end of the connection': 'HTTP/1.1 200 OK\r\nX: y\r\n\r\n[1,\r\n2]',
   'no body behind a 204': 'HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n1',
-  'a 204 that announces one': 'HTTP/1.1 204 No Content\r\nContent-Length: 4\r\n\r\nnull',
+  'a 204 that announces a body': 'HTTP/1.1 204 No Content\r\nContent-Length: 4\r\n\r\nnull',
   'a 204 that announces chunks': 'HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n',
-  'a 304 that says how long it would be':
+  'a 304 with the content-length of the missing body':
     'HTTP/1.1 304 Not Modified\r\nContent-Length: 100\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n1',
   'answers one behind the other':
     'HTTP/1.1 200 OK\r\nContent-Length: 1\r\nKeep-Alive: max=5, timeout=7\r\n\r\n1' +
     'HTTP/1.1 500 No\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n' +
     'HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n',
   'HTTP/1.0': 'HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\n1',
-  'HTTP/1.0 that goes on':
+  'HTTP/1.0 on a connection that stays open':
     'HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 1\r\n\r\n1HTTP/1.0 200 OK\r\n\r\nall',
   'a head that is not whole': 'HTTP/1.1 200 OK\r\nContent-Le',
   'a body that is not whole': 'HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab',

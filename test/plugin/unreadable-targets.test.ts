@@ -25,7 +25,7 @@ function countHooks(app: FastifyInstance): () => number {
 
 for (const { name, create } of hosts) {
   describe(name, () => {
-    test("a malformed escape in an id is Fastify's own 400, before any hook, and the connection stays open [D1, D60]", async () => {
+    test("a malformed escape in an id gets Fastify's own 400, before any hook, and the connection stays open [D1, D60]", async () => {
       const { told, observer } = createObserver();
       const app = create();
       const hooks = countHooks(app);

@@ -55,7 +55,7 @@ forEveryTarget(
       assert.equal((await target().call('PUT', '/api/work-items/2', { body: large })).status, 200);
     });
 
-    test("an answer over the limit is the operation's 500", async () => {
+    test("for an answer over the limit the client gets the operation's 500", async () => {
       target().backend.answersOnce(answer(JSON.stringify('x'.repeat(bufferedBytesMax))));
       const reply = await target().call('GET', '/api/work-items');
       assertReply(reply, 500, '{"error":"Failed to fetch work items"}');

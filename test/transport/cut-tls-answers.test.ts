@@ -1,5 +1,5 @@
 // An answer without a length ends with its connection. Anyone on the network path can end a TLS connection, and Node
-// does not report whether the backend did. So an answer that may be incomplete fails [D18; RFC 9112, 8; RFC 9110, 15].
+// does not report whether the backend did. So an answer that may be incomplete fails [D18; RFC 9112, 8].
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -23,7 +23,7 @@ type Ending = 'close_notify' | 'cut';
 const endings: readonly Ending[] = ['close_notify', 'cut'];
 
 interface CutAnswer {
-  /** No TLS record contains bytes of two pieces. */
+  /** Each piece is sent in TLS records of its own. */
   readonly pieces: readonly string[];
   readonly ending: Ending;
 }
@@ -86,7 +86,7 @@ function carry(socket: Socket): Duplex {
   return carrier;
 }
 
-// A longer JSON text could begin with an open body. Only white space can follow a whole body.
+// An open body can be the start of a longer JSON text. After a whole body, only white space can follow.
 const openBodies = ['12', '0', '-1', '1.5', '1e5', '1E+05', ' \r\n12', '\ufeff12', '1'.repeat(40_000)];
 const wholeBodies = ['12 ', '12\n', '[12]', '{"id":12}', '"12"', 'true', 'null', '"ends in 1"', '1\r\n\t '];
 
@@ -137,7 +137,7 @@ for (const [version, called] of [
 
     for (const [method, path, status, failed] of called) {
       for (const ending of endings) {
-        test(`${method} ${path}: when the connection ends (${ending}), a number without a length fails, and a text that only white space can follow succeeds [D18]`, async () => {
+        test(`${method} ${path}: without a length, a body that ends with a digit fails when the connection ends (${ending}), and other JSON succeeds [D18]`, async () => {
           for (const body of openBodies) {
             await check(method, path, { pieces: [headOf() + latin1(body)], ending }, 500, failed);
           }

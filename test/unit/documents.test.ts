@@ -315,9 +315,9 @@ describe('figures are the same in a document and in the code', () => {
     [operating, /a second one within ([\d,]+) ms of the first/, lifecycle, /repetitionByNpmMsMax = ([\d_]+)/],
     [decisions, /here it is every ([\d,]+) ms/, server, /sweepMs = ([\d_]+)/],
     [decisions, /nothing has arrived for ([\d,]+) ms/, server, /drainQuietMs = ([\d_]+)/],
-    [performance, /each idle connection about (\d+) KB/, memory, /plain: ([\d_]+)_000/],
-    [performance, /(\d+) KB over TLS/, memory, /tls: ([\d_]+)_000/],
-    [performance, /(\d+) KB with HTTP\/2/, memory, /http2: ([\d_]+)_000/],
+    [operating, /plus (\d+) KB for each connection/, memory, /plain: ([\d_]+)_000/],
+    [operating, /(\d+) KB with TLS/, memory, /tls: ([\d_]+)_000/],
+    [operating, /(\d+) KB with HTTP\/2/, memory, /http2: ([\d_]+)_000/],
     [operating, /(\d+) MB for each process/, memory, /processBytes = ([\d_]+)_000_000/],
   ] as const;
   for (const [document, said, source, meant] of places) {

@@ -16,7 +16,7 @@ test('the text with every kind of token is JSON, whole and byte by byte', () => 
   assert.equal(isJsonByteByByte(everyToken), true);
 });
 
-test("cut off at any byte, this text gets the oracle's result", () => {
+test("cut off at any byte, the text with every kind of token gets the oracle's result", () => {
   for (let length = 0; length < everyToken.length; length += 1) {
     const bytes = everyToken.subarray(0, length);
     assert.equal(isJson(bytes), isJsonByOracle(bytes), shown(bytes));
@@ -24,7 +24,7 @@ test("cut off at any byte, this text gets the oracle's result", () => {
   }
 });
 
-test('split at any one or two bytes, this text is JSON', () => {
+test('split into three pieces at any bytes, the text with every kind of token is JSON', () => {
   for (let first = 0; first <= everyToken.length; first += 1) {
     for (let second = first; second <= everyToken.length; second += 1) {
       assert.ok(isJsonInPieces(everyToken, [first, second]), `cut at ${first} and ${second}`);
@@ -32,7 +32,7 @@ test('split at any one or two bytes, this text is JSON', () => {
   }
 });
 
-test("with any byte replaced by any other, this text gets the oracle's result, whole and split there", () => {
+test("if a byte of the text with every kind of token is replaced, it gets the oracle's result, whole and split at that byte", () => {
   const bytes = Buffer.from(everyToken);
   for (let at = 0; at < bytes.length; at += 1) {
     const original = bytes[at] ?? 0;
@@ -47,7 +47,7 @@ test("with any byte replaced by any other, this text gets the oracle's result, w
   }
 });
 
-test("every token may cross the edge of the scanner's window, and every fault there is detected", () => {
+test("every token may cross the edge of the scanner's window, and a mutated text there gets the oracle's result", () => {
   const random = createRandom(20_260_101);
   for (let before = 0; before <= everyToken.length; before += 1) {
     const space = Buffer.alloc(windowBytes - before, ' ');
@@ -87,7 +87,7 @@ test("numbers of up to 140 digits get the oracle's result, with different texts 
   }
 });
 
-test('bytes of an earlier, longer text in the scanner are ignored', () => {
+test('bytes that an earlier, longer text left in the scanner are ignored', () => {
   const texts = ['"abc', '12', '[1', '"\\u00', 'tru', '{"a":1', '-', '[[[['];
   for (const text of texts) {
     assert.ok(isJson(Buffer.from(JSON.stringify({ text: '"}]0'.repeat(50) }))));

@@ -36,7 +36,7 @@ type Told<Head> = readonly [head: Partial<Head>, body: string, isWhole?: boolean
 const post: Partial<RequestHead> = { method: 'POST', bodyLength: 'chunked' };
 const requestReadings: Readonly<Record<string, readonly Told<RequestHead>[]>> = {
   'a plain request': [[{}, '']],
-  'empty lines before it': [[{}, '']],
+  'empty lines before a request': [[{}, '']],
   'fields that are read, in any case': [
     [
       {
@@ -53,7 +53,7 @@ const requestReadings: Readonly<Record<string, readonly Told<RequestHead>[]>> = 
   'OPTIONS of everything': [[{ method: 'OPTIONS', target: '*' }, '']],
   'a tunnel': [[{ method: 'CONNECT', target: 'a.example:443', fields: ['host', 'a.example:443'] }, '']],
   'a body with a length': [[{ method: 'PUT', bodyLength: 7 }, '{"a":1}']],
-  'a length of nothing': [[{ method: 'POST' }, '']],
+  'a length of 0': [[{ method: 'POST' }, '']],
   'a body in chunks': [[post, 'hello1234567890\r']],
   'chunks with extensions and trailers': [[post, 'abc\r\n']],
   'requests one behind the other': [
@@ -63,7 +63,7 @@ const requestReadings: Readonly<Record<string, readonly Told<RequestHead>[]>> = 
     [{ method: 'DELETE', target: '/4', persists: false }, ''],
   ],
   'HTTP/1.0': [[{ persists: false, version: '1.0', fields: [] }, '']],
-  'HTTP/1.0 that goes on': [
+  'HTTP/1.0 on a connection that stays open': [
     [{ version: '1.0', fields: [] }, ''],
     [{ target: '/b', version: '1.0', persists: false, bodyLength: 1, fields: [] }, '1'],
   ],
@@ -84,16 +84,16 @@ const answerReadings: Readonly<Record<string, readonly Told<AnswerHead>[]>> = {
   'no reason': [[{ bodyLength: 2 }, '[]']],
   'no reason and no space': [[{ status: 204, bodyLength: 0 }, '']],
   'a reason of any bytes': [[{ status: 404, bodyLength: 0 }, '']],
-  'interim answers before it': [[{ bodyLength: 2 }, '[]']],
+  'interim answers before the final one': [[{ bodyLength: 2 }, '[]']],
   'chunks with extensions and trailers': [[{ bodyLength: 'chunked' }, '[]']],
-  'a body up to the end': [[{}, '[1,\r\n2]', false]],
+  'a body up to the end of the connection': [[{}, '[1,\r\n2]', false]],
   'no body behind a 204': [
     [{ status: 204, bodyLength: 0 }, ''],
     [{ bodyLength: 1 }, '1'],
   ],
-  'a 204 that announces one': [[{ status: 204, bodyLength: 0, persists: false }, '']],
+  'a 204 that announces a body': [[{ status: 204, bodyLength: 0, persists: false }, '']],
   'a 204 that announces chunks': [[{ status: 204, bodyLength: 0, persists: false }, '']],
-  'a 304 that says how long it would be': [
+  'a 304 with the content-length of the missing body': [
     [{ status: 304, bodyLength: 0 }, ''],
     [{ bodyLength: 1 }, '1'],
   ],
@@ -103,7 +103,7 @@ const answerReadings: Readonly<Record<string, readonly Told<AnswerHead>[]>> = {
     [{ bodyLength: 0, persists: false }, ''],
   ],
   'HTTP/1.0': [[{ bodyLength: 1, persists: false }, '1']],
-  'HTTP/1.0 that goes on': [
+  'HTTP/1.0 on a connection that stays open': [
     [{ bodyLength: 1 }, '1'],
     [{ persists: false }, 'all', false],
   ],
@@ -145,7 +145,7 @@ for (const [role, read, texts] of [
   ['answers', readAnswers, flawedAnswerTexts],
 ] as const) {
   for (const [name, [upTo, after]] of Object.entries(texts)) {
-    test(`${role}: ${name} is refused at the first byte that shows it [D27]`, () => {
+    test(`${role}: refused at the first byte that shows the flaw: ${name} [D27]`, () => {
       const before = upTo.slice(0, -1);
       assert.equal(read([bytesOf(before)]).flaw, undefined, 'the bytes before are valid');
       for (const pieces of [[bytesOf(upTo)], byteByByte(bytesOf(upTo)), [bytesOf(upTo + after)]]) {
@@ -153,7 +153,7 @@ for (const [role, read, texts] of [
         assert.equal(flaw?.kind, 'malformed');
         assert.ok(flaw.reason.length > 10);
         assert.ok(messages.every(({ isWhole }) => !isWhole));
-        // That byte is not consumed, unless it ends the head or the method.
+        // That byte is not consumed, unless it ends the head. All letters of a long method are consumed.
         const isTaken = upTo.endsWith('\n') || upTo.endsWith('M');
         assert.ok(taken === before.length || (isTaken && taken <= upTo.length + 1), String(taken));
       }
@@ -204,8 +204,8 @@ for (const [what, head, reason] of [
   ['a status below 100', 'HTTP/1.1 099 x\r\n', 'the unexpected status 99'],
   ['a switch of protocols', 'HTTP/1.1 101 x\r\n', 'the unexpected status 101'],
   ['an interim status in HTTP/1.0', 'HTTP/1.0 199 x\r\n', 'an interim status in HTTP/1.0'],
-  ['a wrong status and two lengths, which are reported first', 'HTTP/1.1 099 x\r\nContent-Length: 1\r\nContent-Length: 1\r\n', 'an invalid content-length, or more than one'],
-  ['an interim status in HTTP/1.0 and two lengths, which are reported first', 'HTTP/1.0 100 x\r\nContent-Length: 1\r\nContent-Length: 1\r\n', 'an invalid content-length, or more than one'],
+  ['two lengths (reported) and a wrong status', 'HTTP/1.1 099 x\r\nContent-Length: 1\r\nContent-Length: 1\r\n', 'an invalid content-length, or more than one'],
+  ['two lengths (reported) and an interim status in HTTP/1.0', 'HTTP/1.0 100 x\r\nContent-Length: 1\r\nContent-Length: 1\r\n', 'an invalid content-length, or more than one'],
 ] as const) {
   test(`an answer with ${what} is refused at the end of its head, with its reason [D18]`, () => {
     assert.equal(answers(`${head}\r`).flaw, undefined);
@@ -244,7 +244,7 @@ test('an unknown expectation is reported even in HTTP/1.0, and 100-continue is r
   assert.equal(expectation('1.1', '100-continue, tea'), 'unknown');
 });
 
-test('`close` ends the connection, next to any other option and in any of several fields', () => {
+test('`close` ends the connection, also together with other options and in any of several Connection fields', () => {
   const heads = (connection: string, version = '1.1') =>
     requests(`GET / HTTP/${version}\r\nHost: x\r\n${connection}\r\n`).messages[0]?.head.persists;
   assert.equal(heads('Connection: close\r\nConnection: keep-alive\r\n'), false);
@@ -373,8 +373,8 @@ for (const [state, text, isGood] of [
   ['before the last chunk', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n1\r\n', false],
   ['within trailers', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: b\r\n', false],
   ['after a malformed byte', 'HTTP/1.1 200 OK\r\n\0', false],
-  ['within a body up to the end', 'HTTP/1.1 200 OK\r\n\r\n1', true],
-  ['before a body up to the end', 'HTTP/1.1 200 OK\r\n\r\n', true],
+  ['within a body without a length', 'HTTP/1.1 200 OK\r\n\r\n1', true],
+  ['before the first byte of a body without a length', 'HTTP/1.1 200 OK\r\n\r\n', true],
 ] as const) {
   test(`an end of the connection ${state} is ${isGood ? 'the end of the answer' : 'a failure'} [D18]`, () => {
     let endCount = 0;
@@ -426,7 +426,7 @@ test('one message at a time is read: the bytes after the message are left', () =
   assert.deepEqual(bodies, ['ab', 'cd']);
 });
 
-test('small chunks are passed on together, large chunks directly', () => {
+test('small chunks are passed on together; a large chunk begins a new piece', () => {
   const pieces: string[] = [];
   const reader = new RequestReader(
     { onHead: () => undefined, onBody: (piece) => pieces.push(piece.toString('latin1')), onEnd: () => undefined },

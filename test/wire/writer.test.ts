@@ -64,7 +64,7 @@ test('a 204 has no content-length, and an unknown status has no reason phrase', 
   );
 });
 
-test('listReplyHeaders returns the same headers as a list', () => {
+test('listReplyHeaders lists the headers that writeReplyHead writes, except connection headers', () => {
   assert.deepEqual(listReplyHeaders(reply()), [...headers, 'content-length', '2', 'x-request-id', 'r1']);
   assert.deepEqual(listReplyHeaders(reply({ head: createReplyHead(204, headers) })), [
     ...headers,
@@ -126,7 +126,7 @@ const encoded: [text: string, written: string][] = [
   ['a€ b😀', 'a%E2%82%AC b%F0%9F%98%80'],
 ];
 
-test('any text is encoded as a field value that percent-decoding restores [D48]', () => {
+test('any text is encoded as a field value, and percent-decoding restores the text [D48]', () => {
   for (const [text, written] of encoded) {
     assert.equal(encodeFieldText(text), written);
     assert.equal(decodeURIComponent(written), text);

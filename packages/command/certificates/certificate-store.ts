@@ -100,7 +100,7 @@ export class CertificateStore {
     clearInterval(this.#timer);
   }
 
-  /** Checks the files now, or once more if a check is in progress. Resolves when done; never rejects. */
+  /** Checks the files now. If a check is in progress, checks them once more after it. Resolves when done; never rejects. */
   async look(): Promise<void> {
     this.#isAsked = true;
     await (this.#looking ??= this.#lookInTurn());

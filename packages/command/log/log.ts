@@ -37,7 +37,7 @@ const readerGatherMs = 10;
 // another process (POSIX, write()).
 const gatherBytesMax = 65_536;
 const sharedGatherBytesMax = 4_096;
-// Largest number of bytes held for a slow reader. Further lines are dropped, because a log must not end the process [D53].
+// Largest number of bytes held for a slow reader. Further lines are dropped, so that memory stays bounded [D53].
 const heldBytesMax = 16_777_216;
 const endMsMax = 1_000;
 

@@ -14,9 +14,9 @@ const firstDescriptor = 3;
 const socketsMax = 64;
 
 /**
- * Finds the sockets passed to the process `pid`, by their names `clients` and `admin`. If one or two sockets lack these
- * names, the first is for clients and the second for the admin listener. Throws a StartError if the use of the sockets is
- * unclear.
+ * Finds the sockets passed to the process `pid`, by their names `clients` and `admin`. If there are only one
+ * or two sockets and none has one of these names, the first is for clients and the second for the admin listener. Throws a
+ * StartError if the use of the sockets is unclear.
  */
 export function findPassedSockets(
   environment: Readonly<Record<string, string | undefined>>,
@@ -48,7 +48,7 @@ export function findPassedSockets(
 
 type Places = Partial<Record<'host' | 'port' | 'adminHost' | 'adminPort', string>>;
 
-/** Returns the texts shown as HOST, PORT, ADMIN_HOST and ADMIN_PORT if sockets with these URLs were passed. */
+/** Returns the texts shown instead of HOST and PORT, or of ADMIN_HOST and ADMIN_PORT, for each listener with a passed socket. */
 export function settingsOfSockets({ clients, admin }: PassedSockets, url: string, adminUrl: string): Places {
   return { ...placeOf(url, clients, 'host', 'port'), ...placeOf(adminUrl, admin, 'adminHost', 'adminPort') };
 }

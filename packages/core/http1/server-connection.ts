@@ -1,5 +1,5 @@
 // Serves one client connection: reads a request, passes it to the handler, writes the reply, and only then reads the
-// next request (RFC 9112, 9.3.2) [D27]. Pipelined requests stay unread bytes until then.
+// next request (RFC 9112, 9.3.2) [D27]. Until then the reader does not get the bytes of pipelined requests.
 
 import type { Socket } from 'node:net';
 
@@ -59,7 +59,7 @@ type WriteState = 'nothing' | 'continue' | 'reply' | 'replied' | 'ended';
 // | body, held      | continue, reply | the body is malformed, late or cut off   | over          | same              |
 // | body, held      | reply           | a reply                                  | body          | replied           |
 // | body            | replied         | the body ends                            | idle          | nothing           |
-// | body            | replied         | the body is malformed, late or too large | over          | ended             |
+// | body            | replied         | malformed, late, cut off or too large    | over          | ended             |
 // | whole           | reply           | a reply                                  | idle          | nothing           |
 // | any             | continue, reply | the last reply                           | over          | ended             |
 // | new, idle, head | nothing         | a malformed or late request              | over          | ended             |
@@ -103,7 +103,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
       .on('close', () => this.#run(() => this.#leave()));
   }
 
-  // Runs `act`. An exception that no request handles closes this connection only [D28].
+  // Runs `act`. If it throws, only this connection is closed, and the handler's `onFault` is called [D28].
   #run(act: () => void): void {
     try {
       act();
@@ -336,8 +336,9 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     }
   }
 
-  // The client has ended its side. An incomplete last request is refused. Otherwise the client is treated as gone, even
-  // if a reply is due. Bytes in `#ahead` arrived earlier, so they are read first.
+  // The client has ended its side. If a reply is due and `#ahead` does not end within a request, the client is treated as
+  // gone at once, and requests in `#ahead` do not start. Otherwise the bytes in `#ahead` are read first: an incomplete last
+  // request is refused, and without one the client is treated as gone.
   #onSocketEnd(): void {
     this.#ahead.hasEnded = true;
     const { requestHeadBytesMax } = this.#context;
@@ -435,7 +436,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   #goesOnAfter(reply: Reply): boolean {
     return (
       !reply.closes &&
-      // A refused request has no head, so the start of the next request is unknown.
+      // After a malformed or late head there is no `#head`, and the start of the next request is unknown.
       this.#head?.persists === true &&
       this.#reading !== 'over' &&
       // A client that still waits for `100 Continue` may or may not send its body [RFC 9110, 10.1.1].

@@ -8,7 +8,7 @@ import type { GuardSettings } from '../options/guard-options.ts';
 import type { Count, Taken } from '../options/ports.ts';
 import { rateHeaders, type Rate } from '../options/rate.ts';
 
-// One refusal is cached for each number of seconds until the window ends, so that its head is built only once.
+// A refusal differs only in the seconds left in the window. So it is cached by this number, and its head is reused.
 const keptRefusalsMax = 1_000;
 
 export function createRateLimit(rate: Rate, by: GuardSettings['rateLimitKey'], count: Count): Guard {

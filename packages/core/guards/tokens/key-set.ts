@@ -19,7 +19,7 @@ export interface KeySetOptions {
   readonly share?: ((keys: FetchedKeys) => void) | undefined;
 }
 
-/** Timeout of a fetch in ms, and so the longest time that a request waits for a fetch. */
+/** Timeout of a fetch, in ms. A request waits at most for two: the first fetch, and one for an unknown key id. */
 export const fetchTimeoutMs = 5_000;
 /** Shortest interval between fetches forced by unknown key ids, in milliseconds. */
 const forcedFetchMs = 30_000;
@@ -68,7 +68,7 @@ export class KeySet {
     this.#closed.abort();
   }
 
-  /** The keys that are valid now. Empty before the first keys, or if the last successful fetch is too long ago. */
+  /** The keys that are valid now. Empty before the first usable keys, or if the last successful fetch is too long ago. */
   get current(): SigningKeys {
     return this.staleAt > this.#options.clock.steady() ? this.#keys : noSigningKeys;
   }
@@ -146,7 +146,7 @@ export class KeySet {
     let waitMs = this.#retryMs;
     if (this.current.keys.length > 0) {
       this.#retryMs = retryMinMs;
-      // At the latest when the keys become invalid, because from then on requests fail.
+      // The next fetch starts at the latest when the keys become invalid, because requests fail from then on.
       waitMs = Math.min(refreshMs, Math.ceil(this.staleAt - clock.steady()));
     } else {
       this.#retryMs = Math.min(this.#retryMs * 2, retryMaxMs);
