@@ -307,7 +307,6 @@ test('the command in README.md that tests everything is the command in .ci/run',
 describe('figures are the same in a document and in the code', () => {
   const operating = 'docs/operating.md';
   const decisions = 'docs/decisions.md';
-  const performance = 'docs/performance.md';
   const lifecycle = 'packages/command/service/lifecycle.ts';
   const server = 'packages/core/http1/server.ts';
   const memory = 'packages/command/settings/memory.ts';
