@@ -24,7 +24,7 @@ export interface SampledCall {
   readonly traceState: string | undefined;
   /** In milliseconds since 1970. */
   readonly startedAt: number;
-  /** Undefined if the backend was not called. */
+  /** The prepared call to the backend; undefined if none was due. */
   backendCall: BackendCall | undefined;
 }
 
@@ -81,7 +81,9 @@ export class CallSpans {
       ...(parent !== undefined && { parentSpanContext: remoteContextOf(parent, state) }),
     };
     this.#write(server, context, startedAt, record.durationMs);
-    if (backendCall !== undefined) {
+    // Without a free descriptor the prepared call was not made, and has no outcome.
+    const wasMade = record.backendOutcome !== undefined || record.outcome === 'bug';
+    if (backendCall !== undefined && wasMade) {
       const client = { ...this.#describeClientSpan(backendCall, record), parentSpanContext: context };
       const durationMs = record.backendDurationMs ?? 0;
       this.#write(client, contextOf(backendCall.traceParent, state), backendCall.startedAt, durationMs);
@@ -118,8 +120,7 @@ export class CallSpans {
   #describeClientSpan({ path }: BackendCall, record: CallRecord): Span {
     const { operation, backendOutcome, backendStatus } = record;
     const method = operation?.method ?? '_OTHER';
-    // A backend call without an outcome was cut by a stop, or the gateway failed first.
-    const outcome = backendOutcome ?? (record.outcome === 'bug' ? 'bug' : 'cancelled');
+    const outcome = backendOutcome ?? 'bug';
     const failure = backendStatus === undefined || backendStatus < 300 ? outcome : String(backendStatus);
     return {
       name: method,
