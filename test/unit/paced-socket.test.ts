@@ -148,6 +148,16 @@ describe('bytes are held back', () => {
     assert.ok(!socket.isPaused());
   });
 
+  test('until the reader resumes, without a call of goOn', async (t) => {
+    const { paced, receive, length, socket } = await begin(t);
+    paced.pause();
+    receive(ping);
+    paced.resume();
+    await turns(3);
+    assert.equal(length(), ping.length);
+    assert.ok(!socket.isPaused());
+  });
+
   test('while a stream has more DATA than it expects, until the meter forgets that stream [RFC 9113, 8.1.1]', async (t) => {
     const { paced, receive, length, pieces } = await begin(t);
     const excess: number[] = [];

@@ -34,7 +34,9 @@ export class PacedSocket extends Duplex implements TurnTaker {
 
   /** `keptBytes` returns how many body bytes were passed on and are still unread. */
   constructor(socket: Socket, keptBytes: () => number) {
-    super({ allowHalfOpen: true });
+    super();
+    // node:http2 pauses and resumes reading.
+    this.on('resume', () => this.goOn());
     this.#socket = socket;
     this.#keptBytes = keptBytes;
     socket
@@ -78,12 +80,9 @@ export class PacedSocket extends Duplex implements TurnTaker {
     this.#giveMore();
   }
 
-  /** @internal Called when node:http2 is ready for more. Deferred, because a push within `_read` emits nothing. */
+  /** @internal Does nothing: bytes are passed on when they arrive, in this connection's turn, and after `resume`. */
   override _read(): void {
-    if (!this.#isYielding && this.#held !== undefined) {
-      this.#isYielding = true;
-      process.nextTick(this.#giveMore);
-    }
+    // Bytes held back wait for `goOn`, a turn or `resume`.
   }
 
   readonly #giveMore = (): void => {
@@ -110,7 +109,7 @@ export class PacedSocket extends Duplex implements TurnTaker {
       this.#socket.pause();
       return;
     }
-    const end = this.meter.take(bytes.length > room ? bytes.subarray(0, room) : bytes, this.#left);
+    const end = this.meter.take(bytes.subarray(0, room), this.#left);
     const head = this.meter.openHead;
     this.#headSince = head === 0 ? undefined : head === this.#head ? (this.#headSince ?? monotonicMs()) : monotonicMs();
     this.#head = head;
@@ -118,15 +117,13 @@ export class PacedSocket extends Duplex implements TurnTaker {
     this.#held = end < bytes.length ? bytes.subarray(end) : undefined;
     this.#isYielding = stop === 'body' || (stop === undefined && this.#held !== undefined);
     if (this.#held === undefined) {
-      if (this.#socket.isPaused()) {
-        this.#socket.resume();
-      }
+      this.#socket.resume();
     } else if (stop === undefined) {
       this.#socket.pause();
       queueForTurn(this);
     }
     if (end > 0) {
-      this.push(end < bytes.length ? bytes.subarray(0, end) : bytes);
+      this.push(bytes.subarray(0, end));
     }
     if (stop === 'body') {
       // Runs after node:http2 has announced the stream, because node:http2 queued its ticks earlier.
