@@ -8,11 +8,6 @@ if (major < 22 || (major === 22 && minor < 19)) {
   process.exit(1);
 }
 
-// Turns off the optimizing compilers during the start (service/compilers.ts).
-const { setFlagsFromString } = process.getBuiltinModule('node:v8');
-setFlagsFromString('--turbo-filter=~');
-setFlagsFromString('--maglev-filter=~');
-
 // Signals are held while the rest is loaded, which takes 0.1 s or more.
 const { holdSignals } = await import('./service/held-signals.ts');
 const signals = holdSignals(process);

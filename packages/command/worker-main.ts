@@ -1,9 +1,6 @@
-// Entry point of a worker process. Turns off the optimizing compilers (service/compilers.ts) before it loads the rest.
+// Entry point of a worker process.
 
-import { setFlagsFromString } from 'node:v8';
+import { parts } from './parts.ts';
 
-setFlagsFromString('--turbo-filter=~');
-setFlagsFromString('--maglev-filter=~');
-const { parts } = await import('./parts.ts');
 const worker = await parts.worker?.();
 worker?.serveAsWorker(parts);

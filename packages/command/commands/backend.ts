@@ -1,6 +1,6 @@
 // The command `backend`: runs the embedded backend alone.
 
-import { listenForStop, untilStopWanted } from '../service/lifecycle.ts';
+import { listenForStop, untilAborted } from '../service/lifecycle.ts';
 import { loadPart } from '../service/parts.ts';
 import type { CommandEntry } from './command.ts';
 import { withLog } from './running.ts';
@@ -17,7 +17,7 @@ export const backendCommand: CommandEntry = {
       const { startEmbeddedBackend } = await loadPart(parts, 'standInBackend', 'backend');
       const backend = await startEmbeddedBackend({ host, port, database, logger });
       logger.info({ url: backend.url, database }, 'embedded backend ready (not for production)');
-      await untilStopWanted(stop);
+      await untilAborted(stop.wanted);
       await backend.stop();
       return stop.hasFault() ? 1 : 0;
     }),

@@ -4,7 +4,6 @@ import { once } from 'node:events';
 import { setTimeout as delay } from 'node:timers/promises';
 
 import type { Logger } from '../log/log.ts';
-import { releaseCompilers } from './compilers.ts';
 import type { Service } from './services.ts';
 import { startDeadline, startShutdownTimeout } from './deadline.ts';
 import type { Settings } from '../settings/settings.ts';
@@ -138,14 +137,6 @@ export function listenForReloads(source: SignalSource): (reload: () => Promise<v
 }
 
 /**
- * Call this when the process has started, because from then on V8 optimizes its code. Resolves when a stop is requested.
- */
-export async function untilStopWanted(request: StopRequest): Promise<void> {
-  releaseCompilers();
-  await untilAborted(request.wanted);
-}
-
-/**
  * Runs the service until a stop is requested, drains and stops it, and resolves with the exit code. 0: the drain and
  * the stop were complete. 1: calls were cut (by a second signal or the shutdown timeout), a worker failed, the stop
  * took too long, or there was an internal error.
@@ -156,7 +147,7 @@ export async function runUntilStopped(
   logger: Logger,
   request: StopRequest,
 ): Promise<number> {
-  await untilStopWanted(request);
+  await untilAborted(request.wanted);
   service.beginDrain();
   const { shutdownDelayMs, shutdownTimeoutMs } = settingsInForce();
   await delay(shutdownDelayMs, undefined, { signal: request.cut }).catch(() => undefined);
