@@ -3,10 +3,11 @@
 import { readFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
 
-import type { AdminPage, CreateDashboard, DashboardPort, DashboardSources } from '../command/admin/dashboard-port.ts';
+import type { CreateDashboard, DashboardPort, DashboardSources } from '../command/admin/dashboard-port.ts';
 import { share } from '../command/admin/share.ts';
 import { callOutcomes, outcomes } from '../core/outcomes.ts';
 import { shortTextOf } from '../core/reasons.ts';
+import { createFixedReply, replyHeaders, type FixedReply } from '../core/replies.ts';
 import { version } from '../core/version.ts';
 import { latestBackendStatus } from '../figures/backend-status.ts';
 import { joinFailures, type Failure } from '../figures/failures.ts';
@@ -35,13 +36,16 @@ const files: ReadonlyMap<string, string> = new Map([
   ...[...styles, ...scripts.map((name) => `${name}.js`)].map((name) => [`/dashboard/${name}`, name] as const),
 ]);
 
-const headers = {
-  'content-security-policy':
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-  'referrer-policy': 'no-referrer',
-  'cross-origin-opener-policy': 'same-origin',
-  'cross-origin-resource-policy': 'same-origin',
-} as const;
+const headers = [
+  'content-security-policy',
+  "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+  'referrer-policy',
+  'no-referrer',
+  'cross-origin-opener-policy',
+  'same-origin',
+  'cross-origin-resource-policy',
+  'same-origin',
+];
 
 const kinds: readonly Kind[] = callOutcomes.flatMap((kind) => {
   const { fault, title, meaning } = outcomes[kind];
@@ -70,7 +74,7 @@ class Dashboard implements DashboardPort {
     }
   }
 
-  async answer(path: string, query: URLSearchParams): Promise<AdminPage | undefined> {
+  async answer(path: string, query: URLSearchParams): Promise<FixedReply | undefined> {
     if (path === '/dashboard/state') {
       const { details, ...state } = await this.#state();
       const message: Message = {
@@ -78,14 +82,14 @@ class Dashboard implements DashboardPort {
         points: this.#points.filter(({ at }) => at > Number(query.get('after'))),
         ...(query.get('changed') === String(state.changedAt) ? {} : details),
       };
-      return { status: 200, contentType: 'application/json', headers, body: JSON.stringify(message) };
+      return page('application/json', Buffer.from(JSON.stringify(message)));
     }
     const name = files.get(path);
     if (name === undefined) {
       return undefined;
     }
     const body = await readFile(new URL(`./page/${name}`, import.meta.url));
-    return { status: 200, contentType: contentTypes[name.replace(/.*\./, '')] ?? '', headers, body };
+    return page(contentTypes[name.replace(/.*\./, '')] ?? '', body);
   }
 
   async #describeState(): Promise<Omit<Message, 'points'> & { readonly details: Details }> {
@@ -153,6 +157,10 @@ class Dashboard implements DashboardPort {
 }
 
 export const createDashboard: CreateDashboard = (sources, history) => new Dashboard(sources, history);
+
+function page(contentType: string, body: Buffer): FixedReply {
+  return createFixedReply(200, replyHeaders(contentType, headers), body);
+}
 
 function requestsOf(figures: Figures): number {
   const counts = figureNames.flatMap((name) => callOutcomes.map((outcome) => figures.outcomes(name, outcome)));

@@ -1,5 +1,5 @@
-// Limits of the admin listener: one request per connection, 64 connections, 5 s to send a head, 10 s to read a reply. /metrics,
-// /readyz and the dashboards each make one report a second at most [D59].
+// Limits of the admin listener: one request per connection, 64 connections, 5 s to send a head, 10 s without reading a reply.
+// /metrics, /readyz and the dashboards each make one report a second at most [D59].
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
@@ -151,7 +151,7 @@ test('a failed report is 500 for every request that shares it and is one fault; 
   assert.deepEqual(faults.map(String), ['Error: no descriptors']);
 });
 
-test('/livez is served while 64 requests wait for a report [D59]', async () => {
+test('/livez is served while 60 requests wait for a report [D59]', async () => {
   const gate = createGate();
   let asked = 0;
   const reports = async () => {
@@ -160,16 +160,13 @@ test('/livez is served while 64 requests wait for a report [D59]', async () => {
     return [createReport()];
   };
   await withAdmin(reports, async (port) => {
-    const waiting = Array.from({ length: connectionsMax }, () =>
-      request(port, 'GET', '/readyz').catch(() => undefined),
-    );
+    const waiting = Array.from({ length: 60 }, () => request(port, 'GET', '/readyz'));
     await poll(() => asked > 0, 'a report has begun');
-    for (let round = 0; round < 5; round += 1) {
+    for (let round = 0; round < 4; round += 1) {
       assert.equal((await request(port, 'GET', '/livez')).status, 200);
     }
     gate.open();
-    const replies = await Promise.all(waiting);
-    assert.ok(replies.filter((reply) => reply?.status === 200).length >= connectionsMax - 1);
+    for (const reply of await Promise.all(waiting)) assert.equal(reply.status, 200);
     assert.equal(asked, 1);
   });
 });
@@ -227,28 +224,12 @@ test('a request with a body is answered, and the body is ignored [D59]', async (
   }
 });
 
-test('a client that ends its side gets its reply; a client that sends without end is cut off [D59]', async () => {
-  await using halfOpen = await connect();
-  halfOpen.send('GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n');
-  halfOpen.end();
-  assert.equal((await halfOpen.reply()).status, 200);
+test('a client that ends its side within a head gets 400 [D27]', async () => {
   await using incomplete = await connect();
   incomplete.send('GET /metrics HTTP/1.0\r\nHost: localhost\r\n');
   incomplete.end();
+  assert.equal((await incomplete.reply()).status, 400);
   assert.equal(await incomplete.closed(unusedMs / 2), 'end');
-  const base = countDescriptors(command.process.pid) ?? 0;
-  const stubborn = await Promise.all(Array.from({ length: 10 }, () => connect()));
-  for (const client of stubborn) client.send('GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n');
-  for (const client of stubborn) assert.equal((await client.reply()).status, 200);
-  const timer = setInterval(() => {
-    for (const client of stubborn) client.send(Buffer.alloc(100_000, 'x'));
-  }, 20);
-  try {
-    await poll(() => (countDescriptors(command.process.pid) ?? 0) <= base, 'the gateway closes them', 5_000);
-  } finally {
-    clearInterval(timer);
-    for (const client of stubborn) client.destroy();
-  }
 });
 
 // Concurrent, because each lasts as long as a time limit. Only the first uses `command`.
@@ -259,10 +240,7 @@ describe('limits on time', { concurrency: true }, () => {
     const clients = await openMany(command.adminPort, 300);
     await poll(() => openOf(clients) <= connectionsMax, 'connections over the limit are closed');
     assert.equal(openOf(clients), connectionsMax);
-    for (let round = 0; round < 20; round += 1) {
-      assert.equal((await command.admin('/livez')).status, 200);
-      assert.equal((await command.admin('/readyz')).status, 200);
-    }
+    await untilServed(command.adminPort);
     await poll(() => openOf(clients) === 0, 'all are closed');
     const passed = performance.now() - startedAt;
     assert.ok(passed >= unusedMs - 50 && passed < unusedMs + 2_000, `closed after ${passed} ms`);
@@ -272,9 +250,9 @@ describe('limits on time', { concurrency: true }, () => {
     );
   });
 
-  for (const [what, first, next] of [
-    ['a slow head', 'GET /livez HTTP/1.1\r\nHost: localhost\r\n', 'X: y\r\n'],
-    ['endless empty lines', '', '\r\n'.repeat(10_000)],
+  for (const [what, first, next, reply] of [
+    ['a slow head', 'GET /livez HTTP/1.1\r\nHost: localhost\r\n', 'X: y\r\n', '{"error":"Request timeout"}'],
+    ['endless empty lines', '', '\r\n'.repeat(10_000), ''],
   ] as const) {
     test(`${what}: the connection is cut off after 5 s [D59]`, async () => {
       await withAdmin(
@@ -290,7 +268,8 @@ describe('limits on time', { concurrency: true }, () => {
             clearInterval(timer);
           }
           assert.ok(performance.now() - startedAt >= unusedMs - 50);
-          assert.equal(client.unread.length, 0);
+          assert.ok(client.unread.toString().endsWith(reply));
+          assert.equal(client.unread.length === 0, reply === '');
         },
       );
     });
@@ -311,52 +290,46 @@ describe('limits on time', { concurrency: true }, () => {
         client.pause();
         client.send(requestBytes('GET', '/metrics'));
       }
-      // The limit is reached. The slow clients are closed last.
+      // The limit is reached. The slow clients are not closed for others.
       const others = await openMany(port, 200);
-      assert.equal((await request(port, 'GET', '/livez')).status, 200);
       await poll(() => openOf(others) <= connectionsMax - slow.length, 'connections over the limit are closed');
+      await untilServed(port);
       const ends = slow.map((client) => client.closed(15_000));
-      await poll(() => performance.now() - startedAt > 10_000 + 500, 'the time for a reply has passed', 15_000);
+      // A client may be cut off up to 1 s late [D35].
+      await poll(() => performance.now() - startedAt > 10_000 + 1_500, 'the time for a reply has passed', 15_000);
       for (const client of slow) client.resume();
       await Promise.all(ends);
       for (const client of slow) assert.ok(client.bytesReceived < help.length, 'it was cut off');
     });
   });
 
-  test('a dashboard gets its state during a flood [D59]', async () => {
+  test('a client that sends without end after its reply is cut off after 5 s [D59]', async () => {
     await withAdmin(
       () => [createReport()],
       async (port) => {
-        for (let round = 0; round < 3; round += 1) {
-          const many = await openMany(port, 200);
-          assert.ok((await readState(port)).facts);
-          await poll(() => openOf(many) <= connectionsMax, 'connections over the limit are closed');
+        await using client = await RawClient.open(port);
+        client.send(requestBytes('GET', '/metrics'));
+        assert.equal((await client.reply()).status, 200);
+        const timer = setInterval(() => client.send(Buffer.alloc(100_000, 'x')), 20);
+        try {
+          await client.closed(unusedMs + 2_000);
+        } finally {
+          clearInterval(timer);
         }
       },
     );
   });
 });
 
-test('bytes after a request are read up to about 1 MiB [D59]', async () => {
-  await withAdmin(
-    () => [createReport()],
-    async (port) => {
-      await using client = await RawClient.open(port);
-      const megabyte = Buffer.alloc(1_048_576, 'x');
-      let sent = 0;
-      const pieces = function* () {
-        yield requestBytes('GET', '/metrics');
-        for (; sent < 64; sent += 1) yield megabyte;
-      };
-      const sending = client.sendPieces(pieces());
-      assert.equal((await client.reply()).status, 200);
-      await client.closed();
-      await sending;
-      // The kernel's buffers at both ends have more bytes.
-      assert.ok(sent < 32, `${sent} MiB`);
-    },
-  );
-});
+/** Resolves when a connection idle for a second has made room for a request. */
+async function untilServed(port: number): Promise<void> {
+  const isServed = (): Promise<boolean> =>
+    request(port, 'GET', '/livez').then(
+      ({ status }) => status === 200,
+      () => false,
+    );
+  await poll(isServed, 'an idle connection makes room', 2_000);
+}
 
 function connect(): Promise<RawClient> {
   return RawClient.open(command.adminPort);

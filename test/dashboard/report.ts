@@ -38,13 +38,17 @@ export async function withAdmin(
   onFault = (error: unknown): void => {
     throw error;
   },
-  { hasDashboard = true, facts = () => ({}) }: { hasDashboard?: boolean; facts?: () => { inFlightMax?: number } } = {},
+  {
+    hasDashboard = true,
+    facts = () => ({}),
+    allowedHosts = [],
+  }: { hasDashboard?: boolean; facts?: () => { inFlightMax?: number }; allowedHosts?: readonly string[] } = {},
 ): Promise<void> {
-  const { server, close, cut } = createAdminServer(
+  const { connections, endRecording } = createAdminServer(
     {
       reports: async (each) => await reports(each),
       isDraining: () => false,
-      allowedHosts: () => [],
+      allowedHosts: () => allowedHosts,
       onFault,
       facts: () => ({
         instanceName: '',
@@ -59,13 +63,14 @@ export async function withAdmin(
     },
     hasDashboard ? createDashboard : undefined,
   );
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
+  const { listener } = connections;
+  listener.listen(0, '127.0.0.1');
+  await once(listener, 'listening');
   try {
-    await act((server.address() as AddressInfo).port);
+    await act((listener.address() as AddressInfo).port);
   } finally {
-    close();
-    server.close();
-    cut();
+    endRecording();
+    listener.close();
+    connections.closeAll();
   }
 }

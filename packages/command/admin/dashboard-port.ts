@@ -1,5 +1,6 @@
 // The interface between the admin listener and the dashboard, which a build can leave out.
 
+import type { FixedReply } from '../../core/replies.ts';
 import type { CertificateStatus } from '../../figures/certificate-status.ts';
 import type { History, Stretch } from '../../figures/history.ts';
 import type { Report, Reporter } from '../../figures/report.ts';
@@ -27,20 +28,11 @@ export interface DashboardSources extends Reporter {
   readonly facts: () => DashboardFacts;
 }
 
-/** A reply of the admin listener. */
-export interface AdminPage {
-  readonly status: number;
-  readonly contentType: string;
-  /** In addition to those that every reply has. */
-  readonly headers?: Readonly<Record<string, string>>;
-  readonly body: string | Buffer;
-}
-
 export interface DashboardPort {
   /** Called at the end of each step (5 s) of the history, with the reports at that moment. */
   record(step: Stretch, reports: readonly Report[]): void;
   /** Answers a GET of `/` or a path under `/dashboard/`; resolves with undefined for an unknown path. */
-  answer(path: string, query: URLSearchParams): Promise<AdminPage | undefined>;
+  answer(path: string, query: URLSearchParams): Promise<FixedReply | undefined>;
 }
 
 export type CreateDashboard = (sources: DashboardSources, history: History) => DashboardPort;

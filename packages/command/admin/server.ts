@@ -1,17 +1,15 @@
-// The admin listener: the dashboard, /livez, /readyz and /metrics, on a port of its own for operators.
+// The admin listener: the dashboard, /livez, /readyz and /metrics, on a port of its own for operators. A connection has one
+// request, and its limits are low [D59].
 
-import type { IncomingMessage, ServerResponse } from 'node:http';
-
+import { readRequestId } from '../../core/call/request-context.ts';
 import { isAllowedHost } from '../../core/admission/host-names.ts';
+import type { ServerLimits } from '../../core/http1/connection.ts';
+import { fieldValue, type RequestHead } from '../../core/http1/head.ts';
+import { ClientServer } from '../../core/http1/server.ts';
+import type { Reply, RequestHandler, RequestReceiver, Transport } from '../../core/http1/transport.ts';
+import { createFixedReply, replyHeaders, replyToBroken, type FixedReply } from '../../core/replies.ts';
 import { latestBackendStatus } from '../../figures/backend-status.ts';
-import { createConnectionServer, type ConnectionServer } from './connections.ts';
-import {
-  dashboardFolder,
-  type AdminPage,
-  type CreateDashboard,
-  type DashboardPort,
-  type DashboardSources,
-} from './dashboard-port.ts';
+import { dashboardFolder, type CreateDashboard, type DashboardPort, type DashboardSources } from './dashboard-port.ts';
 import { addFigures, History } from '../../figures/history.ts';
 import { createRegistry, metricsContentType } from '../metrics/metrics.ts';
 import type { Report } from '../../figures/report.ts';
@@ -22,69 +20,127 @@ interface AdminSources extends DashboardSources {
   readonly allowedHosts: () => readonly string[];
 }
 
-interface AdminServer extends ConnectionServer {
+interface AdminServer {
+  readonly connections: ClientServer;
   /** Ends the recording of the history. */
-  readonly close: () => void;
+  readonly endRecording: () => void;
 }
 
+type Route = () => FixedReply | Promise<FixedReply>;
+
+const limits: ServerLimits = {
+  connectionsMax: 64,
+  requiresHost: false,
+  requestHeadBytesMax: 8_192,
+  // No reply depends on a body.
+  requestBytesMax: 0,
+  requestHeadersTimeoutMs: 5_000,
+  requestTimeoutMs: 10_000,
+  replyStallTimeoutMs: 10_000,
+  // Not reached, because each reply closes its connection.
+  idleTimeoutMs: 5_000,
+};
+
 const noSuccess = 'no call succeeded in the last 5 minutes: check BACKEND_URL';
-const noDashboard = `This build leaves out ${dashboardFolder}`;
-const notOurName = 'Host not allowed: use the IP address, or add the name to ADMIN_ALLOWED_HOSTS';
+
+const failures = {
+  notOurName: json(403, { error: 'Host not allowed: use the IP address, or add the name to ADMIN_ALLOWED_HOSTS' }),
+  notFound: json(404, { error: 'Not found' }),
+  noDashboard: json(404, { error: `This build leaves out ${dashboardFolder}` }),
+  methodNotAllowed: json(405, { error: 'Method not allowed' }, ['allow', 'GET, HEAD']),
+  internalError: json(500, { error: 'Internal server error' }),
+};
 
 /** Creates the admin server, with the dashboard if the build has it, and starts recording the history. */
 export function createAdminServer(sources: AdminSources, createDashboard?: CreateDashboard): AdminServer {
   const history = new History(performance.timeOrigin, historyStepMs);
   const dashboard = createDashboard?.(sources, history);
-  const stopRecording = record(history, sources, dashboard);
   // Concurrent requests share one set of reports, because every worker has to make one [D59].
   const reports = share(async () => await sources.reports({ withProcessMetrics: false, probesBackend: true }));
-  const routes: ReadonlyMap<string, () => AdminPage | Promise<AdminPage>> = new Map<
-    string,
-    () => AdminPage | Promise<AdminPage>
-  >([
+  const routes: ReadonlyMap<string, Route> = new Map<string, Route>([
     ['/livez', () => json(200, { status: 'alive' })],
     ['/readyz', async () => describeReadiness(await reports(), sources.isDraining(), history)],
     ['/metrics', share(async () => await makeMetrics(sources))],
   ]);
-  const answer = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
-    request.resume();
-    const { host: hosts = [] } = request.headersDistinct;
-    if (hosts.length > 1 || !isAllowedHost(hosts[0], sources.allowedHosts())) {
-      send(response, json(403, { error: notOurName }));
-      return;
+  const answer = async ({ method, target, fields }: RequestHead): Promise<FixedReply> => {
+    if (!isAllowedHost(fieldValue(fields, 'host'), sources.allowedHosts())) {
+      return failures.notOurName;
     }
-    const [, path = '', query = ''] = /^([^?]*)\??(.*)/s.exec(request.url ?? '') ?? [];
+    const [, path = '', query = ''] = /^([^?]*)\??(.*)/s.exec(target) ?? [];
     const route = routes.get(path);
     const isOfDashboard = path === '/' || path.startsWith('/dashboard/');
-    if (route === undefined && !isOfDashboard) {
-      send(response, json(404, { error: 'Not found' }));
-    } else if (request.method !== 'GET' && request.method !== 'HEAD') {
-      response.setHeader('allow', 'GET, HEAD');
-      send(response, json(405, { error: 'Method not allowed' }));
-    } else if (route !== undefined) {
-      send(response, await route());
-    } else if (dashboard === undefined) {
-      send(response, json(404, { error: path === '/' ? noDashboard : 'Not found' }));
-    } else {
-      send(response, (await dashboard.answer(path, new URLSearchParams(query))) ?? json(404, { error: 'Not found' }));
+    if (method === 'CONNECT' || ((route !== undefined || isOfDashboard) && method !== 'GET' && method !== 'HEAD')) {
+      return failures.methodNotAllowed;
     }
+    if (route !== undefined) {
+      return await route();
+    }
+    if (dashboard === undefined) {
+      return path === '/' ? failures.noDashboard : failures.notFound;
+    }
+    return (await dashboard.answer(path, new URLSearchParams(query))) ?? failures.notFound;
   };
   let lastFault: unknown;
-  const { server, cut } = createConnectionServer((request, response) => {
-    answer(request, response).catch((error: unknown) => {
-      // Requests that share a failed result get the same error object, which is reported once.
-      if (error !== lastFault) {
-        lastFault = error;
-        sources.onFault(error);
-      }
-      if (response.headersSent) {
-        response.destroy();
-      } else {
-        send(response, json(500, { error: 'Internal server error' }));
-      }
-    });
-  });
-  return { server, close: stopRecording, cut };
+  const answerFault = (error: unknown): FixedReply => {
+    // Requests that share a failed result get the same error object, which is reported once.
+    if (error !== lastFault) {
+      lastFault = error;
+      sources.onFault(error);
+    }
+    return failures.internalError;
+  };
+  const handler: RequestHandler = {
+    accept: (head, transport) => new AdminRequest(head, transport, answer(head).catch(answerFault), sources.onFault),
+    refuse: (reason) => closingReply(replyToBroken(reason), []),
+    onFault: sources.onFault,
+  };
+  return { connections: new ClientServer(limits, handler), endRecording: record(history, sources, dashboard) };
+}
+
+class AdminRequest implements RequestReceiver {
+  readonly #transport: Transport;
+  #isGone = false;
+
+  constructor(head: RequestHead, transport: Transport, answer: Promise<FixedReply>, onFault: (error: unknown) => void) {
+    this.#transport = transport;
+    answer.then((reply) => this.#reply(closingReply(reply, head.fields))).catch(onFault);
+  }
+
+  start(): void {
+    this.#transport.holdBody();
+  }
+
+  #reply(reply: Reply): void {
+    if (!this.#isGone) {
+      this.#transport.reply(reply, () => undefined);
+    }
+  }
+
+  onGone(): void {
+    this.#isGone = true;
+  }
+
+  onBody(): void {
+    // No reply depends on a body.
+  }
+
+  onBodyEnd(): void {
+    // The reply does not wait for it.
+  }
+
+  onBroken(): void {
+    // The reply follows, and closes the connection.
+  }
+
+  onStall(): void {
+    // The connection has been closed.
+  }
+}
+
+function closingReply(head: FixedReply, fields: readonly string[]): Reply {
+  const pieces = [head.body];
+  const requestId = readRequestId(fields);
+  return { head, added: [], requestId, pieces, length: head.body.length, closes: true, drains: false };
 }
 
 const historyStepMs = 5_000;
@@ -117,7 +173,7 @@ function record(
 
 // While the backend is unreachable, /readyz still answers 200. Otherwise the load balancer would remove all replicas,
 // because they share the backend [D34].
-function describeReadiness(reports: readonly Report[], isDraining: boolean, history: History): AdminPage {
+function describeReadiness(reports: readonly Report[], isDraining: boolean, history: History): FixedReply {
   const backend = latestBackendStatus(reports.map((report) => report.backend));
   const status = isDraining ? 'draining' : reports.length === 0 ? 'no worker answers' : 'ready';
   return json(status === 'ready' ? 200 : 503, {
@@ -135,25 +191,13 @@ function describeReadiness(reports: readonly Report[], isDraining: boolean, hist
   });
 }
 
-// The body is a buffer, so that replies waiting for slow clients can share it.
-async function makeMetrics({ reports, facts }: AdminSources): Promise<AdminPage> {
+async function makeMetrics({ reports, facts }: AdminSources): Promise<FixedReply> {
   const all = await reports({ withProcessMetrics: true, probesBackend: true });
   const text = await createRegistry(all, facts().certificates).metrics();
-  return { status: 200, contentType: metricsContentType, body: Buffer.from(text) };
+  return createFixedReply(200, replyHeaders(metricsContentType), Buffer.from(text));
 }
 
-function json(status: number, content: object): AdminPage {
-  return { status, contentType: 'application/json; charset=utf-8', body: JSON.stringify(content) };
-}
-
-function send(response: ServerResponse, { status, contentType, headers, body }: AdminPage): void {
-  response
-    .writeHead(status, {
-      'content-type': contentType,
-      'content-length': Buffer.byteLength(body),
-      'cache-control': 'no-store',
-      'x-content-type-options': 'nosniff',
-      ...headers,
-    })
-    .end(body);
+function json(status: number, content: object, headers: readonly string[] = []): FixedReply {
+  const body = Buffer.from(JSON.stringify(content));
+  return createFixedReply(status, replyHeaders('application/json; charset=utf-8', headers), body);
 }

@@ -63,9 +63,9 @@ export async function addAdmin(
   );
   let listener: Listener;
   try {
-    listener = await openListener(admin.server, 'admin', settings, logger, passed.admin);
+    listener = await openListener(admin.connections.listener, 'admin', settings, logger, passed.admin);
   } catch (error) {
-    admin.close();
+    admin.endRecording();
     await clients.stop();
     throw error;
   }
@@ -82,10 +82,10 @@ export async function addAdmin(
     },
     finishDrain: (signal) => clients.finishDrain(signal),
     stop: async () => {
-      admin.close();
+      admin.endRecording();
       inForce.certificates?.end();
       await Promise.all([clients.stop(), listener.close()]);
-      admin.cut();
+      admin.connections.closeAll();
     },
     hasFailed: () => clients.hasFailed?.() === true,
   };

@@ -19,6 +19,8 @@ export interface Connection {
 
 export interface ServerLimits {
   readonly connectionsMax: number;
+  /** If false, requests of HTTP/1.1 may lack `Host`, contrary to RFC 9112, 3.2. Default true. */
+  readonly requiresHost?: boolean;
   readonly requestHeadBytesMax: number;
   /** If the reply is sent before the body ends, the rest is dropped. A larger body closes the connection [D11]. */
   readonly requestBytesMax: number;

@@ -155,9 +155,9 @@ export class RequestFields extends Framing {
   }
 
   /** Checks the fields together with the request line. Returns the head, or its flaw. */
-  finish(method: string, target: string, minorVersion: number): RequestHead | Flaw {
+  finish(method: string, target: string, minorVersion: number, requiresHost = true): RequestHead | Flaw {
     this.checkFraming(minorVersion);
-    if (this.#hostCount === 0 && minorVersion === 1) {
+    if (this.#hostCount === 0 && minorVersion === 1 && requiresHost) {
       this.flaw ??= 'no host';
     }
     if (!isTarget(target, method)) {

@@ -11,7 +11,7 @@ import {
   versionLength,
 } from './grammar.ts';
 import { RequestFields, type Flaw, type RequestHead } from './head.ts';
-import { MessageReader, type RepeatedValues } from './reader.ts';
+import { MessageReader, type RepeatedValues, type Sink } from './reader.ts';
 import { KnownText, RepeatedText } from './repeated-text.ts';
 
 // The part of the request line to which the next byte belongs.
@@ -36,6 +36,12 @@ export class RequestReader extends MessageReader<RequestHead> {
   #method = '';
   #target = '';
   protected fields = new RequestFields();
+  readonly #requiresHost: boolean;
+
+  constructor(sink: Sink<RequestHead>, headBytesMax: number, requiresHost = true) {
+    super(sink, headBytesMax);
+    this.#requiresHost = requiresHost;
+  }
 
   protected readStartLine(bytes: Buffer, from: number, end: number): number {
     let at = from;
@@ -96,6 +102,6 @@ export class RequestReader extends MessageReader<RequestHead> {
   protected finishHead(): RequestHead | Flaw {
     const { fields } = this;
     this.fields = new RequestFields();
-    return fields.finish(this.#method, this.#target, this.minorVersion);
+    return fields.finish(this.#method, this.#target, this.minorVersion, this.#requiresHost);
   }
 }

@@ -93,7 +93,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     this.socket = socket;
     this.address = socket.remoteAddress;
     this.#context = context;
-    this.#reader = new RequestReader(this, context.requestHeadBytesMax);
+    this.#reader = new RequestReader(this, context.requestHeadBytesMax, context.requiresHost);
     socket
       .on('data', (bytes: Buffer) => this.#onData(bytes))
       .on('end', () => this.#run(() => this.#onSocketEnd()))
