@@ -325,7 +325,7 @@ export const batches: readonly Batch[] = [
   {
     name: 'pool of workers',
     files: ['test/process/pool.test.ts'],
-    of: /packages\/command\/cluster\/(pool|untaken-connections)\.ts/,
+    of: /packages\/command\/cluster\/pool\.ts/,
     isTimed: true,
   },
 ];

@@ -165,7 +165,7 @@ for (const sharing of ['cluster', 'reuse-port'] as const) {
       }
       assert.deepEqual(workersOf(command), pids);
       if (sharing === 'cluster') {
-        await logged(command, /^could not accept a connection/);
+        await logged(command, /^could not accept connections/);
       }
       command.signal('SIGTERM');
       assert.equal(await command.exitCode(), 0);

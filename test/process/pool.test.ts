@@ -2,6 +2,7 @@
 // workers.test.ts tests the command. Heartbeats are four times as frequent as usual.
 
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { createServer, type AddressInfo } from 'node:net';
 import { afterEach, beforeEach, test } from 'node:test';
@@ -19,6 +20,7 @@ import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import '../helpers/fast-heartbeats.ts';
 import { assertReply } from '../helpers/expected.ts';
+import { createPair, keySetOf } from '../helpers/issuer.ts';
 import { childrenOf } from '../helpers/process-figures.ts';
 import { isRefused, RawClient, request, requestBytes, type Reply } from '../helpers/raw-client.ts';
 import { answer, behind, ScriptedBackend } from '../helpers/scripted-backend.ts';
@@ -107,6 +109,30 @@ for (const portSharing of ['cluster', 'reuse-port', 'auto']) {
     assert.equal(workersNow(), 0);
     assert.equal(await isRefused(served.port), true);
     assert.deepEqual(await served.reports(), []);
+  });
+}
+
+for (const portSharing of ['cluster', 'reuse-port']) {
+  test(`connections are refused until the first worker is ready, PORT_SHARING=${portSharing}`, async () => {
+    const free = createServer().listen(0, '127.0.0.1');
+    await once(free, 'listening');
+    const { port } = free.address() as AddressInfo;
+    free.close();
+    await once(free, 'close');
+    const starting = start({ portSharing, port: String(port) });
+    let worker = 0;
+    await poll(() => {
+      [worker = 0] = childrenOf(process.pid) ?? [];
+      return worker !== 0;
+    }, 'the first worker exists');
+    process.kill(worker, 'SIGSTOP');
+    try {
+      assert.equal(await isRefused(port), true);
+    } finally {
+      process.kill(worker, 'SIGCONT');
+    }
+    await using served = await starting;
+    assertReply(await served.call(), 200, '[]');
   });
 }
 
@@ -202,39 +228,84 @@ test('a worker that hangs is killed and replaced; until then the reports have on
   assert.equal((await served.figures()).counted('death frozen'), 1);
 });
 
-test('a reload replaces every worker, one by one, and changes their number; counts and failures stay', async () => {
+test('a reload gives every worker the new settings and changes their number; counts and failures stay', async () => {
   await using served = await start();
   for (let calls = 0; calls < 6; calls += 1) assertReply(await served.call(), 200, '[]');
   await served.call('GET', `${path}/none`);
-  let before = await served.pids();
-  for (const workers of ['2', '3', '1']) {
-    const settings = settingsWith({ workers, requestBytesMax: '10' });
-    const { finished } = await served.pool.reload(settings, {});
+  const before = await served.pids();
+  for (const [workers, requestBytesMax, status] of [
+    ['2', '10', 413],
+    ['3', '100', 201],
+    ['1', '10', 413],
+  ] as const) {
+    const { finished } = await served.pool.reload(settingsWith({ workers, requestBytesMax }), {});
     await finished;
     const now = await served.pids();
     assert.equal(now.length, Number(workers));
-    assert.ok(!now.some((pid) => before.includes(pid)));
+    assert.ok(
+      before.every((pid) => now.includes(pid) || workers === '1'),
+      'no worker is replaced',
+    );
     assert.equal(workersNow(), Number(workers));
-    before = now;
-    assert.equal((await served.call('POST', path, '{"title":"long"}')).status, 413);
+    for (const pid of now) {
+      assert.equal((await served.call('POST', path, '{"title":"long"}')).status, status, `${workers}, ${pid}`);
+    }
     const reports = (await served.reports()).map(({ figures }) => new Figures(figures));
     assert.equal(
       reports.reduce((sum, each) => sum + each.requests('list', 200), 0),
       6,
     );
-    assert.equal((await served.reports())[0]?.failures.at(-1)?.outcome, 'invalid-id');
+    const failures = joinFailures((await served.reports()).map((each) => each.failures));
+    assert.equal(failures.at(-1)?.outcome, 'invalid-id');
     for (const cause of ['killed', 'signal', 'exit'] as const) {
       assert.equal((await served.figures()).counted(`death ${cause}`), 0, 'a replaced worker is not dead');
     }
   }
-  assert.equal(served.lines.length, 3);
-  const lines = served.lines.map(({ level, workers, msg }) => [level, workers, msg]);
-  assert.deepEqual(lines[1], ['info', 3, 'SIGHUP: replacing the workers one by one']);
+  assert.deepEqual(served.lines, []);
   await served.pool.stop();
   await (
     await served.pool.reload(settingsWith(), {})
   ).finished;
   assert.equal(workersNow(), 0);
+});
+
+test('calls in flight finish with the settings before a reload, and `finished` waits for them [D65]', async () => {
+  await using served = await start();
+  const gate = createGate();
+  backend.answers(behind(gate, answer('{"id":5}')));
+  const held = await Promise.all(Array.from({ length: 4 }, () => RawClient.open(served.port)));
+  for (const client of held) client.send(requestBytes('GET', `${path}/5`));
+  await backend.until(() => backend.requests.length === 4, 'the held calls');
+  const { finished } = await served.pool.reload(settingsWith({ requestBytesMax: '10' }), {});
+  const state = { isFinished: false };
+  void finished.then(() => (state.isFinished = true));
+  assert.equal((await served.call('POST', path, '{"title":"long"}')).status, 413);
+  assert.equal(state.isFinished, false);
+  gate.open();
+  for (const client of held) {
+    const reply = await client.reply();
+    assert.deepEqual([reply.text, reply.header('connection')], ['{"id":5}', 'close']);
+    client.destroy();
+  }
+  await finished;
+});
+
+test('a worker that cannot use new settings: the reload fails, and the other worker gets the old settings back', async (t) => {
+  await using served = await start();
+  const [, second] = (await served.reports()).map(({ pid }) => pid);
+  if (spawnSync('prlimit', ['--pid', String(second), '--nofile=3:']).status !== 0) {
+    t.skip('prlimit (util-linux) is not installed or not permitted');
+    return;
+  }
+  using folder = new CertificateFolder();
+  const authJwksFile = folder.write('keys.json', keySetOf(createPair('one', 'ES256')));
+  const settings = settingsWith({ ...noKeys, authJwksFile, requestBytesMax: '10' });
+  await assert.rejects(served.pool.reload(settings, {}), /too many open files|EMFILE/);
+  spawnSync('prlimit', ['--pid', String(second), '--nofile=1024:']);
+  for (let calls = 0; calls < 4; calls += 1) {
+    assert.equal((await served.call('POST', path, '{"title":"long"}')).status, 201);
+  }
+  assert.equal(workersNow(), 2);
 });
 
 test('failures of several workers are merged, latest first, with a limit for each party', () => {
@@ -250,7 +321,25 @@ test('failures of several workers are merged, latest first, with a limit for eac
   assert.equal(times('backend').length, failuresMax);
 });
 
-test('a reload fails when a new worker does not start, and the old settings stay in force', async () => {
+for (const [signal, what] of [
+  ['SIGKILL', 'is killed'],
+  ['SIGSTOP', 'hangs'],
+] as const) {
+  test(`a worker that ${what} before a reload does not delay it for good: there are two workers with the new settings`, async () => {
+    await using served = await start();
+    const [victim = 0] = await served.pids();
+    process.kill(victim, signal);
+    const { finished } = await served.pool.reload(settingsWith({ requestBytesMax: '10' }), {});
+    await isServedBy(served, 2, [victim]);
+    await finished;
+    assert.equal(workersNow(), 2);
+    for (let calls = 0; calls < 2; calls += 1) {
+      assert.equal((await served.call('POST', path, '{"title":"long"}')).status, 413);
+    }
+  });
+}
+
+test('a reload with settings that cannot be served fails, and the old settings stay in force', async () => {
   await using served = await start();
   const before = await served.pids();
   await assert.rejects(served.pool.reload(settingsWith(noKeys), {}), StartError);

@@ -73,10 +73,8 @@ for (const WORKERS of ['1', '2']) {
       command.signal('SIGHUP');
       await poll(async () => (await postsALongItem(command)) === 413, 'the new limit is in force');
       assert.ok(!command.logs.some(isReloaded), 'the reload waits for the call in flight');
-      if (WORKERS === '1') {
-        assert.equal(await shownSetting(command, 'REQUEST_BYTES_MAX'), '10');
-        await logged(command, /^SIGHUP: new connections/);
-      }
+      assert.equal(await shownSetting(command, 'REQUEST_BYTES_MAX'), '10');
+      await logged(command, /^SIGHUP: new connections/);
       held.open();
       const reply = await held.client.reply();
       assertReply(reply, 200, '{"id":5}');
@@ -87,28 +85,6 @@ for (const WORKERS of ['1', '2']) {
       assert.equal(await postsALongItem(command), 413);
       assert.equal((await command.call('GET', `${list}/12abc`)).status, 400);
       assert.equal(await shownSetting(command, 'REQUEST_BYTES_MAX'), '10');
-    });
-
-    test('with a new BACKEND_URL, new calls go to the new backend, and the old one answers the call in flight', async () => {
-      const other = await ScriptedBackend.start();
-      after(() => other.stop());
-      other.answers(answer('["other"]'));
-      await using gateway = await start({ WORKERS, BACKEND_URL: '' }, `BACKEND_URL=${backend.url}`);
-      const { command, write } = gateway;
-      const held = await holdCall(backend, command);
-      write(`BACKEND_URL=${other.url}`);
-      command.signal('SIGHUP');
-      await poll(async () => (await command.call('GET', list)).text === '["other"]', 'the new backend answers');
-      held.open();
-      assertReply(await held.client.reply(), 200, '{"id":5}');
-      held.client.destroy();
-      await command.log(isReloaded, 'the reload ends');
-      const before = backend.requests.length;
-      for (let calls = 0; calls < 8; calls += 1) {
-        assertReply(await command.call('GET', list), 200, '["other"]');
-      }
-      assert.equal(backend.requests.length, before);
-      assert.match((await command.admin('/readyz')).text, /"reachable":true/);
     });
 
     test('a rate limit keeps its count if it is unchanged or lower, and starts at zero with a new window; a refused reload changes no limit', async () => {
@@ -140,6 +116,22 @@ for (const WORKERS of ['1', '2']) {
       assert.ok(!command.logs.some(({ msg }) => String(msg).startsWith('the primary process does not answer')));
     });
 
+    test('SIGTERM during a reload: the call in flight ends, exit code 0 [D33]', async () => {
+      await using gateway = await start({ WORKERS });
+      const { command, write } = gateway;
+      const held = await holdCall(backend, command);
+      write('REQUEST_BYTES_MAX=10');
+      command.signal('SIGHUP');
+      await poll(async () => (await postsALongItem(command)) === 413, 'the new limit is in force');
+      command.signal('SIGTERM');
+      await isDraining(command);
+      held.open();
+      assertReply(await held.client.reply(), 200, '{"id":5}');
+      held.client.destroy();
+      assert.equal(await command.exitCode(), 0, command.output);
+      assert.ok(!command.logs.some(({ level }) => level === 'error'), command.output);
+    });
+
     test('the file of keys is read again', async () => {
       const keys = join(folder, `${(files += 1)}.json`);
       writeFileSync(keys, keySetOf(createPair('one', 'ES256')));
@@ -159,25 +151,6 @@ for (const WORKERS of ['1', '2']) {
       await poll(() => command.output.includes('list /api/work-items 200 ok ('), 'the pretty line of a call');
       const metrics = await command.metrics();
       assert.match(metrics, /^work_item_gateway_requests_total\{operation="list",status="200"\} 2$/m);
-    });
-
-    test('settings that need a restart are logged with old and new value, and the others take effect', async () => {
-      await using gateway = await start({ WORKERS, PORT: '', HOST: '' }, 'HOST=127.0.0.1', 'PORT=0');
-      const { command, write } = gateway;
-      write('HOST=localhost', 'PORT=1', 'REQUEST_BYTES_MAX=10', 'PORT_SHARING=cluster');
-      const { changed } = await reload(command);
-      assert.deepEqual(changed, { requestBytesMax: '10485760 → 10' });
-      const line = command.logs.find(({ notApplied }) => notApplied !== undefined);
-      assert.deepEqual(
-        [line?.['level'], line?.['msg'], line?.['notApplied']],
-        [
-          'warn',
-          'SIGHUP: new values of these settings need a restart; the old values stay',
-          { host: '127.0.0.1 → localhost', port: '0 → 1', portSharing: 'auto → cluster' },
-        ],
-      );
-      assert.equal(await postsALongItem(command), 413);
-      assert.equal(await shownSetting(command, 'PORT'), '0');
     });
 
     test('after invalid settings nothing changes, and one error line has every problem; a changed secret is not shown', async () => {
@@ -231,21 +204,45 @@ for (const WORKERS of ['1', '2']) {
 }
 
 describe('SIGHUP with one process', () => {
-  // signals.test.ts tests workers.
-  test('SIGTERM during a reload: the call in flight ends, exit code 0 [D33]', async () => {
-    await using gateway = await start({ WORKERS: '1' });
+  test('with a new BACKEND_URL, new calls go to the new backend, and the old one answers the call in flight', async () => {
+    const other = await ScriptedBackend.start();
+    after(() => other.stop());
+    other.answers(answer('["other"]'));
+    await using gateway = await start({ WORKERS: '1', BACKEND_URL: '' }, `BACKEND_URL=${backend.url}`);
     const { command, write } = gateway;
     const held = await holdCall(backend, command);
-    write('REQUEST_BYTES_MAX=10');
+    write(`BACKEND_URL=${other.url}`);
     command.signal('SIGHUP');
-    await poll(async () => (await postsALongItem(command)) === 413, 'the new limit is in force');
-    command.signal('SIGTERM');
-    await isDraining(command);
+    await poll(async () => (await command.call('GET', list)).text === '["other"]', 'the new backend answers');
     held.open();
     assertReply(await held.client.reply(), 200, '{"id":5}');
     held.client.destroy();
-    assert.equal(await command.exitCode(), 0, command.output);
-    assert.ok(!command.logs.some(({ level }) => level === 'error'), command.output);
+    await command.log(isReloaded, 'the reload ends');
+    const before = backend.requests.length;
+    for (let calls = 0; calls < 8; calls += 1) {
+      assertReply(await command.call('GET', list), 200, '["other"]');
+    }
+    assert.equal(backend.requests.length, before);
+    assert.match((await command.admin('/readyz')).text, /"reachable":true/);
+  });
+
+  test('settings that need a restart are logged with old and new value, and the others take effect', async () => {
+    await using gateway = await start({ WORKERS: '1', PORT: '', HOST: '' }, 'HOST=127.0.0.1', 'PORT=0');
+    const { command, write } = gateway;
+    write('HOST=localhost', 'PORT=1', 'REQUEST_BYTES_MAX=10', 'PORT_SHARING=cluster');
+    const { changed } = await reload(command);
+    assert.deepEqual(changed, { requestBytesMax: '10485760 → 10' });
+    const line = command.logs.find(({ notApplied }) => notApplied !== undefined);
+    assert.deepEqual(
+      [line?.['level'], line?.['msg'], line?.['notApplied']],
+      [
+        'warn',
+        'SIGHUP: new values of these settings need a restart; the old values stay',
+        { host: '127.0.0.1 → localhost', port: '0 → 1', portSharing: 'auto → cluster' },
+      ],
+    );
+    assert.equal(await postsALongItem(command), 413);
+    assert.equal(await shownSetting(command, 'PORT'), '0');
   });
 
   test('SIGHUP does not start workers: WORKERS needs a restart', async () => {

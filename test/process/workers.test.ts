@@ -126,21 +126,19 @@ for (const sharing of ['cluster', 'reuse-port'] as const) {
       assert.ok(!pids.some(isAlive));
     });
 
-    // None with reuse-port: a client that reconnects during a reload can be refused [docs/operating.md].
-    const clientCount = sharing === 'cluster' ? 4 : 0;
-    test('SIGHUP replaces both without losing a call and reads the settings file again', async () => {
+    test('SIGHUP reads the settings file again in both, and no call is lost [D65]', async () => {
       const file = join(folder, 'reload.env');
       writeFileSync(file, 'REQUEST_BYTES_MAX=100\n');
       await using command = await start({ ...environment, SETTINGS_FILE: file });
       const before = await reachWorkers(command, 2);
-      const clients = Array.from({ length: clientCount }, () => callWithoutPause(command));
+      const clients = Array.from({ length: 4 }, () => callWithoutPause(command));
       writeFileSync(file, 'REQUEST_BYTES_MAX=10\n');
       command.signal('SIGHUP');
       const line = await command.log(isReloaded, 'the reload ends');
       assert.deepEqual(line['changed'], { requestBytesMax: '100 → 10' });
       const calls = await Promise.all(clients.map((client) => client.stop()));
       assert.ok(calls.every((count) => count > 0));
-      assert.ok(!before.some(isAlive));
+      assert.ok(before.every(isAlive));
       const reply = await command.call('POST', '/api/work-items', { body: '{"title":"long"}' });
       assert.equal(reply.status, 413);
       assert.equal(await metric(command, 'workers'), 2);
@@ -217,41 +215,6 @@ async function hasWorkers(command: Command, count: number): Promise<boolean> {
   return (children === undefined || children.length === count) && (await metric(command, 'workers ')) === count;
 }
 
-test('25 SIGHUPs close together: the last settings take effect in fewer than 12 reloads, with two workers at the end', async () => {
-  const file = join(folder, 'storm.env');
-  writeFileSync(file, '');
-  await using command = await start({ SETTINGS_FILE: file });
-  const client = callWithoutPause(command);
-  for (let signals = 0; signals < 25; signals += 1) {
-    if (signals === 24) writeFileSync(file, 'REQUEST_BYTES_MAX=10\n');
-    command.signal('SIGHUP');
-    await new Promise((resolve) => setTimeout(resolve, 20));
-  }
-  const line = await command.log(
-    (each) => isReloaded(each) && Object.keys(each['changed'] ?? {}).length > 0,
-    'the last one takes effect',
-    30_000,
-  );
-  assert.deepEqual(line['changed'], { requestBytesMax: '10485760 → 10' });
-  await poll(() => hasWorkers(command, 2), 'there are two workers');
-  const reloads = command.logs.filter(isReloaded).length;
-  assert.ok(reloads < 12, `${reloads} reloads of 25 signals`);
-  assert.ok((await client.stop()) > 0);
-  command.signal('SIGTERM');
-  assert.equal(await command.exitCode(), 0);
-});
-
-test('a worker that is killed during a reload is replaced once: there are two workers afterwards', async () => {
-  await using command = await start();
-  const [victim = 0] = await reachWorkers(command, 2);
-  command.signal('SIGHUP');
-  await logged(command, /^SIGHUP: replacing/);
-  process.kill(victim, 'SIGKILL');
-  await command.log(isReloaded, 'the reload ends');
-  await poll(() => hasWorkers(command, 2), 'there are two workers');
-  assert.ok(!isAlive(victim));
-});
-
 test('SIGHUP with another WORKERS in the settings file changes the number of workers', async () => {
   const file = join(folder, 'workers.env');
   writeFileSync(file, 'WORKERS=2\n');
@@ -290,15 +253,6 @@ for (const sharing of ['cluster', 'reuse-port']) {
     assert.equal((await command.call('GET', '/api/work-items/5')).status, 429);
   });
 }
-
-test('a reload ends although a worker hangs', async () => {
-  await using command = await start({ SHUTDOWN_TIMEOUT_MS: '500' });
-  const [victim = 0] = await reachWorkers(command, 2);
-  process.kill(victim, 'SIGSTOP');
-  command.signal('SIGHUP');
-  await command.log(isReloaded, 'the reload ends', 20_000);
-  assert.ok(!isAlive(victim));
-});
 
 for (const sharing of ['cluster', 'reuse-port'] as const) {
   test(`a primary process that is killed: its workers finish calls in flight and end, PORT_SHARING=${sharing}`, async () => {
@@ -374,10 +328,10 @@ test('a worker that dies is counted, and the primary process keeps no connection
       () => undefined,
     );
   }
-  await poll(() => served.size === clients.length - 1, 'the other worker serves all but one');
+  // One is sent to the worker, and another one waits until the worker has received it.
+  await poll(() => served.size === clients.length - 2, 'the other worker serves all but two');
   process.kill(victim, 'SIGKILL');
-  const [unserved] = clients.filter((client) => !served.has(client));
-  await unserved?.closed();
+  for (const client of clients.filter((each) => !served.has(each))) await client.closed();
   const isEnd = ({ msg }: LogLine) => String(msg).startsWith('a worker ended with signal SIGKILL');
   const line = await command.log(isEnd, 'its end is logged');
   assert.deepEqual([line['level'], line['worker']], ['error', victim]);

@@ -1,7 +1,7 @@
 // A worker, as its primary process sees it. The worker is a real process that follows this test.
 
 import assert from 'node:assert/strict';
-import cluster, { type Worker } from 'node:cluster';
+import { fork, type ChildProcess } from 'node:child_process';
 import { join } from 'node:path';
 import { afterEach, beforeEach, test } from 'node:test';
 import { Member, type MemberObserver } from '../../packages/command/cluster/member.ts';
@@ -15,7 +15,7 @@ const sharing = 'cluster' as const;
 const question = { withProcessMetrics: true, probesBackend: true };
 
 let member: Member;
-let worker: Worker;
+let worker: ChildProcess;
 let events: unknown[][];
 let printed: string;
 const changes = new Changes();
@@ -27,8 +27,7 @@ const told = (...event: unknown[]): void => {
 const observer: MemberObserver = {
   onReady: () => told('ready'),
   onCount: (_, id, asked) => told('count', id, asked),
-  onKeys: (_, keys) => told('keys', keys),
-  onRefused: () => told('refused'),
+  onKeys: (jwksUrl, keys) => told('keys', jwksUrl, keys),
   onUnreachable: () => told('unreachable'),
   onGone: () => told('gone'),
   onExit: (_, code, signal) => told('exit', code, signal),
@@ -37,10 +36,9 @@ const observer: MemberObserver = {
 beforeEach(() => {
   [events, printed] = [[], ''];
   const exec = join(import.meta.dirname, '../helpers/scripted-worker.ts');
-  cluster.setupPrimary({ exec, execArgv: [], silent: true });
-  member = new Member(settings, { sharing, tls: {}, passed: [], keys: undefined }, observer);
-  worker = Object.values(cluster.workers ?? {}).at(-1) ?? assert.fail('no worker');
-  worker.process.stdout?.on('data', (data: Buffer) => {
+  worker = fork(exec, { execArgv: [], silent: true, serialization: 'advanced' });
+  member = new Member(worker, settings, { sharing, tls: {}, passed: [], keys: undefined }, observer);
+  worker.stdout?.on('data', (data: Buffer) => {
     printed += data.toString();
     changes.notify();
   });
@@ -110,9 +108,40 @@ test('a report is the one for its request', async () => {
   assert.deepEqual(await Promise.all(reports), [{ pid: 1 }, { pid: 2 }]);
   assert.deepEqual(member.lastReport, { pid: 1 });
   say({ kind: 'reports', id: -1, reports: [] });
-  say({ kind: 'keys', keys: { text: 'k' } as never });
+  say({ kind: 'keys', jwksUrl: 'https://issuer.example', keys: { text: 'k' } as never });
   await poll(() => events.at(-1)?.[0] === 'keys', 'the last message has come');
   assert.deepEqual(member.lastReport, { pid: 1 }, 'an empty report does not replace it');
+});
+
+test('a reload sends the share of the limits, and ends when the calls with the old settings have ended', async () => {
+  await becomeReady();
+  const next = { ...settings, connectionsMax: 9 };
+  const reloading = member.reload(next, { backend: { ca: 'new' } });
+  const asked = (await received(2))[1] ?? assert.fail();
+  const share = asked['settings'] as Record<string, unknown>;
+  assert.deepEqual([asked['kind'], share['connectionsMax'], asked['tls']], ['reload', 5, { backend: { ca: 'new' } }]);
+  const id = asked['id'] as number;
+  say({ kind: 'reloaded', id: id + 1, problem: 'another' });
+  say({ kind: 'reloaded', id, problem: undefined });
+  const { finished } = await reloading;
+  assert.equal(member.settings, next);
+  say({ kind: 'reload-finished', id });
+  await finished;
+  member.renewTls({ backend: { ca: 'newer' } });
+  assert.deepEqual((await received(3))[2], { kind: 'renew-tls', tls: { backend: { ca: 'newer' } } });
+});
+
+test('a reload rejects with the problem of the worker, and succeeds if the worker ends: its successor is new', async () => {
+  await becomeReady();
+  const reloading = member.reload(settings, {});
+  const { id } = (await received(2))[1] ?? assert.fail();
+  say({ kind: 'reloaded', id: id as number, problem: 'no keys' });
+  await assert.rejects(reloading, /^StartError: no keys$/);
+  const another = member.reload(settings, {});
+  member.kill();
+  await (
+    await another
+  ).finished;
 });
 
 test('there is no report from a worker that does not answer, or that ends', async () => {
@@ -163,7 +192,7 @@ for (const [signal, kind] of [
 ] as const) {
   test(`a worker that ends by ${signal} during its start: ${kind}`, async () => {
     await received(1);
-    worker.process.kill(signal);
+    worker.kill(signal);
     const message = `a worker ended during its start with signal ${signal}`;
     assert.deepEqual(await member.started, { kind, message });
   });

@@ -88,16 +88,18 @@ test('each question gets its own answer, in any order; other answers are ignored
   assert.deepEqual(await Promise.all(answers), [[1], [2]]);
 });
 
-for (const [what, forget] of [
-  ['close', (counter: PrimaryCounter) => counter.close()],
-  ['revive', (counter: PrimaryCounter) => void counter.revive()],
-] as const) {
-  test(`an answer that comes after ${what} is ignored`, async () => {
-    const counter = new PrimaryCounter(() => undefined);
-    const answer = counter.ask(question);
-    forget(counter);
-    counter.onAnswer(0, [1]);
-    const turn = new Promise((resolve) => setImmediate(resolve, 'no answer'));
-    assert.equal(await Promise.race([answer, turn]), 'no answer');
-  });
-}
+test('guards share the counter: when one closes or tests the primary, questions of the others stay open', async () => {
+  const asked: number[] = [];
+  const counter = new PrimaryCounter((id) => asked.push(id));
+  await counter.revive();
+  const answer = counter.ask(question);
+  counter.close();
+  const tests = [counter.revive(), counter.revive()];
+  assert.deepEqual(asked, [0, 1], 'one test question is open at a time');
+  counter.onAnswer(1, []);
+  await Promise.all(tests);
+  counter.onAnswer(0, [1]);
+  assert.deepEqual(await answer, [1]);
+  void counter.revive();
+  assert.deepEqual(asked, [0, 1, 2]);
+});

@@ -39,7 +39,7 @@ class TestedWorker implements AsyncDisposable {
     const all = { host: '127.0.0.1', port: '0', logLevel: 'silent', backendUrl: backend.url, ...flags };
     const { settings } = resolveSettings('serve', all, {});
     const plain = { ...settings, backendUrl: settings.backendUrl.href };
-    const more = { sharing: 'cluster', tls: {}, passed: [], keys: undefined } as const;
+    const more = { sharing: 'none', tls: {}, passed: [], keys: undefined } as const;
     this.send({ kind: 'start', settings: plain, ...more, ...changes });
   }
 

@@ -1,14 +1,15 @@
 // One worker, seen from the primary process: its start, its messages, its health and its end.
 
-import cluster, { type Worker } from 'node:cluster';
+import type { ChildProcess } from 'node:child_process';
+import type { Socket } from 'node:net';
 
 import type { FetchedKeys, Question } from '../../core/guards/options/ports.ts';
+import { StartError } from '../../core/hosts/common/start-error.ts';
 import type { Report, ReportRequest } from '../../figures/report.ts';
 import type { TlsInForce } from '../certificates/certificates.ts';
 import { startDeadline } from '../service/deadline.ts';
 import type { Settings } from '../settings/settings.ts';
-import type { FromWorker, ToWorker, WorkerStart } from './messages.ts';
-import { closeUntakenConnections } from './untaken-connections.ts';
+import { toPlain, type FromWorker, type ToWorker, type WorkerStart } from './messages.ts';
 
 const reportTimeoutMs = 1_000;
 // A worker is killed as hanging after this many heartbeats without a message from it. The longest task of a worker takes
@@ -32,9 +33,7 @@ export interface MemberObserver {
   onReady(member: Member): void;
   /** The worker asks the rate limit's counter. */
   onCount(member: Member, id: number, question: Question): void;
-  onKeys(member: Member, keys: FetchedKeys): void;
-  /** The worker had no file descriptor left for a connection. */
-  onRefused(member: Member): void;
+  onKeys(jwksUrl: string, keys: FetchedKeys): void;
   onUnreachable(member: Member, error: Error): void;
   /** The worker has ended. Called before `exited` resolves. */
   onGone(member: Member): void;
@@ -42,29 +41,35 @@ export interface MemberObserver {
   onExit(member: Member, code: number | null, signal: string | null): void;
 }
 
+type Answer = Extract<FromWorker, { kind: 'reports' | 'reloaded' | 'reload-finished' }>;
+
 export class Member {
-  /** The gateway's settings when the worker started. A worker whose settings are no longer in force is replaced. */
-  readonly settings: Settings;
+  /** The gateway's settings that were last sent to the worker. */
+  settings: Settings;
   readonly startedAt = performance.now();
   readonly started: Promise<StartOutcome>;
-  readonly exited: Promise<void>;
-  /** True if the primary process has told the worker to stop, so that its end is expected. */
-  isLeaving = false;
+  readonly exited: Promise<undefined>;
+  /** True if the worker was told to stop because fewer are needed. */
+  isRetired = false;
   /** True if the worker hung and was killed. */
   isFrozen = false;
-  readonly #worker: Worker;
+  readonly #process: ChildProcess;
   readonly #observer: MemberObserver;
-  readonly #awaitedReports = new Map<number, (report: Report | undefined) => void>();
+  // By kind and id.
+  readonly #awaitedAnswers = new Map<string, (answer: Answer) => void>();
+  // Connections that wait until the worker has received the ones before.
+  readonly #untaken = new Set<Socket>();
+  #sentCount = 0;
   // The certificates last sent to the worker.
   #tls: TlsInForce;
   #lastReport: Report | undefined;
-  #nextReportId = 0;
+  #nextId = 0;
   #missedBeats = 0;
   #isReady = false;
 
-  /** Throws if the OS cannot create the process. */
-  constructor(settings: Settings, start: WorkerStart, observer: MemberObserver) {
-    this.#worker = cluster.fork();
+  /** `child` is a worker process that waits for its first message. */
+  constructor(child: ChildProcess, settings: Settings, start: WorkerStart, observer: MemberObserver) {
+    this.#process = child;
     this.#observer = observer;
     this.settings = settings;
     this.#tls = start.tls;
@@ -72,14 +77,13 @@ export class Member {
     const exited = Promise.withResolvers<undefined>();
     this.started = started.promise;
     this.exited = exited.promise;
-    this.#watchEnd(started.resolve, exited.resolve);
-    this.#listen(started.resolve);
-    const plain = { ...shareOf(settings), backendUrl: settings.backendUrl.href };
-    this.send({ kind: 'start', settings: plain, ...start });
+    this.#watchEnd(started.resolve, () => exited.resolve(undefined));
+    this.#process.on('message', (message: FromWorker) => this.#onMessage(message, started.resolve));
+    this.send({ kind: 'start', settings: shareOf(settings), ...start });
   }
 
   get pid(): number | undefined {
-    return this.#worker.process.pid;
+    return this.#process.pid;
   }
 
   /** True if the worker serves clients. */
@@ -92,11 +96,33 @@ export class Member {
     return this.#lastReport;
   }
 
+  /** True while a connection waits to be sent, because the worker has not received the one before. */
+  get isReceiving(): boolean {
+    return this.#untaken.size > 0;
+  }
+
   send(message: ToWorker): void {
-    if (this.#worker.isConnected()) {
+    if (this.#process.connected) {
       // A failed send is ignored, because it means that the worker has ended, and the exit is reported.
-      this.#worker.send(message, () => undefined);
+      this.#process.send(message, () => undefined);
     }
+  }
+
+  /**
+   * Passes a connection to the worker, and calls `onSent` when it is sent. If the worker ends before it has received the
+   * connection, closes it.
+   */
+  take(socket: Socket, onSent?: () => void): void {
+    this.#untaken.add(socket);
+    this.#sentCount += 1;
+    const message: ToWorker = { kind: 'connection', number: this.#sentCount };
+    // This process closes its descriptor itself. Without `keepOpen` Node would do so when the worker has received the
+    // connection, and never if the worker ends before.
+    this.#process.send(message, socket, { keepOpen: true }, () => {
+      this.#untaken.delete(socket);
+      socket.destroy();
+      onSent?.();
+    });
   }
 
   /** Sends these certificates to the worker if it is ready and has other certificates. */
@@ -107,18 +133,32 @@ export class Member {
     }
   }
 
+  /**
+   * Makes the worker serve new connections with `settings`, as `ClientService.reload` does [D65]. Rejects with a
+   * StartError if it cannot. If the worker ends, its successor gets the settings, so the reload succeeds.
+   */
+  async reload(settings: Settings, tls: TlsInForce): Promise<{ readonly finished: Promise<unknown> }> {
+    this.settings = settings;
+    this.#tls = tls;
+    const id = this.#takeId();
+    this.send({ kind: 'reload', id, settings: shareOf(settings), tls });
+    const finished = this.#answer('reload-finished', id);
+    const reloaded = await this.#answer('reloaded', id);
+    if (reloaded?.problem !== undefined) {
+      throw new StartError(reloaded.problem, undefined);
+    }
+    return { finished };
+  }
+
   /** Requests a report. Resolves with undefined if the worker ends or does not answer in time. */
   async report(request: ReportRequest): Promise<Report | undefined> {
-    const id = this.#nextReportId;
-    this.#nextReportId += 1;
-    const { promise, resolve } = Promise.withResolvers<Report | undefined>();
-    this.#awaitedReports.set(id, resolve);
-    const callOff = startDeadline(reportTimeoutMs, () => resolve(undefined));
+    const id = this.#takeId();
+    const timeout = Promise.withResolvers<undefined>();
+    const callOff = startDeadline(reportTimeoutMs, () => timeout.resolve(undefined));
     this.send({ kind: 'report', id, request });
-    const report = await Promise.race([promise, this.exited.then(() => undefined)]);
+    const answer = await this.#answer('reports', id, timeout.promise);
     callOff();
-    this.#awaitedReports.delete(id);
-    return report;
+    return answer?.reports[0];
   }
 
   /**
@@ -137,54 +177,74 @@ export class Member {
   }
 
   kill(): void {
-    this.#worker.process.kill('SIGKILL');
+    this.#process.kill('SIGKILL');
   }
 
-  #listen(onStarted: (outcome: StartOutcome) => void): void {
-    this.#worker.on('message', (message: FromWorker) => {
-      this.#missedBeats = 0;
-      switch (message.kind) {
-        case 'ready':
-          this.#isReady = true;
-          this.#observer.onReady(this);
-          onStarted(message);
-          break;
-        case 'start-error':
-          onStarted({ kind: 'failed', message: message.message });
-          break;
-        case 'count':
-          this.#observer.onCount(this, message.id, message.question);
-          break;
-        case 'keys':
-          this.#observer.onKeys(this, message.keys);
-          break;
-        case 'reports':
+  #takeId(): number {
+    this.#nextId += 1;
+    return this.#nextId;
+  }
+
+  // Resolves with the worker's answer, or with undefined if the worker ends or `timeout` resolves first.
+  async #answer<Kind extends Answer['kind']>(
+    kind: Kind,
+    id: number,
+    timeout?: Promise<undefined>,
+  ): Promise<Extract<Answer, { kind: Kind }> | undefined> {
+    const { promise, resolve } = Promise.withResolvers<Answer>();
+    const name = `${kind} ${id}`;
+    this.#awaitedAnswers.set(name, resolve);
+    const answer = await Promise.race([promise, this.exited, ...(timeout === undefined ? [] : [timeout])]);
+    this.#awaitedAnswers.delete(name);
+    return answer as Extract<Answer, { kind: Kind }> | undefined;
+  }
+
+  #onMessage(message: FromWorker, onStarted: (outcome: StartOutcome) => void): void {
+    this.#missedBeats = 0;
+    switch (message.kind) {
+      case 'ready':
+        this.#isReady = true;
+        this.#observer.onReady(this);
+        onStarted(message);
+        break;
+      case 'start-error':
+        onStarted({ kind: 'failed', message: message.message });
+        break;
+      case 'count':
+        this.#observer.onCount(this, message.id, message.question);
+        break;
+      case 'keys':
+        this.#observer.onKeys(message.jwksUrl, message.keys);
+        break;
+      default:
+        if (message.kind === 'reports') {
           this.#lastReport = message.reports[0] ?? this.#lastReport;
-          this.#awaitedReports.get(message.id)?.(message.reports[0]);
-          break;
-      }
-    });
+        }
+        this.#awaitedAnswers.get(`${message.kind} ${message.id}`)?.(message);
+        break;
+    }
   }
 
-  #watchEnd(onStarted: (outcome: StartOutcome) => void, onExited: (nothing: undefined) => void): void {
-    const worker = this.#worker;
-    const closeUntaken = closeUntakenConnections(worker, () => this.#observer.onRefused(this));
+  #watchEnd(onStarted: (outcome: StartOutcome) => void, onExited: () => void): void {
+    const child = this.#process;
     const end = (kind: 'failed' | 'interrupted', message: string): void => {
       this.#observer.onGone(this);
-      closeUntaken();
+      for (const socket of this.#untaken) {
+        socket.destroy();
+      }
       onStarted({ kind, message });
-      onExited(undefined);
+      onExited();
     };
-    worker.on('error', (error) => {
-      if (worker.process.pid === undefined) {
+    child.on('error', (error) => {
+      if (child.pid === undefined) {
         // The worker never started, because the OS has no process or file descriptor left for it.
         end('failed', `a worker could not be started: ${error.message}`);
       } else {
         this.#observer.onUnreachable(this, error);
       }
     });
-    worker.once('exit', (code, signal) => {
-      void lastMessagesOf(worker).then(() => {
+    child.once('exit', (code, signal) => {
+      void lastMessagesOf(child).then(() => {
         const kind = isForGroup(signal) ? 'interrupted' : 'failed';
         end(kind, `a worker ended during its start with ${describeEnd(code, signal)}`);
         this.#observer.onExit(this, code, signal);
@@ -203,19 +263,19 @@ export function describeEnd(code: number | null, signal: string | null): string 
 }
 
 // The limits apply to the whole gateway; each worker has an equal share.
-function shareOf(settings: Settings): Settings {
+function shareOf(settings: Settings): ReturnType<typeof toPlain> {
   const share = (total: number): number => Math.ceil(total / settings.workers);
-  return {
+  return toPlain({
     ...settings,
     connectionsMax: share(settings.connectionsMax),
     inFlightMax: share(settings.inFlightMax),
     bufferedBytesMax: share(settings.bufferedBytesMax),
-  };
+  });
 }
 
 // Waits for the last messages of a worker, which may arrive after its exit; the channel closes after them.
-async function lastMessagesOf(worker: Worker): Promise<void> {
-  for (let turns = 0; worker.isConnected() && turns < lastTurnsMax; turns += 1) {
+async function lastMessagesOf(child: ChildProcess): Promise<void> {
+  for (let turns = 0; child.connected && turns < lastTurnsMax; turns += 1) {
     await new Promise((resolve) => setImmediate(resolve));
   }
 }

@@ -1,9 +1,9 @@
 // The messages between the primary process and its workers.
 
-import type { Report, ReportRequest } from '../../figures/report.ts';
-import type { TlsInForce } from '../certificates/certificates.ts';
 import type { FetchedKeys, Question } from '../../core/guards/options/ports.ts';
 import type { PortSharing } from '../../core/hosts/common/listen.ts';
+import type { Report, ReportRequest } from '../../figures/report.ts';
+import type { TlsInForce } from '../certificates/certificates.ts';
 import type { Settings } from '../settings/settings.ts';
 
 /** The data for the start of a worker, without its settings. */
@@ -19,10 +19,22 @@ export interface WorkerStart {
 /** Settings that can be sent to another process: addresses are text. */
 type PlainSettings = Omit<Settings, 'backendUrl'> & { readonly backendUrl: string };
 
+export function toPlain(settings: Settings): PlainSettings {
+  return { ...settings, backendUrl: settings.backendUrl.href };
+}
+
+export function fromPlain(settings: PlainSettings): Settings {
+  return { ...settings, backendUrl: new URL(settings.backendUrl) };
+}
+
 export type ToWorker =
   | ({ readonly kind: 'start'; readonly settings: PlainSettings } & WorkerStart)
+  /** Serve the connection that comes with this message. `number` counts from 1. */
+  | { readonly kind: 'connection'; readonly number: number }
   /** Use these certificates for new connections [D37]. */
   | { readonly kind: 'renew-tls'; readonly tls: TlsInForce }
+  /** Serve new connections with these settings [D65]. */
+  | { readonly kind: 'reload'; readonly id: number; readonly settings: PlainSettings; readonly tls: TlsInForce }
   /** From now on, close each connection after its next reply [D33]. */
   | { readonly kind: 'begin-drain' }
   /** Finish the calls in flight, then exit. */
@@ -34,12 +46,16 @@ export type ToWorker =
   | { readonly kind: 'counted'; readonly id: number; readonly answer: readonly number[] };
 
 export type FromWorker =
-  /** The worker serves clients. */
+  /** The worker serves clients. `url` is empty if the primary process listens. */
   | { readonly kind: 'ready'; readonly url: string }
   /** The worker cannot start; `message` is for the operator. */
   | { readonly kind: 'start-error'; readonly message: string }
-  /** Keys that the worker fetched from its `AUTH_JWKS_URL`. */
-  | { readonly kind: 'keys'; readonly keys: FetchedKeys }
+  /** New connections use the settings of `reload`, or the old settings stay because of `problem`. */
+  | { readonly kind: 'reloaded'; readonly id: number; readonly problem: string | undefined }
+  /** The calls with the settings before the reload have ended, or it has failed. */
+  | { readonly kind: 'reload-finished'; readonly id: number }
+  /** Keys that the worker fetched from `jwksUrl`. */
+  | { readonly kind: 'keys'; readonly jwksUrl: string; readonly keys: FetchedKeys }
   /** Asks the primary to count requests for the rate limit. */
   | { readonly kind: 'count'; readonly id: number; readonly question: Question }
   | { readonly kind: 'reports'; readonly id: number; readonly reports: readonly Report[] };

@@ -1,29 +1,29 @@
-// Runs several worker processes (worker.ts) on one port. Starts and watches them, replaces workers that die, and on a
-// reload replaces all workers one by one. The primary process runs this code and serves no clients.
+// Runs several worker processes (worker.ts) on one port: starts and watches them, and replaces workers that die. The
+// primary process runs this code and serves no clients.
 
-import cluster from 'node:cluster';
+import { fork } from 'node:child_process';
 import { readFileSync } from 'node:fs';
-import { createServer } from 'node:net';
+import { createServer, type Socket } from 'node:net';
 import { extname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
+import type { Question, RateLimitPart } from '../../core/guards/options/ports.ts';
+import { loadRateLimit } from '../../core/guards/parts.ts';
+import type { Listener, PortSharing } from '../../core/hosts/common/listen.ts';
+import { StartError } from '../../core/hosts/common/start-error.ts';
 import { joinFailures, type Failure } from '../../figures/failures.ts';
 import { Figures } from '../../figures/figures.ts';
 import { addFigures } from '../../figures/history.ts';
 import type { Report, ReportRequest } from '../../figures/report.ts';
 import { causeOfDeath } from '../../figures/worker-deaths.ts';
-import { startDeadline } from '../service/deadline.ts';
 import type { TlsInForce } from '../certificates/certificates.ts';
-import type { PortSharing } from '../../core/hosts/common/listen.ts';
 import type { Log, Logger } from '../log/log.ts';
+import { KeptKeys } from '../service/keeper.ts';
+import { startDeadline } from '../service/deadline.ts';
 import { untilAborted } from '../service/lifecycle.ts';
-import { onceASecond, openListener } from '../service/listener.ts';
+import { openListener } from '../service/listener.ts';
 import type { ClientService } from '../service/services.ts';
 import type { Settings } from '../settings/settings.ts';
-import { StartError } from '../../core/hosts/common/start-error.ts';
-import type { Question, RateLimitPart } from '../../core/guards/options/ports.ts';
-import { loadRateLimit } from '../../core/guards/parts.ts';
-import { KeptKeys } from '../service/keeper.ts';
 import { describeEnd, isForGroup, Member, type MemberObserver, type StartOutcome } from './member.ts';
 import type { ToWorker } from './messages.ts';
 
@@ -34,14 +34,8 @@ const settledMs = 10_000;
 // Time that a worker has to exit after the message `cut`.
 const killTimeoutMs = 500;
 const heartbeatMs = 1_000;
-// The first passed descriptor in a worker, after standard input, output, error and the channel of node:cluster.
+// The first passed descriptor in a worker, after standard input, output, error and the channel to the primary process.
 const firstPassed = 4;
-
-/** A reload in progress. Resolved when every worker is new or the pool is stopping. */
-interface Reload extends PromiseWithResolvers<undefined> {
-  /** The settings and certificates that are restored if the reload fails. */
-  readonly previous: { readonly settings: Settings; readonly tls: TlsInForce };
-}
 
 /**
  * Starts `settings.workers` workers with `tls`. They share the listening sockets `passed` if there are any. Rejects
@@ -53,18 +47,8 @@ export async function startPool(
   tls: TlsInForce,
   passed: readonly number[],
 ): Promise<WorkerPool> {
-  const extension = extname(fileURLToPath(import.meta.url));
-  cluster.setupPrimary({
-    exec: fileURLToPath(new URL(`../worker-main${extension}`, import.meta.url)),
-    args: [],
-    serialization: 'advanced',
-    stdio: ['inherit', 'inherit', 'inherit', 'ipc', ...passed],
-  });
   const sharing = settings.portSharing === 'auto' ? findSharing() : settings.portSharing;
-  // The port is checked first, because with `reuse-port` the OS silently lets two gateways share it [D31]. Port 0
-  // becomes a fixed port here, which all workers and their replacements use.
-  const port = passed.length > 0 ? settings.port : await findPort(settings, log.logger);
-  const pool = new WorkerPool({ ...settings, port }, sharing, log, tls, passed.length);
+  const pool = new WorkerPool(settings, sharing, log, tls, passed);
   try {
     await pool.start();
   } catch (error) {
@@ -74,9 +58,9 @@ export async function startPool(
   return pool;
 }
 
-// With a listening socket per worker, a reload loses the connections in the queue of a closing socket, unless the OS moves
-// them to the queue of another worker. Linux moves them since 5.14, if `tcp_migrate_req` is 1; the default is 0. `auto`
-// uses a socket per worker only if Linux moves the connections.
+// With a listening socket per worker, the end of a worker loses the connections in the queue of its socket, unless the OS
+// moves them to the queue of another worker. Linux moves them since 5.14, if `tcp_migrate_req` is 1; the default is 0.
+// `auto` uses a socket per worker only if Linux moves the connections.
 function findSharing(): PortSharing {
   try {
     return readFileSync('/proc/sys/net/ipv4/tcp_migrate_req', 'latin1').trim() === '1' ? 'reuse-port' : 'cluster';
@@ -86,21 +70,17 @@ function findSharing(): PortSharing {
   }
 }
 
-// Returns the configured port, or a free one if it is 0. Rejects with a StartError if the port is in use.
-async function findPort(settings: Settings, logger: Logger): Promise<number> {
-  // A client may connect meanwhile. Without this listener its socket would stay open, and its errors would end this
-  // process.
-  const server = createServer((socket) => socket.destroy());
-  const listener = await openListener(server, 'clients', settings, logger);
-  await listener.close();
-  return listener.port;
-}
-
 class WorkerPool implements ClientService {
   readonly hasWorkers = true;
   readonly #logger: Logger;
   readonly #sharing: PortSharing;
+  // In the order in which they get connections.
   readonly #members = new Set<Member>();
+  // Accepts the connections of clients, if `#sharing` is `cluster`.
+  readonly #server = createServer({ pauseOnConnect: true, noDelay: true }, (socket) => this.#accept(socket));
+  #listener: Listener | undefined;
+  // Connections that wait until a worker can receive them.
+  readonly #waiting: Socket[] = [];
   // The figures and failures of ended workers, kept because counters must not fall when a worker is replaced.
   readonly #counted = new Figures();
   #failures: readonly Failure[] = [];
@@ -108,29 +88,27 @@ class WorkerPool implements ClientService {
   #count: ReturnType<RateLimitPart['createJoinedCount']> | undefined;
   readonly #keys = new KeptKeys();
   #heartbeat: NodeJS.Timeout | undefined;
-  // Descriptors that the passed sockets have in the workers. This process keeps the sockets open without listening, so
-  // they outlive any worker.
+  // This process keeps the passed sockets open without listening, so they outlive any worker.
   readonly #passed: readonly number[];
   #settings: Settings;
   #tls: TlsInForce;
-  url = '';
+  #url = '';
   #earlyDeaths = 0;
   #phase: 'starting' | 'running' | 'stopping' = 'starting';
   #hasFailed = false;
-  #reload: Reload | undefined;
   // While this timer is set, missing workers are not started.
   #pause: NodeJS.Timeout | undefined;
 
   readonly #observer: MemberObserver = {
-    onReady: (member) => member.renewTls(this.#tls),
+    // Certificates or settings may have changed while the worker was starting.
+    onReady: (member) => {
+      member.renewTls(this.#tls);
+      void this.#bringUpToDate(member);
+    },
     onCount: (member, id, question) => {
       void this.#answerCount(member, id, question);
     },
-    onKeys: ({ settings }, keys) => this.#keys.keep(settings.authJwksUrl, keys, performance.now()),
-    // Logged at most once a second, like a failed accept in a single process (openListener()).
-    onRefused: onceASecond(({ pid }) => {
-      this.#logger.error({ worker: pid }, 'could not accept a connection: the worker has no file descriptor left');
-    }),
+    onKeys: (jwksUrl, keys) => this.#keys.keep(jwksUrl, keys, performance.now()),
     onUnreachable: ({ pid }, error) => this.#logger.error({ err: error, worker: pid }, 'a worker cannot be reached'),
     onGone: (member) => {
       this.#members.delete(member);
@@ -147,47 +125,83 @@ class WorkerPool implements ClientService {
     sharing: PortSharing,
     { logger, output }: Log,
     tls: TlsInForce,
-    passedSockets: number,
+    passed: readonly number[],
   ) {
     this.#tls = tls;
-    this.#passed = Array.from({ length: passedSockets }, (_, index) => firstPassed + index);
+    this.#passed = passed;
     this.#settings = settings;
     this.#sharing = sharing;
     this.#logger = logger;
     output.onDrop = (lines) => this.#counted.count('log line dropped', lines);
   }
 
+  get url(): string {
+    return this.#url.replace(/^https?/, this.#tls.clients === undefined ? 'http' : 'https');
+  }
+
   /** @internal */
   async start(): Promise<void> {
+    const hasPort = this.#passed.length === 0;
+    if (hasPort) {
+      await this.#findPort();
+    }
     this.#heartbeat = setInterval(() => this.#lookForHanging(), heartbeatMs);
-    this.url = await this.#launch();
-    await Promise.all(Array.from({ length: this.#settings.workers - 1 }, async () => await this.#launch()));
+    await this.#launch();
+    // Until a worker is ready, the OS refuses connections.
+    if (hasPort && this.#sharing === 'cluster') {
+      this.#listener = await openListener(this.#server, 'clients', this.#settings, this.#logger);
+      this.#url = this.#listener.url;
+    }
+    await Promise.all(this.#launchMissing());
     this.#phase = 'running';
     this.#reconcile();
   }
 
+  // Checks the port before any worker starts, and because with `reuse-port` the OS silently lets two gateways share it
+  // [D31]. Port 0 becomes a fixed port, which all workers and their replacements use.
+  async #findPort(): Promise<void> {
+    const server = createServer((socket) => socket.destroy());
+    const listener = await openListener(server, 'clients', this.#settings, this.#logger);
+    this.#settings = { ...this.#settings, port: listener.port };
+    await listener.close();
+  }
+
   /**
-   * Replaces the workers, one after the other, by workers with `settings` and `tls`, without losing a call. Resolves when
-   * the last old worker has ended. If a new worker does not start, rejects with a StartError and restores the old settings.
+   * Makes the workers serve with `settings` and `tls`, one after the other, then changes their number. If one of them
+   * cannot, all get the old settings again.
    */
   async reload(settings: Settings, tls: TlsInForce): Promise<{ readonly finished: Promise<void> }> {
     if (this.#phase !== 'running') {
       return { finished: Promise.resolve() };
     }
-    this.#logger.info({ workers: settings.workers }, 'SIGHUP: replacing the workers one by one');
     const previous = { settings: this.#settings, tls: this.#tls };
-    const reload: Reload = { ...Promise.withResolvers<undefined>(), previous };
-    this.#reload = reload;
     this.#settings = { ...settings, port: this.#settings.port };
     this.#tls = tls;
+    const ends: Promise<unknown>[] = [];
+    try {
+      for (const member of this.#serving()) {
+        ends.push((await member.reload(this.#settings, tls)).finished);
+      }
+    } catch (error) {
+      ({ settings: this.#settings, tls: this.#tls } = previous);
+      await Promise.all(this.#serving().map((member) => this.#bringUpToDate(member)));
+      throw error;
+    }
     // Workers that kept failing with the old settings may work with the new settings.
     this.#endPause();
-    this.#reconcile();
-    await reload.promise;
-    return { finished: Promise.resolve() };
+    ends.push(...Array.from(this.#members, ({ isRetired, exited, started }) => (isRetired ? exited : started)));
+    return { finished: Promise.all(ends).then(() => undefined) };
   }
 
-  // A worker that is still starting gets the certificates when it is ready.
+  async #bringUpToDate(member: Member): Promise<void> {
+    if (member.settings !== this.#settings) {
+      await member.reload(this.#settings, this.#tls).catch((error: unknown) => {
+        this.#kill(member, `a worker cannot use the settings in force: killing it (${String(error)})`);
+      });
+    }
+  }
+
+  // A worker that starts gets the certificates when it is ready.
   renewTls(tls: TlsInForce): void {
     this.#tls = tls;
     for (const member of this.#members) {
@@ -218,14 +232,11 @@ class WorkerPool implements ClientService {
     this.#phase = 'stopping';
     clearInterval(this.#heartbeat);
     this.#endPause();
-    this.#endReload();
-    for (const member of this.#members) {
-      member.isLeaving = true;
-      member.send({ kind: 'begin-drain' });
-    }
+    this.#tellAll({ kind: 'begin-drain' });
   }
 
   async finishDrain(signal: AbortSignal): Promise<void> {
+    await this.#stopListening();
     this.#tellAll({ kind: 'finish-drain' });
     void untilAborted(signal).then(() => this.#tellAll({ kind: 'cut' }));
     await this.#allExited();
@@ -233,6 +244,7 @@ class WorkerPool implements ClientService {
 
   async stop(): Promise<void> {
     this.beginDrain();
+    await this.#stopListening();
     this.#tellAll({ kind: 'cut' });
     const callOff = startDeadline(killTimeoutMs, () => {
       for (const member of this.#members) {
@@ -241,6 +253,22 @@ class WorkerPool implements ClientService {
     });
     await this.#allExited();
     callOff();
+  }
+
+  async #stopListening(): Promise<void> {
+    const listener = this.#listener;
+    this.#listener = undefined;
+    await listener?.close();
+    // A worker receives these before it is told to finish.
+    const serving = this.#serving();
+    for (const [index, socket] of this.#waiting.splice(0).entries()) {
+      const member = serving[index % serving.length];
+      if (member === undefined) {
+        socket.destroy();
+      } else {
+        member.take(socket);
+      }
+    }
   }
 
   async #allExited(): Promise<void> {
@@ -253,78 +281,72 @@ class WorkerPool implements ClientService {
     }
   }
 
-  // Compares the workers with the settings and takes the next step. Called after each change of workers or settings.
-  // Once the first workers have started, only this method starts or retires workers. So a reload and the death of a
-  // worker do not interfere.
-  #reconcile(): void {
-    if (this.#phase !== 'running') {
-      return;
-    }
-    const wanted = this.#settings.workers;
-    const staying = [...this.#members].filter(({ isLeaving }) => !isLeaving);
-    const outdated = staying.filter(({ settings }) => settings !== this.#settings);
-    if (staying.length < wanted) {
-      if (this.#pause === undefined) {
-        for (let missing = wanted - staying.length; missing > 0; missing -= 1) {
-          void this.#launchNext();
-        }
-      }
-      return;
-    }
-    // Workers are replaced one by one, so wait until no worker is starting or leaving.
-    if (staying.length < this.#members.size || staying.some(({ isReady }) => !isReady)) {
-      return;
-    }
-    const [first] = staying;
-    const [next = first] = outdated;
-    if (outdated.length > 0 && (staying.length === wanted || outdated.length === staying.length)) {
-      // A new worker must serve before the first old one is retired.
-      void this.#launchNext();
-    } else if (staying.length > wanted && next !== undefined) {
-      this.#retire(next);
+  // The workers that get connections.
+  #serving(): Member[] {
+    return [...this.#members].filter(({ isReady, isRetired }) => isReady && !isRetired);
+  }
+
+  #accept(socket: Socket): void {
+    socket.on('error', () => undefined);
+    if (this.#waiting.length < this.#settings.connectionsMax) {
+      this.#waiting.push(socket);
+      this.#distribute();
     } else {
-      this.#endReload();
+      socket.destroy();
     }
   }
 
-  #endReload(): void {
-    this.#reload?.resolve(undefined);
-    this.#reload = undefined;
-  }
-
-  async #launchNext(): Promise<void> {
-    const settings = this.#settings;
-    try {
-      this.url = await this.#launch();
-    } catch (error) {
-      // The failure does not matter if a reload has replaced these settings meanwhile.
-      if (this.#phase === 'running' && settings === this.#settings) {
-        this.#onLaunchFailure(error);
+  // Passes connections to the workers in turn. A worker gets one only if it has received the one before. So a hung worker
+  // gets few connections.
+  readonly #distribute = (): void => {
+    for (;;) {
+      const next = this.#serving().find(({ isReceiving }) => !isReceiving);
+      const socket = next === undefined ? undefined : this.#waiting.shift();
+      if (next === undefined || socket === undefined) {
+        return;
       }
+      this.#members.delete(next);
+      this.#members.add(next);
+      next.take(socket, this.#distribute);
     }
-    this.#reconcile();
+  };
+
+  // Starts missing workers and retires surplus ones. Called after each change of the workers.
+  #reconcile(): void {
+    if (this.#phase !== 'running' || this.#pause !== undefined) {
+      return;
+    }
+    for (const launched of this.#launchMissing()) {
+      launched.catch((error: unknown) => this.#onLaunchFailure(error));
+    }
+    for (const surplus of this.#serving().slice(this.#settings.workers)) {
+      this.#retire(surplus);
+    }
+  }
+
+  // Each result rejects with a StartError if its worker cannot be started.
+  #launchMissing(): Promise<void>[] {
+    const count = [...this.#members].filter(({ isRetired }) => !isRetired).length;
+    return Array.from({ length: Math.max(0, this.#settings.workers - count) }, () => this.#launch());
   }
 
   #onLaunchFailure(error: unknown): void {
-    if (this.#reload === undefined) {
+    if (this.#phase === 'running') {
       this.#earlyDeaths += 1;
       this.#logger.error({ err: error }, 'a worker could not be replaced: trying again');
       this.#startPause();
-      return;
     }
-    // `#reconcile` then replaces the workers that already have the new settings by workers with the old settings.
-    ({ settings: this.#settings, tls: this.#tls } = this.#reload.previous);
-    this.#reload.reject(error);
-    this.#reload = undefined;
   }
 
-  // Starts one worker. If a signal to the process group ends the worker during its start, starts another. Resolves with
-  // the worker's address; rejects with a StartError.
-  async #launch(): Promise<string> {
+  // Starts one worker. If a signal to the process group ends the worker during its start, starts another. Rejects with a
+  // StartError.
+  async #launch(): Promise<void> {
     for (;;) {
       const outcome = await this.#fork();
       if (outcome.kind === 'ready') {
-        return outcome.url;
+        this.#url ||= outcome.url;
+        this.#distribute();
+        return;
       }
       if (outcome.kind === 'failed' || this.#phase === 'stopping') {
         throw new StartError(outcome.message, undefined);
@@ -334,10 +356,16 @@ class WorkerPool implements ClientService {
 
   async #fork(): Promise<StartOutcome> {
     const settings = this.#settings;
+    const extension = extname(fileURLToPath(import.meta.url));
     try {
+      const child = fork(new URL(`../worker-main${extension}`, import.meta.url), [], {
+        serialization: 'advanced',
+        stdio: ['inherit', 'inherit', 'inherit', 'ipc', ...this.#passed],
+      });
       const keys = this.#keys.find(settings.authJwksUrl, performance.now());
-      const start = { sharing: this.#sharing, tls: this.#tls, passed: this.#passed, keys };
-      const member = new Member(settings, start, this.#observer);
+      const passed = this.#passed.map((_, index) => firstPassed + index);
+      const start = { sharing: this.#sharing, tls: this.#tls, passed, keys };
+      const member = new Member(child, settings, start, this.#observer);
       this.#members.add(member);
       return await member.started;
     } catch (error) {
@@ -353,8 +381,9 @@ class WorkerPool implements ClientService {
   }
 
   #onExit(member: Member, code: number | null, signal: string | null): void {
+    const isExpected = member.isRetired || this.#phase === 'stopping';
     // If a signal to the process group ends a starting worker, this is not counted as a death. #launch() starts another.
-    if (!member.isLeaving && (member.isReady || !isForGroup(signal))) {
+    if (!isExpected && (member.isReady || !isForGroup(signal))) {
       this.#counted.count(`death ${causeOfDeath(signal, member.isFrozen)}`);
     }
     if (!member.isReady) {
@@ -362,7 +391,7 @@ class WorkerPool implements ClientService {
       return;
     }
     const ended = { worker: member.pid, code, signal };
-    if (!member.isLeaving) {
+    if (!isExpected) {
       this.#earlyDeaths = performance.now() - member.startedAt < settledMs ? this.#earlyDeaths + 1 : 0;
       this.#logger.error(ended, `a worker ended with ${describeEnd(code, signal)}: replacing it`);
       this.#startPause();
@@ -370,7 +399,6 @@ class WorkerPool implements ClientService {
       this.#hasFailed ||= this.#phase === 'stopping';
       this.#logger.warn(ended, `a draining worker ended with ${describeEnd(code, signal)}`);
     }
-    this.#reconcile();
   }
 
   // Starts the pause before the next worker is started. After a worker that lived at least `settledMs` there is no pause.
@@ -381,32 +409,30 @@ class WorkerPool implements ClientService {
       return;
     }
     const delayMs = this.#earlyDeaths === 0 ? 0 : Math.min(backOffMaxMs, backOffMinMs * 2 ** (this.#earlyDeaths - 1));
-    this.#endPause();
-    this.#pause = setTimeout(() => {
-      this.#pause = undefined;
-      this.#reconcile();
-    }, delayMs);
+    clearTimeout(this.#pause);
+    this.#pause = setTimeout(() => this.#endPause(), delayMs);
   }
 
   #endPause(): void {
     clearTimeout(this.#pause);
     this.#pause = undefined;
+    this.#reconcile();
   }
 
   #retire(member: Member): void {
-    member.isLeaving = true;
+    member.isRetired = true;
     member.send({ kind: 'begin-drain' });
     member.send({ kind: 'finish-drain' });
     const callOff = startDeadline(member.settings.shutdownTimeoutMs + killTimeoutMs, () =>
-      this.#kill(member, 'a replaced worker does not exit: killing it'),
+      this.#kill(member, 'a retired worker does not exit: killing it'),
     );
     void member.exited.then(callOff);
   }
 
-  // Kills hanging workers, which accept connections without answering. They are replaced like any worker that dies.
+  // Kills hanging workers, which receive connections without answering. They are replaced like any worker that dies.
   #lookForHanging(): void {
     for (const member of this.#members) {
-      const missedBeats = member.isLeaving ? undefined : member.beat();
+      const missedBeats = member.isRetired ? undefined : member.beat();
       if (missedBeats !== undefined) {
         member.isFrozen = true;
         this.#kill(member, `a worker has not answered for ${(missedBeats * heartbeatMs) / 1_000} s: killing it`);

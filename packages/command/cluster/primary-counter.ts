@@ -1,4 +1,5 @@
-// The rate limit's counter in a worker: sends questions to the primary process, which counts for all workers.
+// The rate limit's counter in a worker: sends questions to the primary process, which counts for all workers. All guards
+// of the worker share it; during a reload there are two.
 
 import { CounterGoneError, type Counter, type Question } from '../../core/guards/options/ports.ts';
 
@@ -6,9 +7,9 @@ export class PrimaryCounter implements Counter {
   readonly #send: (id: number, question: Question) => void;
   readonly #asked = new Map<number, PromiseWithResolvers<readonly number[]>>();
   #nextId = 0;
-  // True until the first `revive`, which assumes that the primary process answers, because it has just started this worker.
-  // Each later `revive` sends a test question.
-  #isKnown = true;
+  // The result of the last test question. The first `revive` sends none, because the primary process has just started
+  // this worker.
+  #test: Promise<unknown> | undefined = Promise.resolve();
   #hasGone = false;
 
   /** `send` sends a question to the primary process. Questions to a process that has ended are lost. */
@@ -43,17 +44,17 @@ export class PrimaryCounter implements Counter {
     return await answer.promise;
   }
 
+  /** Resolves when the primary process has answered a test question. At most one is open at a time. */
   async revive(): Promise<void> {
-    // Nothing waits for the open questions any more.
-    this.#asked.clear();
-    if (this.#isKnown) {
-      this.#isKnown = false;
-    } else {
-      await this.ask({ rate: { limit: 1, windowMs: 1 }, keys: [] });
+    this.#test ??= this.ask({ rate: { limit: 1, windowMs: 1 }, keys: [] });
+    try {
+      await this.#test;
+    } finally {
+      this.#test = undefined;
     }
   }
 
   close(): void {
-    this.#asked.clear();
+    // Other guards of this worker go on asking.
   }
 }

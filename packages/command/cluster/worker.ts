@@ -1,17 +1,18 @@
 // A worker process: serves clients under the control of the primary process (pool.ts), and reports its figures to it.
 
-import cluster from 'node:cluster';
+import type { Socket } from 'node:net';
 
-import type { FetchedKeys } from '../../core/guards/options/ports.ts';
-import type { Report, ReportRequest } from '../../figures/report.ts';
-import { createStop, runUntilStopped, type StopRequest } from '../service/lifecycle.ts';
-import type { Parts } from '../service/parts.ts';
-import { createLog, type Logger } from '../log/log.ts';
-import { startClientService } from '../service/client-service.ts';
-import type { ClientService } from '../service/services.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
+import type { Report, ReportRequest } from '../../figures/report.ts';
+import { createLog, type Log, type Logger } from '../log/log.ts';
+import { startClientService, type LocalClientService } from '../service/client-service.ts';
+import { createKeeper } from '../service/keeper.ts';
+import { createStop, runUntilStopped, type StopRequest } from '../service/lifecycle.ts';
+import { onceASecond } from '../service/listener.ts';
+import type { Parts } from '../service/parts.ts';
+import type { Settings } from '../settings/settings.ts';
+import { fromPlain, type FromWorker, type ToWorker } from './messages.ts';
 import { PrimaryCounter } from './primary-counter.ts';
-import type { FromWorker, ToWorker } from './messages.ts';
 
 // Time limit for writing the last log lines. pool.ts gives a worker more time to exit after the message `cut`.
 const logEndMs = 300;
@@ -33,7 +34,8 @@ async function run(
   { settings: plain, sharing, tls, passed, keys }: Extract<ToWorker, { kind: 'start' }>,
   parts: Partial<Parts>,
 ): Promise<void> {
-  const settings = { ...plain, backendUrl: new URL(plain.backendUrl) };
+  const settings = fromPlain(plain);
+  const inForce = { settings };
   const log = createLog({ ...settings, isShared: true });
   const request = listenForStop(log.logger);
   const counter = new PrimaryCounter((id, question) => {
@@ -45,16 +47,19 @@ async function run(
     }
   });
   process.once('disconnect', () => counter.onGone());
+  const own = createKeeper();
+  if (keys !== undefined) {
+    own.keepKeys(settings.authJwksUrl, keys);
+  }
   const keeper = {
+    ...own,
     counter,
-    counts: new Map(),
-    // The primary process sends only keys from the `AUTH_JWKS_URL` of this worker.
-    findKeys: () => keys,
-    keepKeys: (_jwksUrl: string, fetched: FetchedKeys): void => {
-      void send({ kind: 'keys', keys: fetched });
+    keepKeys: (...[jwksUrl, fetched]: Parameters<typeof own.keepKeys>): void => {
+      own.keepKeys(jwksUrl, fetched);
+      void send({ kind: 'keys', jwksUrl, keys: fetched });
     },
   };
-  let service: ClientService;
+  let service: LocalClientService;
   try {
     service = await startClientService(settings, log, { sharing, tls, passed, keeper, parts });
   } catch (error) {
@@ -65,30 +70,78 @@ async function run(
     await log.end(logEndMs);
     process.exit(1);
   }
-  process.on('message', (message: ToWorker) => {
-    if (message.kind === 'begin-drain') {
-      service.beginDrain();
-    } else if (message.kind === 'renew-tls') {
-      service.renewTls(message.tls);
-    } else if (message.kind === 'report') {
-      void reportsOf(service, message.request, log.logger).then(async (reports) => {
-        await send({ kind: 'reports', id: message.id, reports });
-      });
+  let lastConnection = 0;
+  const reportLost = onceASecond((count: number) => {
+    log.logger.error({ count }, 'could not accept connections: no file descriptor was free');
+  });
+  process.on('message', (message: ToWorker, socket: Socket | undefined) => {
+    switch (message.kind) {
+      case 'connection':
+        // Node drops a message whose descriptor the process cannot receive.
+        if (message.number > lastConnection + 1) {
+          reportLost(message.number - lastConnection - 1);
+        }
+        lastConnection = message.number;
+        // Undefined if the client has left.
+        if (socket !== undefined) {
+          service.take(socket);
+        }
+        break;
+      case 'renew-tls':
+        service.renewTls(message.tls);
+        break;
+      case 'reload':
+        void reload(service, message, log, inForce);
+        break;
+      case 'begin-drain':
+        service.beginDrain();
+        break;
+      case 'report':
+        void reportsOf(service, message.request, log.logger).then(async (reports) => {
+          await send({ kind: 'reports', id: message.id, reports });
+        });
+        break;
     }
   });
-  outliveChannel(log.logger);
   await send({ kind: 'ready', url: service.url });
   // The primary process has already waited for SHUTDOWN_DELAY_MS.
-  const exitCode = await runUntilStopped(service, () => ({ ...settings, shutdownDelayMs: 0 }), log.logger, request);
+  const settingsInForce = (): Settings => ({ ...inForce.settings, shutdownDelayMs: 0 });
+  const exitCode = await runUntilStopped(service, settingsInForce, log.logger, request);
   await log.end(logEndMs);
   const last = { withProcessMetrics: false, probesBackend: false };
   await send({ kind: 'reports', id: -1, reports: await reportsOf(service, last, log.logger) });
   process.exit(exitCode);
 }
 
+async function reload(
+  service: LocalClientService,
+  { id, settings: plain, tls }: Extract<ToWorker, { kind: 'reload' }>,
+  log: Log,
+  inForce: { settings: Settings },
+): Promise<void> {
+  const settings = fromPlain(plain);
+  try {
+    const { finished } = await service.reload(settings, tls);
+    inForce.settings = settings;
+    log.apply(settings);
+    await send({ kind: 'reloaded', id, problem: undefined });
+    await finished;
+  } catch (error) {
+    if (!(error instanceof StartError)) {
+      log.logger.error({ err: error }, 'internal error during a reload');
+    }
+    await send({ kind: 'reloaded', id, problem: error instanceof Error ? error.message : String(error) });
+  }
+  await send({ kind: 'reload-finished', id });
+}
+
 // Always answers, even without figures, because a silent worker is killed as hanging. Process metrics need a library, which
 // cannot be loaded without a free file descriptor. Then the other figures are sent without process metrics.
-async function reportsOf(service: ClientService, request: ReportRequest, logger: Logger): Promise<readonly Report[]> {
+async function reportsOf(
+  service: LocalClientService,
+  request: ReportRequest,
+  logger: Logger,
+): Promise<readonly Report[]> {
   try {
     return await service.reports(request);
   } catch (error) {
@@ -99,17 +152,6 @@ async function reportsOf(service: ClientService, request: ReportRequest, logger:
   }
 }
 
-// When the primary process ends, node:cluster ends the worker in the middle of its calls, unless `exitedAfterDisconnect`
-// is true. This function sets that flag; listenForStop() then starts a drain.
-function outliveChannel(logger: Logger): void {
-  cluster.worker?.once('disconnect', () => {
-    if (cluster.worker !== undefined) {
-      cluster.worker.exitedAfterDisconnect = true;
-    }
-    logger.error('the primary process has ended: finishing requests in flight, then stopping');
-  });
-}
-
 // A terminal or service manager sends signals to every process of the group. The worker ignores them, because the primary
 // process handles them. If the primary process ends, the worker stops too.
 function listenForStop(logger: Logger): StopRequest {
@@ -117,7 +159,10 @@ function listenForStop(logger: Logger): StopRequest {
   for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) {
     process.on(signal, () => undefined);
   }
-  process.on('disconnect', want);
+  process.once('disconnect', () => {
+    logger.error('the primary process has ended: finishing requests in flight, then stopping');
+    want();
+  });
   process.on('message', ({ kind }: ToWorker) => {
     if (kind === 'finish-drain' || kind === 'cut') {
       want();

@@ -51,19 +51,13 @@ export async function reload(
   log.apply(next.settings);
   const changed = describeChanges(before.settings, next.settings);
   const hasChanged = Object.keys(changed).length > 0;
-  if (!clients.hasWorkers) {
-    const text = hasChanged ? 'new connections use the new settings' : 'the settings are unchanged';
-    logger.info({ changed }, `SIGHUP: ${text}`);
-  }
+  const text = hasChanged ? 'new connections use the new settings' : 'the settings are unchanged';
+  logger.info({ changed }, `SIGHUP: ${text}`);
   await finished;
   if (isStopping()) {
     return false;
   }
-  const { workers } = next.settings;
-  loggerOfEveryLevel(logger).info(
-    clients.hasWorkers ? { workers, changed } : { changed },
-    clients.hasWorkers ? 'reloaded: all workers are new' : 'reloaded',
-  );
+  loggerOfEveryLevel(logger).info({ changed }, 'reloaded');
   return hasChanged;
 }
 

@@ -1,9 +1,9 @@
 // The client listener in one process. A `Serving` handles its connections; during a reload there are two servings.
 
-import { createServer } from 'node:net';
+import { createServer, type Socket } from 'node:net';
 
 import type { Keeper } from '../../core/guards/options/ports.ts';
-import type { PortSharing } from '../../core/hosts/common/listen.ts';
+import type { Listener, PortSharing } from '../../core/hosts/common/listen.ts';
 import { RecentFailures } from '../../figures/failures.ts';
 import { Figures } from '../../figures/figures.ts';
 import { createReporter } from '../../figures/report.ts';
@@ -38,12 +38,21 @@ const settingsOfProcess: ReadonlySet<SettingName> = new Set([
   'shutdownTimeoutMs',
 ]);
 
-/** Serves clients in this process. Rejects with a StartError, after stopping what it started. */
+/** A client service in this process. */
+export interface LocalClientService extends ClientService {
+  /** Serves a connection that another process has accepted. */
+  take(socket: Socket): void;
+}
+
+/**
+ * Serves clients in this process. With `sharing` `cluster` and no passed sockets it does not listen: the primary process
+ * accepts the connections. Rejects with a StartError, after stopping what it started.
+ */
 export async function startClientService(
   settings: Settings,
   { logger, output }: Log,
-  { sharing, tls, passed, keeper = createKeeper(), parts }: ClientServiceOptions,
-): Promise<ClientService> {
+  { sharing, tls, passed = [], keeper = createKeeper(), parts }: ClientServiceOptions,
+): Promise<LocalClientService> {
   const records = { figures: new Figures(), failures: new RecentFailures() };
   output.onDrop = (lines) => records.figures.count('log line dropped', lines);
   const context = { logger, records, keeper, parts };
@@ -53,9 +62,11 @@ export async function startClientService(
   let served = settings;
   let isDraining = false;
   const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => current.take(socket));
-  let listener;
+  let listener: Listener | undefined;
   try {
-    listener = await openListener(server, 'clients', settings, logger, passed, sharing);
+    if (sharing !== 'cluster' || passed.length > 0) {
+      listener = await openListener(server, 'clients', settings, logger, passed, sharing);
+    }
   } catch (error) {
     await current.stop();
     throw error;
@@ -68,7 +79,11 @@ export async function startClientService(
   };
   return {
     get url() {
-      return listener.url.replace('http:', `${current.scheme}:`);
+      return listener?.url.replace('http:', `${current.scheme}:`) ?? '';
+    },
+    take: (socket) => {
+      socket.allowHalfOpen = true;
+      current.take(socket);
     },
     hasWorkers: false,
     ...createReporter(records, () => servings),
@@ -79,13 +94,13 @@ export async function startClientService(
     },
     beginDrain,
     finishDrain: async (signal) => {
-      await listener.close();
+      await listener?.close();
       await Promise.all(servings.map((each) => each.drain(signal)));
     },
     stop: async () => {
       // Makes a reload that is still creating a `Serving` stop that `Serving`.
       isDraining = true;
-      await listener.close();
+      await listener?.close();
       await Promise.all(servings.map((each) => each.stop()));
     },
     reload: async (next, nextTls) => {
@@ -101,7 +116,7 @@ export async function startClientService(
       const last = current;
       current = fresh;
       served = next;
-      servings = [fresh, last];
+      servings = [fresh, ...servings];
       const finish = async (): Promise<void> => {
         await finishServing(last, next.shutdownTimeoutMs, logger);
         servings = servings.filter((each) => each !== last);

@@ -136,7 +136,7 @@ export const settingsTable = {
     portSharing: {
       kind: choice('auto', 'cluster', 'reuse-port'),
       default: 'auto',
-      help: 'How workers share the port; `cluster`: the primary process accepts connections and distributes them in turn, and no connection is lost when a worker is replaced. `reuse-port`: each worker has a listening socket of its own. That costs less if most connections carry only one call. But connections in the queue of a closing worker are reset, unless Linux runs with net.ipv4.tcp_migrate_req=1. `auto`: `reuse-port` with that Linux setting, otherwise `cluster`.',
+      help: 'How workers share the port; `cluster`: the primary process accepts connections and distributes them in turn, and no connection is lost when a worker ends. `reuse-port`: each worker has a listening socket of its own. That costs less if most connections carry only one call. But connections in the queue of a closing worker are reset, unless Linux runs with net.ipv4.tcp_migrate_req=1. `auto`: `reuse-port` with that Linux setting, otherwise `cluster`.',
     },
   }),
   ...settings('processes', [...serving, 'health'], {

@@ -18,7 +18,7 @@ export interface Listener {
 
 /**
  * Sharing of a port by several processes. `reuse-port`: each process has its own listening socket, and the OS distributes
- * connections. `cluster`: the primary process of node:cluster accepts connections and passes them on.
+ * connections. `cluster`: the primary process accepts connections and passes them on.
  */
 export type PortSharing = 'none' | 'reuse-port' | 'cluster';
 
@@ -75,7 +75,7 @@ export async function listenOnPassed(
   const servers: Server[] = [];
   for (const descriptor of descriptors) {
     try {
-      // Passed as a socket, because node:cluster would send a plain descriptor number to the primary process.
+      // Passed as a socket, because `listen` with `fd` ignores the option `backlog`.
       const place = new Socket({ fd: descriptor, readable: false, writable: false });
       const start = servers.length === 0 ? startListening : startHelper;
       const each = await start(server, place);
