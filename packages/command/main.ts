@@ -9,7 +9,7 @@ if (major < 22 || (major === 22 && minor < 19)) {
 }
 
 // Signals are held while the rest is loaded, which takes 0.1 s or more.
-const { holdSignals } = await import('./service/held-signals.ts');
+const { holdSignals } = await import('./service/lifecycle.ts');
 const signals = holdSignals(process);
 
 let outputError: NodeJS.ErrnoException | undefined;

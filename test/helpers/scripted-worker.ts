@@ -1,4 +1,4 @@
-// A worker of node:cluster that follows the test: it sends the messages in `say`, and prints all others that it gets.
+// A worker process that follows the test: it sends the messages in `say`, and prints all others that it gets.
 
 process.on('message', (message: { readonly say?: unknown }) => {
   if (message.say === undefined) process.stdout.write(`${JSON.stringify(message)}\n`);

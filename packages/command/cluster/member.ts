@@ -7,7 +7,7 @@ import type { FetchedKeys, Question } from '../../core/guards/options/ports.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
 import type { Report, ReportRequest } from '../../figures/report.ts';
 import type { TlsInForce } from '../certificates/certificates.ts';
-import { startDeadline } from '../service/deadline.ts';
+import { startDeadline } from '../service/lifecycle.ts';
 import type { Settings } from '../settings/settings.ts';
 import { toPlain, type FromWorker, type ToWorker, type WorkerStart } from './messages.ts';
 
@@ -49,7 +49,7 @@ export class Member {
   readonly startedAt = performance.now();
   readonly started: Promise<StartOutcome>;
   readonly exited: Promise<undefined>;
-  /** True if the worker was told to stop because fewer are needed. */
+  /** True if the worker is stopping because fewer workers are needed. */
   isRetired = false;
   /** True if the worker hung and was killed. */
   isFrozen = false;

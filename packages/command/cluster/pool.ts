@@ -19,10 +19,9 @@ import { causeOfDeath } from '../../figures/worker-deaths.ts';
 import type { TlsInForce } from '../certificates/certificates.ts';
 import type { Log, Logger } from '../log/log.ts';
 import { KeptKeys } from '../service/keeper.ts';
-import { startDeadline } from '../service/deadline.ts';
-import { untilAborted } from '../service/lifecycle.ts';
+import { startDeadline, untilAborted } from '../service/lifecycle.ts';
 import { openListener } from '../service/listener.ts';
-import type { ClientService } from '../service/services.ts';
+import type { ClientService } from '../service/parts.ts';
 import type { Settings } from '../settings/settings.ts';
 import { describeEnd, isForGroup, Member, type MemberObserver, type StartOutcome } from './member.ts';
 import type { ToWorker } from './messages.ts';
@@ -259,7 +258,7 @@ class WorkerPool implements ClientService {
     const listener = this.#listener;
     this.#listener = undefined;
     await listener?.close();
-    // A worker receives these before it is told to finish.
+    // A worker receives these before the message to finish.
     const serving = this.#serving();
     for (const [index, socket] of this.#waiting.splice(0).entries()) {
       const member = serving[index % serving.length];
@@ -288,7 +287,9 @@ class WorkerPool implements ClientService {
 
   #accept(socket: Socket): void {
     socket.on('error', () => undefined);
-    if (this.#waiting.length < this.#settings.connectionsMax) {
+    // Before the first worker is ready, the gateway has not started. Later, connections wait for a worker's successor.
+    const mayWait = this.#phase !== 'starting' || this.#serving().length > 0;
+    if (mayWait && this.#waiting.length < this.#settings.connectionsMax) {
       this.#waiting.push(socket);
       this.#distribute();
     } else {

@@ -1,7 +1,7 @@
 // Reload on SIGHUP: reads the settings again and serves with them [D65].
 
 import type { Log, Logger } from '../log/log.ts';
-import type { ClientService } from '../service/services.ts';
+import type { ClientService } from '../service/parts.ts';
 import { followFiles, type InForce } from '../service/service.ts';
 import { changedSettings, describeChanges } from '../settings/describe.ts';
 import { SettingsError, type ResolvedSettings, type Settings } from '../settings/settings.ts';

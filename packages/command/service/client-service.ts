@@ -11,11 +11,10 @@ import type { TlsInForce } from '../certificates/certificates.ts';
 import type { Log, Logger } from '../log/log.ts';
 import { changedSettings } from '../settings/describe.ts';
 import type { SettingName, Settings } from '../settings/settings.ts';
-import { startShutdownTimeout } from './deadline.ts';
 import { createKeeper } from './keeper.ts';
+import { startShutdownTimeout } from './lifecycle.ts';
 import { openListener } from './listener.ts';
-import type { Parts } from './parts.ts';
-import type { ClientService } from './services.ts';
+import type { ClientService, Parts } from './parts.ts';
 import { createServing, type Serving } from './serving.ts';
 
 interface ClientServiceOptions {

@@ -4,14 +4,70 @@ import { once } from 'node:events';
 import { setTimeout as delay } from 'node:timers/promises';
 
 import type { Logger } from '../log/log.ts';
-import type { Service } from './services.ts';
-import { startDeadline, startShutdownTimeout } from './deadline.ts';
 import type { Settings } from '../settings/settings.ts';
 
 /** The source of signals and stray errors: the process. */
 export interface SignalSource {
   on(signal: NodeJS.Signals, listener: (signal: NodeJS.Signals) => void): unknown;
   on(fault: 'uncaughtException' | 'unhandledRejection', listener: (error: unknown) => void): unknown;
+}
+
+// Signals that arrive while the program is loading are held until it can handle them. Otherwise a signal would end the
+// half-started program, or would be lost if the program is process 1 of a container.
+
+/** Passes signals on to listeners. Held signals come first. */
+export interface HeldSignals extends SignalSource {
+  /** Stops holding signals. From now on every signal, also a held one, ends the process. */
+  readonly release: () => void;
+}
+
+const heldSignals = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const;
+
+export function holdSignals(source: NodeJS.Process): HeldSignals {
+  const came = new Set<string>();
+  const hold = (name: string): void => {
+    came.add(name);
+  };
+  const stopHolding = (name: string): boolean => {
+    source.off(name, hold);
+    return came.delete(name);
+  };
+  for (const name of heldSignals) {
+    source.on(name, hold);
+  }
+  return {
+    on: (name: NodeJS.Signals | 'uncaughtException' | 'unhandledRejection', listener) => {
+      source.on(name, listener);
+      if (stopHolding(name)) {
+        setImmediate(listener, name as NodeJS.Signals);
+      }
+    },
+    release: () => {
+      // Node delivers a pending signal in the next turn at the latest.
+      setImmediate(() => {
+        for (const name of heldSignals) {
+          if (stopHolding(name)) {
+            source.kill(source.pid, name);
+          }
+        }
+      });
+    },
+  };
+}
+
+/** A service that can be drained and stopped. */
+export interface Service {
+  /** From now on every reply closes its connection [D33], and `/readyz`, if the service has it, answers 503. */
+  beginDrain(): void;
+  /**
+   * Refuses new connections and closes idle ones. Resolves when all connections have closed and no call is in flight. Once
+   * `signal` is aborted, resolves without waiting for calls.
+   */
+  finishDrain(signal: AbortSignal): Promise<void>;
+  /** Cuts the remaining connections. */
+  stop(): Promise<void>;
+  /** True if a worker of the service failed while stopping. */
+  readonly hasFailed?: () => boolean;
 }
 
 /** The parts of a process that listenForStop() uses. */
@@ -170,4 +226,43 @@ export async function untilAborted(signal: AbortSignal): Promise<void> {
   if (!signal.aborted) {
     await once(signal, 'abort');
   }
+}
+
+// If a timer fires more than `heldUpMs` late, the whole process was delayed. The process then gets `catchUpMs` to
+// handle the events that have piled up.
+const heldUpMs = 500;
+const catchUpMs = 1_000;
+
+/**
+ * Calls `onOver` after `ms`. If this process was stopped in that time (SIGSTOP, a sleeping machine), calls it later,
+ * because calls and workers had less time to finish. Returns the function that cancels the deadline.
+ */
+export function startDeadline(ms: number, onOver: () => void): () => void {
+  let dueAt = performance.now() + ms;
+  const look = (): void => {
+    if (performance.now() - dueAt <= heldUpMs) {
+      onOver();
+      return;
+    }
+    dueAt = performance.now() + catchUpMs;
+    timer = setTimeout(look, catchUpMs);
+  };
+  let timer = setTimeout(look, ms);
+  return () => clearTimeout(timer);
+}
+
+/**
+ * Limits the time in which calls in flight may finish [D33]. When the time is over, a line is logged and `signal` is
+ * aborted.
+ */
+export function startShutdownTimeout(
+  shutdownTimeoutMs: number,
+  logger: Logger,
+): { readonly signal: AbortSignal; readonly callOff: () => void } {
+  const timeout = new AbortController();
+  const callOff = startDeadline(shutdownTimeoutMs, () => {
+    logger.warn({ shutdownTimeoutMs }, 'shutdown timeout reached: cutting requests still in flight');
+    timeout.abort();
+  });
+  return { signal: timeout.signal, callOff };
 }

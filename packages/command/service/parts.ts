@@ -1,4 +1,4 @@
-// The interfaces of the parts that a build may leave out. packages/command/parts.ts lists the parts of this build. A part is
+// The interfaces of the client service and of the parts that a build may leave out. packages/command/parts.ts lists the parts of this build. A part is
 // loaded when it is needed.
 
 import type { Gateway } from '../../core/call/gateway.ts';
@@ -10,8 +10,8 @@ import { StartError } from '../../core/hosts/common/start-error.ts';
 import type { Log, Logger } from '../log/log.ts';
 import type { Settings } from '../settings/settings.ts';
 import type { TlsInForce } from '../certificates/certificates.ts';
-import type { SignalSource } from './lifecycle.ts';
-import type { ClientService } from './services.ts';
+import type { Reporter } from '../../figures/report.ts';
+import type { Service, SignalSource } from './lifecycle.ts';
 
 export interface Parts {
   readonly dashboard: () => Promise<{ readonly createDashboard: CreateDashboard }>;
@@ -53,6 +53,20 @@ interface ContractCheckPart {
     signals: SignalSource,
     print: (text: string) => void,
   ) => Promise<number>;
+}
+
+export interface ClientService extends Service, Reporter {
+  readonly url: string;
+  /** True if worker processes serve the clients, false if this process does. */
+  readonly hasWorkers: boolean;
+  /** Uses `tls` for new connections of clients and to the backend; open connections stay [D37]. */
+  renewTls(tls: TlsInForce): void;
+  /**
+   * Resolves when new connections use `settings`. Calls in flight finish with the old settings; then `finished`
+   * resolves [D65]. Rejects with a StartError and keeps the old settings if the new ones cannot be served. Call it
+   * again only after `finished`.
+   */
+  reload(settings: Settings, tls: TlsInForce): Promise<{ readonly finished: Promise<void> }>;
 }
 
 interface ClusterPart {

@@ -9,8 +9,8 @@ import type { Logger } from '../log/log.ts';
 import { describeSettings } from '../settings/describe.ts';
 import type { ResolvedSettings, Settings } from '../settings/settings.ts';
 import { openListener } from './listener.ts';
-import type { ClientService, Service } from './services.ts';
-import type { Parts } from './parts.ts';
+import type { Service } from './lifecycle.ts';
+import type { ClientService, Parts } from './parts.ts';
 import type { PassedSockets } from './passed-sockets.ts';
 
 /** The settings and certificates in force; a reload changes them. */

@@ -4,23 +4,24 @@
 import type { Socket } from 'node:net';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
+import type { GatewayObserver } from '../../core/call/gateway.ts';
 import { parseHostNames } from '../../core/admission/host-names.ts';
 import { describeTlsError } from '../../core/backend/describe-error.ts';
 import type { Keeper } from '../../core/guards/options/ports.ts';
 import { createGateway } from '../../core/hosts/options/options.ts';
 import { createOpenSocket } from '../../core/http1/client-connection.ts';
 import { ClientServer } from '../../core/http1/server.ts';
+import { outcomeOfMalformed } from '../../core/outcomes.ts';
 import { BackendMonitor, backendPeer } from '../../figures/backend-status.ts';
 import type { Figures } from '../../figures/figures.ts';
 import { KeyRecords } from '../../figures/key-status.ts';
 import type { Records, ReportedServing } from '../../figures/report.ts';
 import type { TlsInForce } from '../certificates/certificates.ts';
+import { logCall } from '../log/call-line.ts';
 import type { Logger } from '../log/log.ts';
 import type { Settings } from '../settings/settings.ts';
 import { createGuards } from './guards.ts';
-import { createObserver } from './observer.ts';
-import { loadPart, type Parts, type SpanObserver } from './parts.ts';
-import type { ClientService } from './services.ts';
+import { loadPart, type ClientService, type Parts, type SpanObserver } from './parts.ts';
 
 export interface Serving extends ReportedServing, Pick<ClientService, 'renewTls' | 'beginDrain' | 'stop'> {
   readonly scheme: 'http' | 'https';
@@ -143,6 +144,47 @@ export async function createServing(
       isDrained = !signal.aborted;
     },
     stop: () => (stopped ??= cut()),
+  };
+}
+
+// Reports requests to the log and the figures.
+function createObserver(
+  logger: Logger,
+  { figures, failures, backend }: Records,
+  showsClients: boolean,
+): GatewayObserver {
+  return {
+    onCallEnd: (call) => {
+      // The log line is written even if the figures throw.
+      try {
+        figures.record(call);
+        failures.record(call, showsClients);
+      } finally {
+        logCall(logger, call, showsClients);
+      }
+      if (call.backendOutcome !== undefined && call.backendOutcome !== 'cancelled') {
+        const hasNoAnswer = call.backendOutcome === 'unreachable' || call.backendOutcome === 'timed-out';
+        backend.report(hasNoAnswer ? String(call.cause) : undefined, call.reason);
+      }
+    },
+    onMalformed: (requestId, reply, code, address) => {
+      const client = showsClients ? address : undefined;
+      figures.recordMalformed(reply.status);
+      failures.recordMalformed(requestId, reply.status, code, client);
+      const { status } = reply;
+      logger.info({ requestId, client, status, outcome: outcomeOfMalformed(status), code }, 'malformed request');
+    },
+    onStall: ({ requestId, operation, path, client, status, replyBytes }) => {
+      figures.count('connection stalled');
+      logger.info(
+        { requestId, operation: operation?.name, path, client: showsClients ? client : undefined, status, replyBytes },
+        'disconnected a client that stopped reading its reply',
+      );
+    },
+    onBug: (error, call) => {
+      figures.count('bug');
+      logger.error({ requestId: call?.requestId, err: error }, 'internal error after the reply had begun');
+    },
   };
 }
 
