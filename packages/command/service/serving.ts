@@ -109,8 +109,10 @@ export async function createServing(
     gateway.isCutting = true;
     connections.closeAll();
     guards.close();
-    // In the first turn, calls are notified of the stop, and backend calls that only read are cancelled. Then the
-    // connections to the backend are closed, which ends the other calls.
+    // First, calls are notified of the stop, and backend calls that only read are cancelled. Sockets report their end after
+    // the immediates of a turn, so this needs two. Then the connections to the backend are closed, which ends the other
+    // calls.
+    await nextTurn();
     await nextTurn();
     await gateway.backend.close();
     // Within this turn the last calls are recorded.
