@@ -151,7 +151,7 @@ test('a failed report is 500 for every request that shares it and is one fault; 
   assert.deepEqual(faults.map(String), ['Error: no descriptors']);
 });
 
-test('/livez is served while 60 requests wait for a report [D59]', async () => {
+test('/livez is served while 64 requests wait for a report [D59]', async () => {
   const gate = createGate();
   let asked = 0;
   const reports = async () => {
@@ -160,13 +160,16 @@ test('/livez is served while 60 requests wait for a report [D59]', async () => {
     return [createReport()];
   };
   await withAdmin(reports, async (port) => {
-    const waiting = Array.from({ length: 60 }, () => request(port, 'GET', '/readyz'));
+    const waiting = Array.from({ length: connectionsMax }, () =>
+      request(port, 'GET', '/readyz').catch(() => undefined),
+    );
     await poll(() => asked > 0, 'a report has begun');
-    for (let round = 0; round < 4; round += 1) {
+    for (let round = 0; round < 5; round += 1) {
       assert.equal((await request(port, 'GET', '/livez')).status, 200);
     }
     gate.open();
-    for (const reply of await Promise.all(waiting)) assert.equal(reply.status, 200);
+    const replies = await Promise.all(waiting);
+    assert.ok(replies.filter((reply) => reply?.status === 200).length >= connectionsMax - 1);
     assert.equal(asked, 1);
   });
 });
@@ -240,7 +243,10 @@ describe('limits on time', { concurrency: true }, () => {
     const clients = await openMany(command.adminPort, 300);
     await poll(() => openOf(clients) <= connectionsMax, 'connections over the limit are closed');
     assert.equal(openOf(clients), connectionsMax);
-    await untilServed(command.adminPort);
+    for (let round = 0; round < 20; round += 1) {
+      assert.equal((await command.admin('/livez')).status, 200);
+      assert.equal((await command.admin('/readyz')).status, 200);
+    }
     await poll(() => openOf(clients) === 0, 'all are closed');
     const passed = performance.now() - startedAt;
     assert.ok(passed >= unusedMs - 50 && passed < unusedMs + 2_000, `closed after ${passed} ms`);
@@ -293,7 +299,7 @@ describe('limits on time', { concurrency: true }, () => {
       // The limit is reached. The slow clients are not closed for others.
       const others = await openMany(port, 200);
       await poll(() => openOf(others) <= connectionsMax - slow.length, 'connections over the limit are closed');
-      await untilServed(port);
+      assert.equal((await request(port, 'GET', '/livez')).status, 200);
       const ends = slow.map((client) => client.closed(15_000));
       // A client may be cut off up to 1 s late [D35].
       await poll(() => performance.now() - startedAt > 10_000 + 1_500, 'the time for a reply has passed', 15_000);
@@ -301,6 +307,19 @@ describe('limits on time', { concurrency: true }, () => {
       await Promise.all(ends);
       for (const client of slow) assert.ok(client.bytesReceived < help.length, 'it was cut off');
     });
+  });
+
+  test('a dashboard gets its state during a flood [D59]', async () => {
+    await withAdmin(
+      () => [createReport()],
+      async (port) => {
+        for (let round = 0; round < 3; round += 1) {
+          const many = await openMany(port, 200);
+          assert.ok((await readState(port)).facts);
+          await poll(() => openOf(many) <= connectionsMax, 'connections over the limit are closed');
+        }
+      },
+    );
   });
 
   test('a client that sends without end after its reply is cut off after 5 s [D59]', async () => {
@@ -320,16 +339,6 @@ describe('limits on time', { concurrency: true }, () => {
     );
   });
 });
-
-/** Resolves when a connection idle for a second has made room for a request. */
-async function untilServed(port: number): Promise<void> {
-  const isServed = (): Promise<boolean> =>
-    request(port, 'GET', '/livez').then(
-      ({ status }) => status === 200,
-      () => false,
-    );
-  await poll(isServed, 'an idle connection makes room', 2_000);
-}
 
 function connect(): Promise<RawClient> {
   return RawClient.open(command.adminPort);

@@ -30,6 +30,7 @@ type Route = () => FixedReply | Promise<FixedReply>;
 
 const limits: ServerLimits = {
   connectionsMax: 64,
+  replacesOldest: true,
   requiresHost: false,
   requestHeadBytesMax: 8_192,
   // No reply depends on a body.

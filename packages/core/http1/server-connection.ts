@@ -120,7 +120,9 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   // Time limits and idle time.
 
   idleMs(now: number): number {
-    const isIdle = this.#writing === 'nothing' && this.#ahead.isEmpty && this.socket.writableLength === 0;
+    const { isEmpty } = this.#ahead;
+    const isIdle =
+      (this.#writing === 'nothing' || this.#writing === 'ended') && isEmpty && this.socket.writableLength === 0;
     return isIdle ? now - this.#since : 0;
   }
 

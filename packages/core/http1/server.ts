@@ -168,20 +168,22 @@ export class ClientServer implements Iterable<Connection> {
 
   #makeRoom(): boolean {
     const now = monotonicMs();
-    if (now - this.#lookedAt < lookMsMin) {
+    const closesAny = this.#context.replacesOldest === true;
+    if (!closesAny && now - this.#lookedAt < lookMsMin) {
       return false;
     }
     this.#lookedAt = now;
-    const idle = [...this]
-      .filter((connection) => connection.idleMs(now) >= idleMsMin)
+    // The longest idle first; if equal, the oldest first.
+    const closed = [...this]
+      .filter((connection) => closesAny || connection.idleMs(now) >= idleMsMin)
       .toSorted((a, b) => b.idleMs(now) - a.idleMs(now))
-      .slice(0, Math.ceil(this.#max * freedPart));
-    for (const connection of idle) {
+      .slice(0, closesAny ? 1 : Math.ceil(this.#max * freedPart));
+    for (const connection of closed) {
       this.#connections.delete(connection);
       connection.socket.destroy();
       this.onShed();
     }
-    return idle.length > 0;
+    return closed.length > 0;
   }
 
   #report(): void {
