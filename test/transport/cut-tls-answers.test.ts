@@ -178,7 +178,7 @@ for (const [version, called] of [
     test('the cause of the failure says that the backend should send a content-length', async () => {
       const answer: CutAnswer = { pieces: [`${headOf()}12`], ending: 'close_notify' };
       await check('GET', '/api/work-items', answer, 500, '{"error":"Failed to fetch work items"}');
-      assert.match(String(gateway.told.ended.at(-1)?.cause), /may be incomplete.*content-length/);
+      assert.match(String(gateway.told.ended.at(-1)?.cause), /may lack digits.*content-length/);
     });
   });
 }

@@ -111,7 +111,7 @@ for (const code of ['EADDRNOTAVAIL', 'EAFNOSUPPORT']) {
 
 for (const [host, refusedHost, port, code, tries, message] of [
   ['localhost', '::1', 0, 'EADDRINUSE', 20, /^port 0 on localhost is in use: .*PORT$/],
-  ['localhost', '::1', 0, 'EMFILE', 1, /^cannot listen on localhost port 0, .*: refused$/],
+  ['localhost', '::1', 0, 'EMFILE', 1, /^cannot listen on localhost port 0 \(from HOST and PORT\): refused$/],
   ['localhost', '::1', 'free', 'EADDRINUSE', 1, /^port \d+ on localhost is in use/],
   ['127.0.0.1', '127.0.0.1', 80, 'EACCES', 1, /^port 80 on 127.0.0.1 needs .* above 1023 with PORT$/],
   ['a.example', 'a.example', 0, 'EAI_AGAIN', 1, /^this machine has no address a.example: .*HOST$/],
