@@ -21,7 +21,7 @@ test('the settings decide the protocol of connections', () => {
   assert.equal(connectionKindOf({ tlsCertFile: 'cert.pem', http2: true }), 'http2');
 });
 
-test("the limit is that of the container, or else the memory of the machine", () => {
+test('the limit is that of the container, or else the memory of the machine', () => {
   const constrained = process.constrainedMemory();
   const isConstrained = constrained > 0 && constrained < totalmem();
   assert.equal(readMemoryLimit(), isConstrained ? constrained : totalmem());
