@@ -109,8 +109,8 @@ export async function createServing(
     gateway.isCutting = true;
     connections.closeAll();
     guards.close();
-    // First, calls are notified of the stop, and backend calls that only read are cancelled. Sockets report their end after
-    // the immediates of a turn, so this needs two. Then the connections to the backend are closed, which ends the other
+    // First, calls are notified of the stop, and backend calls that only read are cancelled. A socket reports its end
+    // late in a turn of the event loop, so this takes two turns. Then the connections to the backend are closed, which ends the other
     // calls.
     await nextTurn();
     await nextTurn();
