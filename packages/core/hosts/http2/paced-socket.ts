@@ -80,9 +80,9 @@ export class PacedSocket extends Duplex implements TurnTaker {
     this.#giveMore();
   }
 
-  /** @internal Does nothing: bytes are passed on when they arrive, in this connection's turn, and after `resume`. */
+  /** @internal */
   override _read(): void {
-    // Bytes held back wait for `goOn`, a turn or `resume`.
+    // Nothing to do: bytes are passed on when they arrive, in this connection's turn, and after `goOn` or `resume`.
   }
 
   readonly #giveMore = (): void => {
