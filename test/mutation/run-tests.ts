@@ -44,7 +44,7 @@ function runOnce(files: readonly string[], options: TestsOptions): Promise<Tests
       ...(options.nodeArguments ?? []),
       '--test-reporter=tap',
       ...(options.names ?? []).map((name) => `--test-name-pattern=^${escapeRegExp(name)}$`),
-      ...skippedTests.map((pattern) => `--test-skip-pattern=${pattern}`),
+      ...skippedTests.map((name) => `--test-skip-pattern=^${escapeRegExp(name)}$`),
       join(import.meta.dirname, 'test-main.js'),
       ...files,
     ],

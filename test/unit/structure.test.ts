@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { globSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { test } from 'node:test';
+import { batches, skippedTests } from '../mutation/test-files.ts';
 
 const root = join(import.meta.dirname, '../..');
 
@@ -122,4 +123,11 @@ test('every export is used', () => {
       .map((name) => `${path}: ${name}`),
   );
   assert.deepEqual(unused, []);
+});
+
+test('the mutation tests run existing test files, and leave out tests by their titles', () => {
+  const files = [...new Set(batches.flatMap((batch) => batch.files))];
+  assert.ok(files.length > 50);
+  const texts = files.map((path) => readFileSync(join(root, path), 'utf8')).join('');
+  for (const title of skippedTests) assert.ok(texts.includes(`test('${title}'`), title);
 });
