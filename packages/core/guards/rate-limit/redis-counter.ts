@@ -92,9 +92,13 @@ export class RedisCounter implements Counter {
     });
     try {
       await redis.connect();
+      const authenticated = this.#authenticate(redis);
       const database = Number(this.#url.pathname.slice(1));
-      // Both commands are pipelined. Answers come in order, so the first failure is the cause.
-      await Promise.all([this.#authenticate(redis), database === 0 ? undefined : redis.select(database)]);
+      // Both commands are sent at once. A refused password is the cause of an error of `select`, so it is awaited first.
+      const selected = database === 0 ? undefined : redis.select(database);
+      selected?.catch(() => undefined);
+      await authenticated;
+      await selected;
       // Tests a write, because a server that is read-only, full or still loading its data cannot count.
       if (!isAnswer(await redis.countRates(1, `${keyPrefix}probe`, limitMax, 1_000), 1)) {
         throw new Error('the answer is malformed');
