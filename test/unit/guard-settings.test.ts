@@ -68,6 +68,7 @@ const rows: [title: string, more: Record<string, string>, problem: RegExp][] = [
   ['two sources of keys', { AUTH_JWKS_FILE: 'keys.json' }, /AUTH_JWKS_URL and AUTH_JWKS_FILE are both set/],
   ['keys that are stale before their refresh', { AUTH_JWKS_STALE_MS: '1000' }, /AUTH_JWKS_STALE_MS is below/],
   ['a claim for scopes without scopes', { AUTH_SCOPE_CLAIM: 'scp' }, /AUTH_SCOPE_CLAIM is set, but AUTH_SCOPES is not/],
+  ['an audience with a space', { AUTH_AUDIENCE: 'a,b c' }, /^AUTH_AUDIENCE .*must be strings without spaces and control characters/],
   ['an issuer with a space', { AUTH_ISSUER: 'https://x /' }, /^AUTH_ISSUER must be a string without spaces/],
   ['the algorithm none', { AUTH_ALGORITHMS: 'RS256,none' }, /an unsigned token proves nothing/],
   ['the algorithm NONE', { AUTH_ALGORITHMS: 'NONE' }, /an unsigned token proves nothing/],
@@ -83,6 +84,7 @@ const rows: [title: string, more: Record<string, string>, problem: RegExp][] = [
   ['a scope with a quote', { AUTH_SCOPES: 'list=a"b' }, /the scope of list is missing or invalid/],
   ['a scope with a backslash', { AUTH_SCOPES: 'list=a\\b' }, /the scope of list is missing or invalid/],
   ['a scope of two words', { AUTH_SCOPES: 'list=a b' }, /the scope of list is missing or invalid/],
+  ['a scope with a space in front', { AUTH_SCOPES: 'list= a' }, /the scope of list is missing or invalid/],
   ['a scope that is not ASCII', { AUTH_SCOPES: 'list=é' }, /the scope of list is missing or invalid/],
   ['an operation twice', { AUTH_SCOPES: 'list=a,list=b' }, /but has list twice/],
   ['plain http', { AUTH_JWKS_URL: 'http://login.example.com/keys' }, /plain http only for localhost/],
@@ -90,6 +92,8 @@ const rows: [title: string, more: Record<string, string>, problem: RegExp][] = [
   ['plain http to an address of another machine', { AUTH_JWKS_URL: 'http://10.0.0.1/' }, /plain http only for/],
   ['plain http to all addresses', { AUTH_JWKS_URL: 'http://0.0.0.0/' }, /plain http only for/],
   ['plain http to a name under .localhost, which DNS may resolve', { AUTH_JWKS_URL: 'http://keys.localhost/' }, /plain http only for/],
+  ['a user name in the address of the keys', { AUTH_JWKS_URL: 'https://SECRET@x/' }, /without user name, password and fragment/],
+  ['a fragment in the address of the keys', { AUTH_JWKS_URL: 'https://x/#SECRET' }, /without user name, password and fragment/],
   ['a password in the address of the keys', { AUTH_JWKS_URL: 'https://ada:SECRET@x/' }, /without user name, password and fragment/],
   ['a word as the address of the keys', { AUTH_JWKS_URL: 'keys' }, /must be an https address/],
   ['a file as the address of the keys', { AUTH_JWKS_URL: 'file:///etc/keys' }, /must be an https address/],
@@ -110,6 +114,15 @@ for (const [title, more, expected] of rows) {
   });
 }
 
+test('an empty flag for the claim with scopes is a problem', () => {
+  assert.throws(
+    () => resolveSettings('serve', { authScopeClaim: '' }, { ...whole, AUTH_SCOPES: 'list=a' }),
+    (error) =>
+      error instanceof SettingsError &&
+      /^--auth-scope-claim is "", but must be the name of a claim$/.test(error.problems.join()),
+  );
+});
+
 test('plain http is allowed for the local machine', () => {
   for (const host of ['localhost', '127.0.0.1', '127.8.8.8', '[::1]', 'LOCALHOST', '0x7f.1']) {
     assert.deepEqual(problemsOf({ ...whole, AUTH_JWKS_URL: `http://${host}:8080/keys` }), [], host);
@@ -127,13 +140,25 @@ test('the query of AUTH_JWKS_URL is used and never shown', () => {
 test('an invalid RATE_LIMIT_REDIS_URL is a problem, and its value is not shown', () => {
   for (const url of [
     'http://user:hunter2@127.0.0.1', 'redis://user:hunter2@', 'redis://:hunter2@a/x', 'redis://:hunter2@a/0?tls=1',
-    'redis://:hunter2@a#b', 'redis://:hunter2%zz@a', 'hunter2', '/tmp/hunter2.sock',
+    'redis://:hunter2@a#b', 'redis://:hunter2%zz@a', 'redis://hunter2%zz@a', 'hunter2', '/tmp/hunter2.sock',
+    'xredis://:hunter2@a', 'redissx://:hunter2@a', 'redis://:hunter2@a/x/1', 'redis://:hunter2@a/1/x', 'redis://:hunter2@a/12345',
   ]) {
     const [problem = '', ...others] = problemsOf({ RATE_LIMIT: '1/1s', RATE_LIMIT_REDIS_URL: url });
     assert.deepEqual(others, []);
     assert.match(problem, /^RATE_LIMIT_REDIS_URL must be an address such as redis:/);
     assert.doesNotMatch(problem, /hunter2/);
   } // prettier-ignore
+});
+
+test('a valid RATE_LIMIT_REDIS_URL is shown without user name and password', () => {
+  for (const [url, shown] of [
+    ['redis://a', 'redis://a'], ['rediss://ada:hunter2@a:1/15', 'rediss://a:1/15'], ['redis://:p%25@[::1]/', 'redis://[::1]/'],
+  ] as const) {
+    const settings = resolve({ RATE_LIMIT: '1/1s', RATE_LIMIT_REDIS_URL: url });
+    assert.equal(settings.rateLimitRedisUrl, url);
+    assert.equal(showValue('rateLimitRedisUrl', settings), shown);
+  } // prettier-ignore
+  assert.equal(showValue('rateLimitRedisUrl', resolve({ RATE_LIMIT: '1/1s' })), '');
 });
 
 test('an invalid rate limit is a problem', () => {

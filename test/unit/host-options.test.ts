@@ -104,6 +104,34 @@ for (const [host, name, rule, wrong, right] of [
   });
 }
 
+test('options of tokens: each wrong value is named', () => {
+  const tokens = { authIssuer: 'https://issuer.example', authAudience: ['a'], authJwksFile: 'keys' };
+  const scopesRule = "authScopes must be an object such as { list: 'items.read', create: 'items.write' }";
+  const scopeRule = 'authScopes must have one scope for each operation, without spaces, quotes and backslashes';
+  const names = 'authScopes may have only the operations list, create, read, update, delete';
+  const words = 'must be a string without spaces and control characters';
+  const algorithms =
+    'authAlgorithms must be one or more of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512, EdDSA, Ed25519';
+  for (const [options, problem] of [
+    [{ authScopes: null }, scopesRule],
+    [{ authScopes: 'list=a' }, scopesRule],
+    [{ authScopes: ['list=a'] }, scopesRule],
+    [{ authScopes: { list: 'a', reed: 'b' } }, `${names}: did you mean read?`],
+    [{ authScopes: { list: 'a', zzzzzz: 'b' } }, names],
+    [{ authScopes: { list: 'a', read: 'a b' } }, scopeRule],
+    [{ authScopes: { list: 'a', read: ['b'] } }, scopeRule],
+    [{ authScopes: { list: 'a', read: undefined } }, ''],
+    [{ authAlgorithms: ['RS256', 'ES256,EdDSA'] }, algorithms],
+    [{ authAlgorithms: ['xHS256'] }, `${algorithms}: did you mean RS256, PS256 or ES256?`],
+    [{ authAlgorithms: ['HS256x'] }, `${algorithms}: did you mean RS256, PS256 or ES256?`],
+    [{ authAudience: ['a', 'b c'] }, `authAudience ${words}`],
+    [{ authScopes: { list: 'a' }, authScopeClaim: 'a b' }, `authScopeClaim ${words}`],
+    [{ authJwksStaleMs: 300_000 }, ''],
+  ] as const) {
+    assert.equal(problemsOf({ ...tokens, ...options }), problem, JSON.stringify(options));
+  }
+});
+
 test('backendUrl: each wrong part is named', () => {
   const one = 'the address of one backend (put a load balancer in front of several)';
   for (const [backendUrl, wish] of [

@@ -1,0 +1,240 @@
+// Creating guards: the keys of the issuer for operators, state that outlives a reload, and the rate limit without Redis
+// [D44, D46, D47].
+
+import assert from 'node:assert/strict';
+import { generateKeyPairSync } from 'node:crypto';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, describe, test } from 'node:test';
+import type { GuardedRequest } from '../../packages/core/call/guard.ts';
+import { createGuards, type Guards } from '../../packages/core/guards/create-guards.ts';
+import { guardRows, type GuardSettings } from '../../packages/core/guards/options/guard-options.ts';
+import { explainMissing, MissingPackageError } from '../../packages/core/guards/options/missing-package.ts';
+import type { FetchedKeys, GuardObserver, Keeper } from '../../packages/core/guards/options/ports.ts';
+import { createJoinedCount } from '../../packages/core/guards/rate-limit/part.ts';
+import { fetchKeys } from '../../packages/core/guards/tokens/part.ts';
+import { defaultsOf } from '../../packages/core/hosts/options/rows.ts';
+import { poll } from '../helpers/changes.ts';
+import { audience, createPair, goodToken, issuerName, keySetOf, KeyServer, sending } from '../helpers/issuer.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-guards-'));
+after(() => rmSync(folder, { recursive: true }));
+const file = join(folder, 'keys.json');
+const pair = createPair('key-1', 'RS256');
+const closedPort = 'http://127.0.0.1:1/keys';
+const defaults = defaultsOf(guardRows);
+const withTokens = { ...defaults, authIssuer: issuerName, authAudience: [audience] };
+
+function observe() {
+  const told: string[] = [];
+  const observer: GuardObserver = {
+    onKeys: ({ keys }) => told.push(`keys: ${keys.map(({ kid }) => kid).join()}`),
+    onFetch: (error) => told.push(error === undefined ? 'fetched' : 'not fetched'),
+    onInherited: (ageMs) => told.push(`inherited, ${ageMs} ms old`),
+    onCounter: (who, cause) => told.push(`${who}: ${cause instanceof Error ? cause.message : String(cause)}`),
+    onUnusedPassword: () => told.push('unused password'),
+  };
+  return { told, observer };
+}
+
+function createKeeper(counter?: Keeper['counter']) {
+  const kept = new Map<string, FetchedKeys>();
+  return {
+    kept,
+    counter,
+    counts: new Map(),
+    findKeys: (url: string) => kept.get(url),
+    keepKeys: (url: string, keys: FetchedKeys) => void kept.set(url, keys),
+  } satisfies Keeper & { kept: unknown };
+}
+
+async function create(settings: Partial<GuardSettings>, keeper?: Keeper) {
+  const { told, observer } = observe();
+  const guards = await createGuards({ ...defaults, ...settings }, observer, keeper);
+  return Object.assign(guards, { told, [Symbol.dispose]: () => guards.close() });
+}
+
+async function admit({ guards }: Guards, more: Partial<GuardedRequest> & { readonly authorization?: string } = {}) {
+  const { authorization, ...rest } = more;
+  const fields = authorization === undefined ? [] : ['authorization', authorization];
+  const head = { method: 'GET', target: '/', bodyLength: 0, expectation: 'none', persists: true, version: '1.1', fields } as const; // prettier-ignore
+  const request = { head, operation: 'list', client: '192.0.2.1', identity: undefined, ...rest } as const;
+  assert.equal(guards.length, 1);
+  return await guards[0]?.admit(request);
+}
+
+test('without an issuer and a rate there are no guards', async () => {
+  using guards = await create({});
+  assert.deepEqual([guards.guards, guards.fileProblem, guards.redisAnswers()], [[], undefined, undefined]);
+});
+
+describe('fetching keys once, for an operator', () => {
+  const fetchFrom = async (authJwksUrl: string, more: Partial<GuardSettings> = {}) =>
+    await fetchKeys({ ...withTokens, authJwksUrl, ...more });
+
+  test('returns the usable keys; unusable keys beside them are not explained', async () => {
+    await using server = await KeyServer.start(keySetOf(pair, createPair('other', 'ES256'), createPair('x', 'ES384')));
+    const { keys, flaws } = await fetchFrom(server.url);
+    assert.deepEqual(keys.map(({ kid, algorithm }) => [kid, algorithm]), [['key-1', 'RS256'], ['other', 'ES256']]); // prettier-ignore
+    assert.deepEqual(flaws, []);
+  });
+
+  const rsaJwk = (bits: number) =>
+    generateKeyPairSync('rsa', { modulusLength: bits }).publicKey.export({ format: 'jwk' });
+  const long = 'k\n'.repeat(40);
+  const sets: readonly (readonly [title: string, keys: readonly object[], flaws: readonly string[]])[] = [
+    ['no key', [], []],
+    ['a short RSA key', [{ ...rsaJwk(1_024), kid: 'short' }], ['short: an RSA key of 1024 bits, not 2048 to 8192']],
+    ['a long RSA key', [{ kty: 'RSA', e: 'AQAB', n: 'x'.repeat(1_368) }], ['(no kid): an RSA key of 8208 bits, not 2048 to 8192']],
+    ['a key for encryption', [{ ...rsaJwk(2_048), use: 'enc', kid: 1 }], ['(no kid): not for signatures']],
+    ['a private key', [{ kid: 'd', kty: 'RSA', d: 'x' }], ['d: a private key, which must not be published']],
+    ['a key for another algorithm', [createPair('x', 'ES384').jwk], ['x: not for RS256 or ES256']],
+    ['a key of wrong parts', [{ kty: 'EC', crv: 'P-256', x: 1, kid: long }], [`${'k\\u000a'.repeat(20)}: malformed`]],
+    ['an RSA key of wrong parts', [{ kty: 'RSA', n: 'x'.repeat(342), use: 'sig' }], ['(no kid): malformed']],
+    ['six keys', Array.from({ length: 6 }, (_, index) => ({ kid: `${index}`, kty: 'RSA', d: 'x' })), Array.from({ length: 5 }, (_, index) => `${index}: a private key, which must not be published`)],
+  ]; // prettier-ignore
+  for (const [title, keys, flaws] of sets) {
+    test(`${title}: ${flaws[0] ?? 'no explanation'}`, async () => {
+      writeFileSync(file, JSON.stringify({ keys }));
+      assert.deepEqual(await fetchFrom('', { authJwksFile: file }), { keys: [], flaws });
+    });
+  }
+
+  test('a failure is explained', async () => {
+    await assert.rejects(fetchFrom(closedPort), /^Error: connect ECONNREFUSED 127\.0\.0\.1:1$/);
+    await assert.rejects(fetchFrom('', { authJwksFile: join(folder, 'nothing') }), /^Error: ENOENT/);
+    await using server = await KeyServer.start('');
+    server.respond = sending('no', 503);
+    await assert.rejects(fetchFrom(server.url), /^Error: .*503/);
+    const tls = server.url.replace('http:', 'https:');
+    await assert.rejects(fetchFrom(tls), /^Error: the issuer does not speak TLS: did you mean http:\?$/);
+  });
+});
+
+describe('the guard of tokens', () => {
+  test('keeps its keys for later guards, which use them while the issuer is down', async () => {
+    const keeper = createKeeper();
+    const token = { authorization: `Bearer ${goodToken(pair)}` };
+    const server = await KeyServer.start(keySetOf(pair));
+    const { url } = server;
+    const settings = { ...withTokens, authJwksUrl: url };
+    {
+      using first = await create(settings, keeper);
+      await poll(() => first.told.includes('fetched'), 'the keys are fetched');
+      assert.equal((await admit(first, token))?.isAdmitted, true);
+      assert.deepEqual(first.told, ['keys: key-1', 'fetched']);
+    }
+    await server[Symbol.asyncDispose]();
+    keeper.kept.set(url, { text: keySetOf(pair), ageMs: 5_000 });
+    using second = await create(settings, keeper);
+    assert.deepEqual(second.told.slice(0, 2), ['keys: key-1', 'inherited, 5000 ms old']);
+    assert.equal((await admit(second, token))?.isAdmitted, true);
+    keeper.kept.set(url, { text: keySetOf(createPair('x', 'ES384')), ageMs: 5_000 });
+    using third = await create(settings, keeper);
+    assert.ok(!third.told.some((each) => each.startsWith('inherited')), 'no kept key is usable');
+    using other = await create({ ...settings, authJwksUrl: closedPort }, keeper);
+    assert.ok(!other.told.some((each) => each.startsWith('inherited')), 'the keys come from another address');
+  });
+
+  test('waits for a key file, and says why it has no keys', async () => {
+    writeFileSync(file, keySetOf(pair));
+    const settings = { ...withTokens, authJwksFile: file };
+    const keeper = createKeeper();
+    keeper.kept.set('', { text: keySetOf(pair), ageMs: 5_000 });
+    using well = await create(settings, keeper);
+    assert.deepEqual([well.fileProblem, well.told], [undefined, ['keys: key-1', 'fetched']]);
+    writeFileSync(file, '{');
+    using broken = await create(settings);
+    assert.equal(broken.fileProblem, 'the key set is not JSON');
+    using away = await create({ ...settings, authJwksFile: '', authJwksUrl: closedPort });
+    await poll(() => away.told.includes('not fetched'), 'the fetch has failed');
+    assert.equal(away.fileProblem, undefined);
+  });
+});
+
+describe('the guard of the rate limit', () => {
+  const limited = { rateLimit: '2/1h' };
+  const lefts = async (guards: Guards, amount: number, client = '192.0.2.1') => {
+    const results = [];
+    for (let count = 0; count < amount; count += 1) results.push((await admit(guards, { client }))?.isAdmitted);
+    return results;
+  };
+
+  test('continues the count of the guard before it, for the same key and window', async () => {
+    const keeper = createKeeper();
+    using first = await create(limited, keeper);
+    assert.deepEqual(await lefts(first, 1), [true]);
+    using other = await create({ rateLimit: '2/1m' }, keeper);
+    assert.deepEqual(await lefts(other, 3), [true, true, false]);
+    using second = await create({ rateLimit: '3/1h' }, keeper);
+    assert.deepEqual(await lefts(second, 3), [true, true, false]);
+    // At most four counts are kept. The one that has not been used for longest is forgotten.
+    for (const rateLimit of ['2/2m', '2/3m', '2/4m', '3/1h']) (await create({ rateLimit }, keeper)).close();
+    assert.deepEqual(
+      [...keeper.counts.keys()],
+      ['address 120000', 'address 180000', 'address 240000', 'address 3600000'],
+    );
+  });
+
+  test('without a keeper, each guard counts by itself', async () => {
+    for (let round = 0; round < 2; round += 1) {
+      using guards = await create(limited);
+      assert.deepEqual(await lefts(guards, 3), [true, true, false]);
+      assert.equal(guards.redisAnswers(), undefined);
+    }
+  });
+
+  test('workers count together in their primary process', async () => {
+    const joined = createJoinedCount();
+    const counter = {
+      ask: (question: Parameters<typeof joined.answer>[0]) => Promise.resolve(joined.answer(question, 1_000)),
+      revive: () => Promise.resolve(),
+      close: () => undefined,
+    };
+    using one = await create(limited, createKeeper(counter));
+    using two = await create(limited, createKeeper(counter));
+    assert.deepEqual([...(await lefts(one, 1)), ...(await lefts(two, 2))], [true, true, false]);
+    assert.deepEqual([one.told, one.redisAnswers()], [[], undefined]);
+    using failing = await create(
+      limited,
+      createKeeper({ ...counter, revive: () => Promise.reject(new Error('gone')) }),
+    );
+    assert.deepEqual(failing.told, ['primary: gone']);
+    assert.deepEqual(await lefts(failing, 3), [true, true, false]);
+  });
+
+  for (const [rateLimitFallback, expected, headers] of [
+    ['local', [true, true, false], undefined],
+    ['allow', [true, true, true], undefined],
+    ['deny', [false, false, false], ['ratelimit', '"default";r=0;t=1']],
+  ] as const) {
+    test(`while Redis does not answer, the fallback is ${rateLimitFallback}`, async () => {
+      using guards = await create({ ...limited, rateLimitRedisUrl: 'redis://127.0.0.1:1', rateLimitFallback });
+      assert.equal(guards.redisAnswers(), false);
+      assert.deepEqual(guards.told, ['redis: connect ECONNREFUSED 127.0.0.1:1']);
+      assert.deepEqual(await lefts(guards, 3), expected);
+      const admission = await admit(guards);
+      if (headers !== undefined && admission?.isAdmitted === false) {
+        assert.deepEqual(admission.reply.headers.slice(-2), headers);
+      }
+    });
+  }
+});
+
+test('a missing package is named with the command that installs it; another error is not changed', async () => {
+  const missing = Object.assign(new Error('no'), { code: 'ERR_MODULE_NOT_FOUND' });
+  await assert.rejects(
+    explainMissing('RATE_LIMIT', 'ioredis', () => Promise.reject(missing)),
+    (error) => {
+      assert.ok(error instanceof MissingPackageError);
+      assert.equal(error.message, 'RATE_LIMIT needs the package ioredis: run `npm install ioredis`');
+      return error.cause === missing;
+    },
+  );
+  const other = new SyntaxError('broken');
+  await assert.rejects(
+    explainMissing('RATE_LIMIT', 'ioredis', () => Promise.reject(other)),
+    (error) => error === other,
+  );
+});
