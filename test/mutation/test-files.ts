@@ -157,7 +157,7 @@ export const batches: readonly Batch[] = [
   },
   {
     name: 'guards in hosts',
-    files: ['test/guards/hosts.test.ts', 'test/plugin/guards.test.ts'],
+    files: ['test/unit/host-guards.test.ts', 'test/guards/hosts.test.ts', 'test/plugin/guards.test.ts'],
     of: /packages\/core\/(guards\/|hosts\/(common\/(fields|host-)|fastify\/fastify\.ts|fetch|node\/node-exchange|server))/,
   },
   {

@@ -127,6 +127,23 @@ for (const [host, refusedHost, port, code, tries, message] of [
   });
 }
 
+for (const host of ['127.0.0.1', 'localhost']) {
+  test(`a listener on ${host} that closes first accepts the connections that wait in its queue [D33]`, async () => {
+    const listener = await listen(echo(), host, 0, names);
+    const addresses = host === 'localhost' && hasIpv6 ? ['127.0.0.1', '::1'] : ['127.0.0.1'];
+    const texts = Array.from({ length: 100 }, (_, index) => {
+      const socket = connect(listener.port, addresses[index % addresses.length]).setEncoding('latin1');
+      socket.end('x');
+      return readText(socket);
+    });
+    // In the next tick the OS connects the sockets and puts them into the queues. This process has accepted none of them.
+    await new Promise<void>((resolve) => process.nextTick(resolve));
+    await listener.close();
+    assert.deepEqual(new Set(await Promise.all(texts)), new Set(['x.']));
+    assert.equal(await isRefused(listener.port), true);
+  });
+}
+
 test('all passed sockets are served, and close at once while their connections stay open', async () => {
   const { descriptors, ports } = bind(2);
   const listener = await listenOnPassed(echo(), descriptors, 'https');
