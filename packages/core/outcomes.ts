@@ -77,9 +77,7 @@ export function outcomeOfAnswer(
   status: number | undefined,
   { on, takesBody, notFoundMessage }: Pick<Operation, 'on' | 'takesBody' | 'notFoundMessage'>,
 ): (typeof unsuccessfulAnswers)[number] {
-  if (status === 404 && notFoundMessage !== undefined) {
-    return 'not-found';
-  }
+  if (status === 404 && notFoundMessage !== undefined) return 'not-found';
   // A list has no id and no body that a backend could reject, so the backend's address must be wrong.
   const canBeRejected = on === 'item' || takesBody;
   return canBeRejected && status !== undefined && rejectedStatuses.includes(status) ? 'rejected' : 'refused';

@@ -85,12 +85,8 @@ export function createScopeReply(scope: string): FixedReply {
 
 /** Returns the reply to a request that is malformed or late, or whose body has no room in memory [D26, D27, D35]. */
 export function replyToBroken(reason: BrokenReason): FixedReply {
-  if (reason === 'timeout') {
-    return replies.requestTimeout;
-  }
-  if (reason === 'overload') {
-    return replies.overload;
-  }
+  if (reason === 'timeout') return replies.requestTimeout;
+  if (reason === 'overload') return replies.overload;
   return reason.kind === 'head-too-large' ? replies.headersTooLarge : replies.badRequest;
 }
 

@@ -144,9 +144,7 @@ export class Member {
     this.send({ kind: 'reload', id, settings: shareOf(settings), tls });
     const finished = this.#answer('reload-finished', id);
     const reloaded = await this.#answer('reloaded', id);
-    if (reloaded?.problem !== undefined) {
-      throw new StartError(reloaded.problem, undefined);
-    }
+    if (reloaded?.problem !== undefined) throw new StartError(reloaded.problem, undefined);
     return { finished };
   }
 
@@ -166,13 +164,9 @@ export class Member {
    * and does nothing else. Each message of the worker answers all heartbeats so far.
    */
   beat(): number | undefined {
-    if (this.#missedBeats >= (this.#isReady ? missedBeatsMax : missedStartBeatsMax)) {
-      return this.#missedBeats;
-    }
+    if (this.#missedBeats >= (this.#isReady ? missedBeatsMax : missedStartBeatsMax)) return this.#missedBeats;
     this.#missedBeats += 1;
-    if (this.#isReady) {
-      void this.report({ withProcessMetrics: false, probesBackend: false });
-    }
+    if (this.#isReady) void this.report({ withProcessMetrics: false, probesBackend: false });
     return undefined;
   }
 
@@ -217,9 +211,7 @@ export class Member {
         this.#observer.onKeys(message.jwksUrl, message.keys);
         break;
       default:
-        if (message.kind === 'reports') {
-          this.#lastReport = message.reports[0] ?? this.#lastReport;
-        }
+        if (message.kind === 'reports') this.#lastReport = message.reports[0] ?? this.#lastReport;
         this.#awaitedAnswers.get(`${message.kind} ${message.id}`)?.(message);
         break;
     }

@@ -141,9 +141,7 @@ class WorkerPool implements ClientService {
   /** @internal */
   async start(): Promise<void> {
     const hasPort = this.#passed.length === 0;
-    if (hasPort) {
-      await this.#findPort();
-    }
+    if (hasPort) await this.#findPort();
     this.#heartbeat = setInterval(() => this.#lookForHanging(), heartbeatMs);
     await this.#launch();
     // Until a worker is ready, the OS refuses connections.
@@ -170,9 +168,7 @@ class WorkerPool implements ClientService {
    * cannot, all get the old settings again.
    */
   async reload(settings: Settings, tls: TlsInForce): Promise<{ readonly finished: Promise<void> }> {
-    if (this.#phase !== 'running') {
-      return { finished: Promise.resolve() };
-    }
+    if (this.#phase !== 'running') return { finished: Promise.resolve() };
     const previous = { settings: this.#settings, tls: this.#tls };
     this.#settings = { ...settings, port: this.#settings.port };
     this.#tls = tls;
@@ -212,9 +208,7 @@ class WorkerPool implements ClientService {
     const members = [...this.#members].filter(({ isReady }) => isReady);
     const answers = await Promise.all(members.map((member) => member.report(request)));
     const [first, ...others] = answers.filter((report) => report !== undefined);
-    if (first === undefined) {
-      return [];
-    }
+    if (first === undefined) return [];
     // A worker that did not answer has no report, but its last figures still count.
     const silent = members
       .filter((member, index) => answers[index] === undefined && this.#members.has(member))
@@ -303,9 +297,7 @@ class WorkerPool implements ClientService {
     for (;;) {
       const next = this.#serving().find(({ isReceiving }) => !isReceiving);
       const socket = next === undefined ? undefined : this.#waiting.shift();
-      if (next === undefined || socket === undefined) {
-        return;
-      }
+      if (next === undefined || socket === undefined) return;
       this.#members.delete(next);
       this.#members.add(next);
       next.take(socket, this.#distribute);
@@ -314,9 +306,7 @@ class WorkerPool implements ClientService {
 
   // Starts missing workers and retires surplus ones. Called after each change of the workers.
   #reconcile(): void {
-    if (this.#phase !== 'running' || this.#pause !== undefined) {
-      return;
-    }
+    if (this.#phase !== 'running' || this.#pause !== undefined) return;
     for (const launched of this.#launchMissing()) {
       launched.catch((error: unknown) => this.#onLaunchFailure(error));
     }
@@ -349,9 +339,7 @@ class WorkerPool implements ClientService {
         this.#distribute();
         return;
       }
-      if (outcome.kind === 'failed' || this.#phase === 'stopping') {
-        throw new StartError(outcome.message, undefined);
-      }
+      if (outcome.kind === 'failed' || this.#phase === 'stopping') throw new StartError(outcome.message, undefined);
     }
   }
 
@@ -406,9 +394,7 @@ class WorkerPool implements ClientService {
   // Each early death in a row doubles the pause, up to `backOffMaxMs`. Otherwise workers that keep failing would use all
   // CPU time.
   #startPause(): void {
-    if (this.#phase !== 'running') {
-      return;
-    }
+    if (this.#phase !== 'running') return;
     const delayMs = this.#earlyDeaths === 0 ? 0 : Math.min(backOffMaxMs, backOffMinMs * 2 ** (this.#earlyDeaths - 1));
     clearTimeout(this.#pause);
     this.#pause = setTimeout(() => this.#endPause(), delayMs);

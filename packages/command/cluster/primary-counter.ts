@@ -33,9 +33,7 @@ export class PrimaryCounter implements Counter {
   }
 
   async ask(question: Question): Promise<readonly number[]> {
-    if (this.#hasGone) {
-      throw new CounterGoneError();
-    }
+    if (this.#hasGone) throw new CounterGoneError();
     const id = this.#nextId;
     this.#nextId += 1;
     const answer = Promise.withResolvers<readonly number[]>();

@@ -42,15 +42,11 @@ async function run(
     void send({ kind: 'count', id, question });
   });
   process.on('message', (message: ToWorker) => {
-    if (message.kind === 'counted') {
-      counter.onAnswer(message.id, message.answer);
-    }
+    if (message.kind === 'counted') counter.onAnswer(message.id, message.answer);
   });
   process.once('disconnect', () => counter.onGone());
   const own = createKeeper();
-  if (keys !== undefined) {
-    own.keepKeys(settings.authJwksUrl, keys);
-  }
+  if (keys !== undefined) own.keepKeys(settings.authJwksUrl, keys);
   const keeper = {
     ...own,
     counter,
@@ -63,9 +59,7 @@ async function run(
   try {
     service = await startClientService(settings, log, { sharing, tls, passed, keeper, parts });
   } catch (error) {
-    if (!(error instanceof StartError)) {
-      throw error;
-    }
+    if (!(error instanceof StartError)) throw error;
     await send({ kind: 'start-error', message: error.message });
     await log.end(logEndMs);
     process.exit(1);
@@ -78,14 +72,10 @@ async function run(
     switch (message.kind) {
       case 'connection':
         // Node drops a message whose descriptor the process cannot receive.
-        if (message.number > lastConnection + 1) {
-          reportLost(message.number - lastConnection - 1);
-        }
+        if (message.number > lastConnection + 1) reportLost(message.number - lastConnection - 1);
         lastConnection = message.number;
         // Undefined if the client has left.
-        if (socket !== undefined) {
-          service.take(socket);
-        }
+        if (socket !== undefined) service.take(socket);
         break;
       case 'renew-tls':
         service.renewTls(message.tls);
@@ -127,9 +117,7 @@ async function reload(
     await send({ kind: 'reloaded', id, problem: undefined });
     await finished;
   } catch (error) {
-    if (!(error instanceof StartError)) {
-      log.logger.error({ err: error }, 'internal error during a reload');
-    }
+    if (!(error instanceof StartError)) log.logger.error({ err: error }, 'internal error during a reload');
     await send({ kind: 'reloaded', id, problem: error instanceof Error ? error.message : String(error) });
   }
   await send({ kind: 'reload-finished', id });
@@ -164,19 +152,13 @@ function listenForStop(logger: Logger): StopRequest {
     want();
   });
   process.on('message', ({ kind }: ToWorker) => {
-    if (kind === 'finish-drain' || kind === 'cut') {
-      want();
-    }
-    if (kind === 'cut') {
-      cut();
-    }
+    if (kind === 'finish-drain' || kind === 'cut') want();
+    if (kind === 'cut') cut();
   });
   return request;
 }
 
 // Sends nothing once the primary process has ended; the event `disconnect` reports that end.
 async function send(message: FromWorker): Promise<void> {
-  if (process.connected) {
-    await new Promise((resolve) => process.send?.(message, undefined, undefined, resolve));
-  }
+  if (process.connected) await new Promise((resolve) => process.send?.(message, undefined, undefined, resolve));
 }

@@ -33,23 +33,17 @@ function readRange(range: string): Range | undefined {
   const [, address = '', bits] = rangePattern.exec(range) ?? [];
   const version = address.includes('%') ? 0 : isIP(address);
   const bitsMax = version === 4 ? 32 : 128;
-  if (version === 0 || Number(bits ?? bitsMax) > bitsMax) {
-    return undefined;
-  }
+  if (version === 0 || Number(bits ?? bitsMax) > bitsMax) return undefined;
   return { address, bits: Number(bits ?? bitsMax), family: version === 4 ? 'ipv4' : 'ipv6' };
 }
 
 /** Returns the set of proxies in `ranges`; undefined if there are none. Throws a `TypeError` for an invalid range. */
 export function createTrustedProxies(ranges: readonly string[]): TrustedProxies | undefined {
-  if (ranges.length === 0) {
-    return undefined;
-  }
+  if (ranges.length === 0) return undefined;
   const list = new BlockList();
   for (const each of ranges) {
     const range = readRange(each);
-    if (range === undefined) {
-      throw new TypeError(`${JSON.stringify(each)} is neither an IP address nor a CIDR range`);
-    }
+    if (range === undefined) throw new TypeError(`${JSON.stringify(each)} is neither an IP address nor a CIDR range`);
     list.addSubnet(range.address, range.bits, range.family);
   }
   return { has: (address) => list.check(address, isIPv4(address) ? 'ipv4' : 'ipv6') };
@@ -57,9 +51,7 @@ export function createTrustedProxies(ranges: readonly string[]): TrustedProxies 
 
 /** Returns `address` in canonical form, without a zone. An IPv4 address that is mapped into IPv6 becomes plain IPv4. */
 export function normalizeAddress(address: string): string {
-  if (isIPv4(address)) {
-    return address;
-  }
+  if (isIPv4(address)) return address;
   const withoutZone = address.replace(/%.*/s, '');
   const canonical = isIPv6(withoutZone)
     ? new SocketAddress({ address: withoutZone, family: 'ipv6' }).address
@@ -82,17 +74,13 @@ export function clientAddress(
   trusted: TrustedProxies | undefined,
 ): string {
   let address = peer;
-  if (trusted === undefined) {
-    return address;
-  }
+  if (trusted === undefined) return address;
   const text = forwardedFor.join(',');
   let end = text.length;
   while (end > 0 && trusted.has(address)) {
     const start = text.lastIndexOf(',', end - 1);
     const hop = readHop(text.slice(start + 1, end));
-    if (hop === undefined) {
-      break;
-    }
+    if (hop === undefined) break;
     address = hop;
     end = start;
   }
@@ -104,9 +92,7 @@ const hopPattern = /^[ \t]*(?:\[([0-9A-Fa-f:.]+)\](?::\d{1,5})?|([\d.]+)(?::\d{1
 
 function readHop(text: string): string | undefined {
   const [, inBrackets, beforePort, plain] = hopPattern.exec(text) ?? [];
-  if (beforePort !== undefined) {
-    return isIPv4(beforePort) ? beforePort : undefined;
-  }
+  if (beforePort !== undefined) return isIPv4(beforePort) ? beforePort : undefined;
   const address = inBrackets ?? plain;
   return address !== undefined && isIPv6(address) ? normalizeAddress(address) : undefined;
 }

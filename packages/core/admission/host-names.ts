@@ -26,13 +26,9 @@ export function parseHostNames(text: string): readonly string[] | undefined {
  * `.localhost`, or one of `allowed`. The names in `allowed` must come from `normalizeHostName`. The port is ignored.
  */
 export function isAllowedHost(host: string | undefined, allowed: readonly string[]): boolean {
-  if (host === undefined || host === '') {
-    return true;
-  }
+  if (host === undefined || host === '') return true;
   const [, address, text] = hostPattern.exec(host) ?? [];
-  if (address !== undefined) {
-    return isIPv6(address);
-  }
+  if (address !== undefined) return isIPv6(address);
   const name = normalizeHostName(text ?? '');
   return (
     isIPv4(name) ||

@@ -139,9 +139,7 @@ export class BackendClient {
 
   /** Makes one call. After `close` every call fails. */
   send(request: BackendRequest, handler: OutcomeHandler): Exchange {
-    if (this.pool.isClosed) {
-      return failClosed(handler);
-    }
+    if (this.pool.isClosed) return failClosed(handler);
     const { method, path, body, requestId, traceContext, identity } = request;
     const { identityHeader } = this.options;
     const head = writeRequestHead(
@@ -244,9 +242,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
 
   onSent(): void {
     this.#secondDeadline?.clear();
-    if (!this.#deadline.isRunning) {
-      this.#client.answering.start(this.#deadline);
-    }
+    if (!this.#deadline.isRunning) this.#client.answering.start(this.#deadline);
   }
 
   onAnswerHead({ status, bodyLength }: AnswerHead): void {
@@ -265,9 +261,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
     const { responseBytesMax, budget } = this.#client.options;
     if (this.#state === 'discarding') {
       this.#discarded += piece.length;
-      if (this.#discarded > discardBytesMax) {
-        this.cancel();
-      }
+      if (this.#discarded > discardBytesMax) this.cancel();
     } else if (this.#state === 'ended') {
       // The call has ended at an earlier piece of the same read.
     } else if (this.#body.length + piece.length > responseBytesMax) {
@@ -289,9 +283,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
     } else {
       this.#client.pool.discard(this.#connection);
     }
-    if (!wasWaiting) {
-      return;
-    }
+    if (!wasWaiting) return;
     const { length } = this.#body;
     if (!this.#body.isJson()) {
       this.#dropBody();
@@ -317,9 +309,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
     }
     this.#dropBody();
     this.#end();
-    if (!wasWaiting) {
-      return;
-    }
+    if (!wasWaiting) return;
     if (error instanceof Error) {
       const reason = reasonOfError(error);
       const kind = reason === 'no-descriptor' ? reason : 'unreachable';
@@ -362,9 +352,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
   #fail(kind: BackendFailure, reason: Reason, cause: string, status?: number): void {
     const wasWaiting = this.#state === 'waiting';
     this.cancel();
-    if (wasWaiting) {
-      this.#handler.onOutcome({ kind, status, reason, cause });
-    }
+    if (wasWaiting) this.#handler.onOutcome({ kind, status, reason, cause });
   }
 
   #dropBody(): void {

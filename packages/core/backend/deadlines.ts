@@ -61,9 +61,7 @@ export class Deadlines {
     }
     this.#last = deadline;
     // A timer that is already set is for an earlier deadline. When it fires, `#passDue` sets the next one.
-    if (this.#timer === undefined) {
-      this.#timer = this.#setTimer(this.#durationMs);
-    }
+    if (this.#timer === undefined) this.#timer = this.#setTimer(this.#durationMs);
   }
 
   /** @internal */

@@ -59,9 +59,7 @@ const tlsCode =
 export function reasonOfError(error: Error): Reason {
   const errors = (error instanceof AggregateError ? error.errors : [error]) as NodeJS.ErrnoException[];
   const reasons = new Set(errors.map(reasonOfOne));
-  if (reasons.has('no-descriptor')) {
-    return 'no-descriptor';
-  }
+  if (reasons.has('no-descriptor')) return 'no-descriptor';
   const [first] = reasons;
   return first !== undefined && reasons.size === 1 ? first : 'connection-failed';
 }
@@ -74,9 +72,7 @@ function reasonOfOne({ code = '', message }: NodeJS.ErrnoException): Reason {
 
 /** Returns the messages of an error and of its causes, on one line. */
 export function describeError(error: unknown, peer = embeddersBackend): string {
-  if (!(error instanceof Error)) {
-    return String(error);
-  }
+  if (!(error instanceof Error)) return String(error);
   const causes = error instanceof AggregateError ? error.errors : error.cause === undefined ? [] : [error.cause];
   return [describeOne(error, peer), ...causes.map((each) => describeError(each, peer))].join('; ');
 }
@@ -94,9 +90,7 @@ function describeOne(error: NodeJS.ErrnoException, { name: who, plainScheme, aut
     // Node's text also suggests one of its flags, but operators do not start Node themselves.
     return `${message.replace(/; if the root CA .*/s, '')}: ${authorities}`;
   }
-  if (openSsl !== undefined) {
-    return `TLS failed: ${openSsl}`;
-  }
+  if (openSsl !== undefined) return `TLS failed: ${openSsl}`;
   return message === '' ? code : message;
 }
 

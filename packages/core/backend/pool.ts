@@ -33,9 +33,7 @@ export class ConnectionPool {
   /** Returns an idle connection, or a new one if `fresh` is true or none is idle. The pool must not be closed. */
   acquire(fresh: boolean): ClientConnection {
     const idle = fresh ? undefined : this.#takeIdle();
-    if (idle !== undefined) {
-      return idle;
-    }
+    if (idle !== undefined) return idle;
     const connection = new ClientConnection(this.#open, () => this.discard(connection));
     this.#connections.add(connection);
     return connection;
@@ -44,9 +42,7 @@ export class ConnectionPool {
   #takeIdle(): ClientConnection | undefined {
     const now = monotonicMs();
     for (let last = this.#idle.pop(); last !== undefined; last = this.#idle.pop()) {
-      if (last.expiresAt > now) {
-        return last;
-      }
+      if (last.expiresAt > now) return last;
       this.discard(last);
     }
     return undefined;
@@ -73,9 +69,7 @@ export class ConnectionPool {
   discard(connection: ClientConnection): void {
     this.#connections.delete(connection);
     const index = this.#idle.lastIndexOf(connection);
-    if (index !== -1) {
-      this.#idle.splice(index, 1);
-    }
+    if (index !== -1) this.#idle.splice(index, 1);
     connection.destroy();
   }
 
@@ -99,9 +93,7 @@ export class ConnectionPool {
     for (const connection of this.#idle.filter(({ expiresAt }) => expiresAt <= now)) {
       this.discard(connection);
     }
-    if (this.#idle.length === 0) {
-      this.#endSweeps();
-    }
+    if (this.#idle.length === 0) this.#endSweeps();
   }
 
   #endSweeps(): void {

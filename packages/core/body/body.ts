@@ -88,12 +88,8 @@ export class RequestBody extends Body {
       this.#pieces.push(piece);
       return;
     }
-    if (this.#joined.length + piece.length > joinedBytesMax) {
-      this.#joined = noBytes;
-    }
-    if (this.#joined.length > 0) {
-      this.#pieces.pop();
-    }
+    if (this.#joined.length + piece.length > joinedBytesMax) this.#joined = noBytes;
+    if (this.#joined.length > 0) this.#pieces.pop();
     this.#joined = appendBytes(this.#joined, piece, joinedBytesMin);
     this.#pieces.push(this.#joined);
   }
@@ -114,9 +110,7 @@ export function takeBlock(): Buffer {
 /** Takes back blocks. The caller must not use them any more, and no write of their bytes may be pending. */
 export function giveBackBlocks(blocks: readonly Buffer[]): void {
   for (const block of blocks) {
-    if (spareBlocks.length < spareBlocksMax) {
-      spareBlocks.push(block);
-    }
+    if (spareBlocks.length < spareBlocksMax) spareBlocks.push(block);
   }
 }
 
@@ -145,9 +139,7 @@ export class AnswerBody extends Body {
   override takePieces(): Buffer[] {
     const pieces = this.#small === undefined ? [...this.blocks] : [this.#small, ...this.blocks];
     const last = this.#blocks?.at(-1);
-    if (last !== undefined) {
-      pieces[pieces.length - 1] = last.subarray(0, this.#filled);
-    }
+    if (last !== undefined) pieces[pieces.length - 1] = last.subarray(0, this.#filled);
     super.drop();
     this.#forget();
     return pieces;

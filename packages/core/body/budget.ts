@@ -18,9 +18,7 @@ export class BufferBudget {
 
   /** Counts `bytes` and returns true. If they would exceed the limit, it counts nothing and returns false. */
   take(bytes: number): boolean {
-    if (this.#bytes + bytes > this.#bytesMax) {
-      return false;
-    }
+    if (this.#bytes + bytes > this.#bytesMax) return false;
     this.#bytes += bytes;
     return true;
   }

@@ -145,9 +145,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
   // Check: makes the decisions that do not need the body [D4 to D6, D9, D11, D26].
   #check(): void {
     const { method, target, bodyLength, expectation } = this.#head;
-    if (typeof bodyLength === 'number' && bodyLength > this.#gateway.requestBytesMax) {
-      this.#mustClose = true;
-    }
+    if (typeof bodyLength === 'number' && bodyLength > this.#gateway.requestBytesMax) this.#mustClose = true;
     if (expectation === 'unknown') {
       this.#reply(replies.expectationFailed, 'bad-request');
       return;
@@ -183,13 +181,9 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
 
   #onAdmission(admission: Admission, found: Route): void {
     // The client may have left meanwhile, or sent a malformed body.
-    if (this.#state !== 'guarding' || this.#isClientGone) {
-      return;
-    }
+    if (this.#state !== 'guarding' || this.#isClientGone) return;
     try {
-      if (this.#isAdmitted(admission)) {
-        this.#goOn(found);
-      }
+      if (this.#isAdmitted(admission)) this.#goOn(found);
     } catch (error) {
       this.onFault(error);
     }
@@ -300,9 +294,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
   }
 
   get #calledOperation(): Operation {
-    if (this.operation === undefined) {
-      throw new Error('no operation was matched');
-    }
+    if (this.operation === undefined) throw new Error('no operation was matched');
     return this.operation;
   }
 
@@ -375,12 +367,8 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
   }
 
   #end(head: ReplyHead, pieces: readonly Buffer[], length: number, outcome: CallOutcome): void {
-    if (this.#state === 'ended') {
-      return;
-    }
-    if (this.#state === 'calling') {
-      this.#gateway.exit();
-    }
+    if (this.#state === 'ended') return;
+    if (this.#state === 'calling') this.#gateway.exit();
     this.#state = 'ended';
     this.outcome = outcome;
     this.#body?.drop();

@@ -105,9 +105,7 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
 
   /** Counts a call when it is sent, not while its request body arrives [D26]. Returns false at the limit. */
   enter(): boolean {
-    if (this.#inFlight >= this.#inFlightMax) {
-      return false;
-    }
+    if (this.#inFlight >= this.#inFlightMax) return false;
     this.#inFlight += 1;
     return true;
   }
@@ -126,9 +124,7 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
       return false;
     }
     const allowed = this.#allowedHosts;
-    if (allowed.length === 0) {
-      return true;
-    }
+    if (allowed.length === 0) return true;
     // An absolute-form target has a host name too. Servers differ on which name they use, so both must be allowed.
     const authority = absoluteForm.exec(target)?.[1];
     return (

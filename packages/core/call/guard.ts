@@ -41,18 +41,12 @@ export interface Guard {
 /** Combines `guards` into one that calls each in turn, until one refuses; undefined if there are none. */
 export function joinGuards([first, ...others]: readonly Guard[]): Guard | undefined {
   const rest = others.length === 0 ? undefined : joinGuards(others);
-  if (first === undefined || rest === undefined) {
-    return first;
-  }
+  if (first === undefined || rest === undefined) return first;
   const goOn = (request: GuardedRequest, admission: Admission): Admission | Promise<Admission> => {
     const { isAdmitted, identity, headers } = admission;
-    if (!isAdmitted) {
-      return admission;
-    }
+    if (!isAdmitted) return admission;
     const next = rest.admit({ ...request, identity });
-    if (headers === undefined) {
-      return next;
-    }
+    if (headers === undefined) return next;
     const join = (each: Admission): Admission => ({ ...each, headers: [...headers, ...(each.headers ?? [])] });
     return next instanceof Promise ? next.then(join) : join(next);
   };

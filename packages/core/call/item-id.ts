@@ -16,15 +16,11 @@ const plainInteger = /^[1-9]\d*$/;
  */
 export function parseItemId(segment: string, parsing: ItemIdParsing): string | undefined {
   // Nearly every id takes this fast path, because digits without a leading zero are canonical in both grammars.
-  if (plainInteger.test(segment)) {
-    return segment;
-  }
+  if (plainInteger.test(segment)) return segment;
   // A segment with an invalid escape, or whose bytes are not UTF-8, is treated as empty [D1].
   const text = decodePercent(segment) ?? '';
   const match = (parsing === 'whole' ? wholeInteger : leadingInteger).exec(text);
-  if (match === null) {
-    return undefined;
-  }
+  if (match === null) return undefined;
   const digits = (match[2] ?? '').replace(/^0+(?=\d)/, '');
   return match[1] === '-' && digits !== '0' ? `-${digits}` : digits;
 }

@@ -26,9 +26,7 @@ const pathLengthMax = 256;
  * scheme and authority of an absolute-form target. Every byte except printable ASCII is escaped, such as `\u00e9` [D52].
  */
 export function describePath(target: string): string {
-  if (plainPath.test(target)) {
-    return target;
-  }
+  if (plainPath.test(target)) return target;
   const path = target.replace(/^[a-z][a-z0-9+.-]*:\/\/[^/?#]*/i, '').replace(/[?#].*/s, '');
   // A target that is not a path could contain credentials, so it is not shown.
   const isPath = path.startsWith('/') || path === '*';
@@ -71,32 +69,22 @@ export function createRequestId(): string {
 /** Returns the W3C trace context to forward, as name, value, ...; empty if it is missing or invalid [D12]. */
 export function readTraceContext(fields: readonly string[]): readonly string[] {
   const traceParent = onlyFieldValue(fields, 'traceparent');
-  if (traceParent === undefined) {
-    return noTraceContext;
-  }
+  if (traceParent === undefined) return noTraceContext;
   const states = fieldValues(fields, 'tracestate');
   return checkTraceContext(traceParent, states.length === 0 ? undefined : states.join(','));
 }
 
 function checkTraceContext(traceParent: string, traceState: string | undefined): readonly string[] {
   const match = traceParentForm.exec(traceParent);
-  if (match === null) {
-    return noTraceContext;
-  }
+  if (match === null) return noTraceContext;
   const [, version = '', traceId = '', parentId = '', flags = '', rest] = match;
-  if (version === 'ff' || (version === '00' && rest !== undefined)) {
-    return noTraceContext;
-  }
-  if (/^0+$/.test(traceId) || /^0+$/.test(parentId)) {
-    return noTraceContext;
-  }
+  if (version === 'ff' || (version === '00' && rest !== undefined)) return noTraceContext;
+  if (/^0+$/.test(traceId) || /^0+$/.test(parentId)) return noTraceContext;
   // Rewritten as version 00, the only version that the gateway supports, with the known flags. In a later version only
   // the flag `sampled` is known (W3C Trace Context 2, 3.2.2.5 and 4).
   const known = Number.parseInt(flags, 16) & (version === '00' ? sampled | random : sampled);
   const traceContext = ['traceparent', `00-${traceId}-${parentId}-0${known}`];
-  if (traceState !== undefined && isTraceState(traceState)) {
-    traceContext.push('tracestate', traceState);
-  }
+  if (traceState !== undefined && isTraceState(traceState)) traceContext.push('tracestate', traceState);
   return traceContext;
 }
 

@@ -40,9 +40,7 @@ export function route(method: string, target: string, options: RouteOptions): Ro
   if (operation === undefined) {
     return method === 'OPTIONS' ? refuse(table.options, 'ok') : refuse(table.methodNotAllowed, 'no-operation');
   }
-  if (table === collectionOperations) {
-    return { operation, backendPath };
-  }
+  if (table === collectionOperations) return { operation, backendPath };
   const id = parseItemId(path.slice(collectionPath.length + 1), itemIdParsing);
   return id === undefined
     ? { operation, refusal: replies.invalidId, outcome: 'invalid-id' }
@@ -58,9 +56,7 @@ const slash = 0x2f;
 /** Returns a target's path, without the query [D8] and without the scheme and authority of absolute-form [D27]. */
 function pathOf(target: string): string {
   let path = target;
-  if (path.charCodeAt(0) !== slash) {
-    path = path.replace(absoluteForm, '');
-  }
+  if (path.charCodeAt(0) !== slash) path = path.replace(absoluteForm, '');
   const query = path.indexOf('?');
   return query === -1 ? path : path.slice(0, query);
 }
@@ -89,9 +85,7 @@ function operationsOn(path: Operation['on'], options: FixedReply, methodNotAllow
 
 // Returns the operations of a path; undefined if the path is unknown [D4, D5].
 function operationsAt(path: string, collection: string): OperationsOfPath | undefined {
-  if (path === collection) {
-    return collectionOperations;
-  }
+  if (path === collection) return collectionOperations;
   const isItem =
     path.startsWith(collection) &&
     path.charCodeAt(collection.length) === slash &&

@@ -73,9 +73,7 @@ export function createGatewayServer(options: GatewayServerOptions): GatewayServe
     },
     renewTls: (tls) => {
       const accepted = serverTls.accept(tls);
-      if (accepted instanceof Problem) {
-        throw new TypeError(`Cannot create the gateway: tls ${accepted.text}.`);
-      }
+      if (accepted instanceof Problem) throw new TypeError(`Cannot create the gateway: tls ${accepted.text}.`);
       clients.renewTls(accepted);
     },
     close: async () => {

@@ -25,15 +25,11 @@ export class AnswerReader extends MessageReader<AnswerHead> {
   protected readStartLine(bytes: Buffer, from: number, end: number): number {
     let at = from;
     for (; at < end && this.sinceMark(at) < statusEnd; at += 1) {
-      if (!this.#readStatus(bytes[at] ?? 0, this.sinceMark(at))) {
-        return this.#failAt(at);
-      }
+      if (!this.#readStatus(bytes[at] ?? 0, this.sinceMark(at))) return this.#failAt(at);
     }
     // If the reason phrase is missing, the space before it may be missing too.
     if (at < end && this.sinceMark(at) === statusEnd && bytes[at] !== carriageReturn) {
-      if (bytes[at] !== space) {
-        return this.#failAt(at);
-      }
+      if (bytes[at] !== space) return this.#failAt(at);
       at += 1;
     }
     while (at < end && textBytes[bytes[at] ?? 0] === 1) {
@@ -56,9 +52,7 @@ export class AnswerReader extends MessageReader<AnswerHead> {
       this.minorVersion = byte - digitZero;
       return isVersionByte(byte, index);
     }
-    if (index < statusStart) {
-      return byte === space;
-    }
+    if (index < statusStart) return byte === space;
     const digit = byte - digitZero;
     this.#status = index === statusStart ? digit : this.#status * 10 + digit;
     return digit >= 0 && digit <= 9;

@@ -77,9 +77,7 @@ export class ChunkReader {
     while (at < bytes.length && this.#state < stateOver) {
       if (this.#state !== stateData) {
         this.#readFrame(bytes[at] ?? 0);
-        if (this.flaw === undefined) {
-          at += 1;
-        }
+        if (this.flaw === undefined) at += 1;
         continue;
       }
       const end = Math.min(bytes.length, at + this.#left);
@@ -98,13 +96,9 @@ export class ChunkReader {
         dataEnd = end;
       }
       at = end;
-      if (this.#left === 0) {
-        this.#state = stateDataEnd;
-      }
+      if (this.#left === 0) this.#state = stateDataEnd;
     }
-    if (dataEnd > dataStart) {
-      this.#sink.onBody(bytes.subarray(dataStart, dataEnd));
-    }
+    if (dataEnd > dataStart) this.#sink.onBody(bytes.subarray(dataStart, dataEnd));
     return at;
   }
 
@@ -148,9 +142,7 @@ export class ChunkReader {
     if (value !== notHexadecimal) {
       this.#left = this.#left * 16 + value;
       this.#digits += 1;
-      if (this.#left > chunkSizeMax || this.#digits > chunkSizeDigitsMax) {
-        this.#fail('a chunk size over the limit');
-      }
+      if (this.#left > chunkSizeMax || this.#digits > chunkSizeDigitsMax) this.#fail('a chunk size over the limit');
     } else if (this.#digits === 0 || (byte !== carriageReturn && byte !== semicolon)) {
       this.#fail('an invalid chunk size');
     } else {
@@ -167,9 +159,7 @@ export class ChunkReader {
           this.#digits += 1;
           return true;
         }
-        if (this.#digits === 0) {
-          return false;
-        }
+        if (this.#digits === 0) return false;
         if (byte === equals) {
           this.#state = stateExtensionValueStart;
           return true;

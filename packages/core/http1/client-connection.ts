@@ -122,9 +122,7 @@ export class ClientConnection {
     if (this.#state === 'idle') {
       this.#state = 'looking';
       this.#socket.ref();
-      if (looking.push(this) === 1) {
-        setImmediate(sendAll);
-      }
+      if (looking.push(this) === 1) setImmediate(sendAll);
     }
   }
 
@@ -152,9 +150,7 @@ export class ClientConnection {
 
   /** Closes the connection. After that, the owner of an exchange is notified first, then `onClosed` is called. */
   breakOff(onClosed?: () => void): void {
-    if (onClosed !== undefined) {
-      this.#socket.once('close', onClosed);
-    }
+    if (onClosed !== undefined) this.#socket.once('close', onClosed);
     this.#hasDiedUnsent = this.#state === 'looking';
     this.#state = 'closed';
     this.#socket.destroy();
@@ -205,9 +201,7 @@ export class ClientConnection {
 
   // Acts on the bytes just read. The owner may have closed the connection in the meantime.
   #settle(owner: ExchangeOwner, isAllTaken: boolean): void {
-    if (this.#owner !== owner) {
-      return;
-    }
+    if (this.#owner !== owner) return;
     const { flaw, isDone } = this.#reader;
     if (flaw !== undefined) {
       this.#breakOff(owner, flaw);
@@ -343,9 +337,7 @@ export function createOpenSocket(url: URL, tlsInForce: () => ClientTls | undefin
         return true;
       },
     };
-    if (platform === undefined) {
-      return connectTcp({ ...target, onread }, onConnected);
-    }
+    if (platform === undefined) return connectTcp({ ...target, onread }, onConnected);
     const tls = tlsInForce() ?? defaultTls;
     if (state?.tls !== tls) {
       const { ca, cert, key } = tls;

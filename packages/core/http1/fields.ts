@@ -38,9 +38,7 @@ const byLength: readonly (readonly NamedBytes[])[] = Array.from({ length: length
 /** Returns the field whose name is in `bytes` from `start` to `end`, ignoring case; undefined for all other fields. */
 export function fieldNameAt(bytes: Uint8Array, start: number, end: number): FieldName | undefined {
   for (const candidate of byLength[end - start] ?? none) {
-    if (isNameAt(bytes, start, candidate.bytes)) {
-      return candidate.name;
-    }
+    if (isNameAt(bytes, start, candidate.bytes)) return candidate.name;
   }
   return undefined;
 }
@@ -50,9 +48,7 @@ const caseBit = 0x20;
 
 function isNameAt(bytes: Uint8Array, start: number, name: Uint8Array): boolean {
   for (let index = 0; index < name.length; index += 1) {
-    if (((bytes[start + index] ?? 0) | caseBit) !== name[index]) {
-      return false;
-    }
+    if (((bytes[start + index] ?? 0) | caseBit) !== name[index]) return false;
   }
   return true;
 }

@@ -106,9 +106,7 @@ let lastAuthority = '';
 /** True if `value` is a valid `host`. An empty value is valid [RFC 9110, 7.2], a port without a host is not. */
 export function isAuthority(value: string): boolean {
   // Most requests repeat the host of the last one.
-  if (value === lastAuthority) {
-    return true;
-  }
+  if (value === lastAuthority) return true;
   const match = authorityForm.exec(value);
   if (
     match === null ||
@@ -132,18 +130,10 @@ const slash = 0x2f;
  * OPTIONS; host and port for CONNECT. A fragment is invalid, because some parsers cut it off and some do not.
  */
 export function isTarget(target: string, method: string): boolean {
-  if (target.includes('#')) {
-    return false;
-  }
-  if (method === 'CONNECT') {
-    return target !== '' && !target.startsWith('/') && isAuthority(target);
-  }
-  if (target.charCodeAt(0) === slash) {
-    return true;
-  }
-  if (target === '*') {
-    return method === 'OPTIONS';
-  }
+  if (target.includes('#')) return false;
+  if (method === 'CONNECT') return target !== '' && !target.startsWith('/') && isAuthority(target);
+  if (target.charCodeAt(0) === slash) return true;
+  if (target === '*') return method === 'OPTIONS';
   const authority = absoluteForm.exec(target)?.[1];
   return authority !== undefined && !/^(?::|$)/.test(authority) && isAuthority(authority);
 }

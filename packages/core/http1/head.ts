@@ -45,9 +45,7 @@ export interface AnswerHead {
 /** Returns the first value of `name` in a head's `fields`; undefined if there is none. */
 export function fieldValue(fields: readonly string[], name: FieldName): string | undefined {
   for (let index = 0; index < fields.length; index += 2) {
-    if (fields[index] === name) {
-      return fields[index + 1];
-    }
+    if (fields[index] === name) return fields[index + 1];
   }
   return undefined;
 }
@@ -57,9 +55,7 @@ export function onlyFieldValue(fields: readonly string[], name: FieldName): stri
   let value: string | undefined;
   for (let index = 0; index < fields.length; index += 2) {
     if (fields[index] === name) {
-      if (value !== undefined) {
-        return undefined;
-      }
+      if (value !== undefined) return undefined;
       value = fields[index + 1];
     }
   }
@@ -128,9 +124,7 @@ export class RequestFields extends Framing {
   #fields: string[] | undefined;
 
   take(name: FieldName, value: string): void {
-    if (this.takeFraming(name, value)) {
-      return;
-    }
+    if (this.takeFraming(name, value)) return;
     switch (name) {
       case 'host':
         this.#hostCount += 1;
@@ -157,15 +151,9 @@ export class RequestFields extends Framing {
   /** Checks the fields together with the request line. Returns the head, or its flaw. */
   finish(method: string, target: string, minorVersion: number, requiresHost = true): RequestHead | Flaw {
     this.checkFraming(minorVersion);
-    if (this.#hostCount === 0 && minorVersion === 1 && requiresHost) {
-      this.flaw ??= 'no host';
-    }
-    if (!isTarget(target, method)) {
-      this.flaw ??= 'an invalid target';
-    }
-    if (this.flaw !== undefined) {
-      return { kind: 'malformed', reason: this.flaw };
-    }
+    if (this.#hostCount === 0 && minorVersion === 1 && requiresHost) this.flaw ??= 'no host';
+    if (!isTarget(target, method)) this.flaw ??= 'an invalid target';
+    if (this.flaw !== undefined) return { kind: 'malformed', reason: this.flaw };
     return {
       method,
       target,
@@ -183,9 +171,7 @@ export class AnswerFields extends Framing {
   #keepAliveSeconds: number | undefined;
 
   take(name: FieldName, value: string): void {
-    if (!this.takeFraming(name, value) && name === 'keep-alive') {
-      this.#keepAliveSeconds = parseKeepAliveSeconds(value);
-    }
+    if (!this.takeFraming(name, value) && name === 'keep-alive') this.#keepAliveSeconds = parseKeepAliveSeconds(value);
   }
 
   finish(status: number, minorVersion: number): AnswerHead | Flaw {
@@ -195,9 +181,7 @@ export class AnswerFields extends Framing {
     } else if (status < 200 && minorVersion === 0) {
       this.flaw ??= 'an interim status in HTTP/1.0';
     }
-    if (this.flaw !== undefined) {
-      return { kind: 'malformed', reason: `an answer with ${this.flaw}` };
-    }
+    if (this.flaw !== undefined) return { kind: 'malformed', reason: `an answer with ${this.flaw}` };
     const announced = this.transferEncoding === undefined ? (this.contentLength ?? 'until-close') : 'chunked';
     // A 204 or 304 has no body, whatever its fields announce [RFC 9112, 6.3]. A server may send the announced body of a 204
     // anyway, so such a connection is not reused. A 304 may announce the length that its body would have.

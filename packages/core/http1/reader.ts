@@ -108,9 +108,7 @@ export abstract class MessageReader<Head extends AnyHead> {
       } else if (this.#kept.length === 0) {
         this.#headStart = at;
         at = this.#readHead(bytes, at, bytes.length);
-        if (this.#state > stateEmptyLine && this.#state < stateLength) {
-          this.#keep(bytes.subarray(this.#headStart));
-        }
+        if (this.#state > stateEmptyLine && this.#state < stateLength) this.#keep(bytes.subarray(this.#headStart));
       } else {
         at = this.#readAfterKept(bytes, at);
       }
@@ -171,9 +169,7 @@ export abstract class MessageReader<Head extends AnyHead> {
     this.#keep(part === bytes.length ? bytes : bytes.subarray(from, from + part));
     this.#headStart = 0;
     const at = this.#readHead(this.#kept, before, this.#kept.length);
-    if (this.#state > stateEmptyLine && this.#state < stateLength) {
-      return from + part;
-    }
+    if (this.#state > stateEmptyLine && this.#state < stateLength) return from + part;
     this.#kept = noBytes;
     return from + at - before;
   }
@@ -181,9 +177,7 @@ export abstract class MessageReader<Head extends AnyHead> {
   // Returns the position after the head; `end` if the head is incomplete; the position of the flaw if there is one.
   #readHead(bytes: Buffer, from: number, end: number): number {
     let at = from;
-    if (this.#state < stateLineEnd) {
-      at = this.#readStart(bytes, at, end);
-    }
+    if (this.#state < stateLineEnd) at = this.#readStart(bytes, at, end);
     const limit = Math.min(end, this.#headStart + this.#headBytesMax);
     while (at < limit && this.#state < stateLength) {
       if (this.#state === stateHeadEnd || this.#state === stateLineEnd) {
@@ -223,9 +217,7 @@ export abstract class MessageReader<Head extends AnyHead> {
       while (at < end && tokenBytes[bytes[at] ?? 0] === 1) {
         at += 1;
       }
-      if (at === end) {
-        return at;
-      }
+      if (at === end) return at;
       this.#nameEnd = at - this.#headStart;
       if (bytes[at] !== colon || this.#nameEnd === this.#nameStart) {
         this.fail('an invalid field name');
@@ -238,25 +230,19 @@ export abstract class MessageReader<Head extends AnyHead> {
       while (at < end && (bytes[at] === space || bytes[at] === tab)) {
         at += 1;
       }
-      if (at === end) {
-        return at;
-      }
+      if (at === end) return at;
       this.#valueStart = at - this.#headStart;
       this.#state = stateValue;
     }
     while (at < end && textBytes[bytes[at] ?? 0] === 1) {
       at += 1;
     }
-    if (at === end) {
-      return at;
-    }
+    if (at === end) return at;
     if (bytes[at] !== carriageReturn) {
       this.fail('a control character in a field value');
       return at;
     }
-    if (!this.#isTrailer) {
-      this.#takeField(bytes, at);
-    }
+    if (!this.#isTrailer) this.#takeField(bytes, at);
     this.#state = stateLineEnd;
     return at + 1;
   }
@@ -295,9 +281,7 @@ export abstract class MessageReader<Head extends AnyHead> {
   #takeField(bytes: Buffer, valueEnd: number): void {
     const start = this.#headStart;
     const name = fieldNameAt(bytes, start + this.#nameStart, start + this.#nameEnd);
-    if (name === undefined) {
-      return;
-    }
+    if (name === undefined) return;
     const valueStart = start + this.#valueStart;
     let end = valueEnd;
     // White space after a value is not part of it [RFC 9112, 5.1].
@@ -339,9 +323,7 @@ export abstract class MessageReader<Head extends AnyHead> {
         this.#left = length;
     }
     this.#sink.onHead(head);
-    if (length === 0) {
-      this.#finish();
-    }
+    if (length === 0) this.#finish();
   }
 
   #finish(): void {
@@ -357,9 +339,7 @@ export abstract class MessageReader<Head extends AnyHead> {
     const end = Math.min(bytes.length, from + this.#left);
     this.#left -= end - from;
     this.#sink.onBody(from === 0 && end === bytes.length ? bytes : bytes.subarray(from, end));
-    if (this.#left === 0) {
-      this.#finish();
-    }
+    if (this.#left === 0) this.#finish();
     return end;
   }
 

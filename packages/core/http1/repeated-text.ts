@@ -12,9 +12,7 @@ export class KnownText {
   read(bytes: Buffer, start: number, end: number): string {
     const length = end - start;
     for (const known of this.#known) {
-      if (known.bytes.length === length && isAt(bytes, start, known.bytes, length)) {
-        return known.text;
-      }
+      if (known.bytes.length === length && isAt(bytes, start, known.bytes, length)) return known.text;
     }
     return bytes.toString('latin1', start, end);
   }
@@ -30,9 +28,7 @@ export class RepeatedText {
 
   read(bytes: Buffer, start: number, end: number): string {
     const length = end - start;
-    if (length === this.#length && isAt(bytes, start, this.#bytes, length)) {
-      return this.#text;
-    }
+    if (length === this.#length && isAt(bytes, start, this.#bytes, length)) return this.#text;
     const text = bytes.toString('latin1', start, end);
     if (length <= rememberedBytesMax) {
       this.#bytes.set(bytes.subarray(start, end));
@@ -45,9 +41,7 @@ export class RepeatedText {
 
 function isAt(bytes: Buffer, start: number, other: Uint8Array, length: number): boolean {
   for (let index = 0; index < length; index += 1) {
-    if (bytes[start + index] !== other[index]) {
-      return false;
-    }
+    if (bytes[start + index] !== other[index]) return false;
   }
   return true;
 }

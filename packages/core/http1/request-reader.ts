@@ -54,9 +54,7 @@ export class RequestReader extends MessageReader<RequestHead> {
         this.fail('an invalid method');
         return at;
       }
-      if (at === end) {
-        return at;
-      }
+      if (at === end) return at;
       this.#method = methods.read(bytes, at - length, at);
       at += 1;
       this.setMark(at);
@@ -66,9 +64,7 @@ export class RequestReader extends MessageReader<RequestHead> {
       while (at < end && targetBytes[bytes[at] ?? 0] === 1) {
         at += 1;
       }
-      if (at === end) {
-        return at;
-      }
+      if (at === end) return at;
       if (bytes[at] !== space || this.sinceMark(at) === 0) {
         this.fail('an invalid target, or no version after it');
         return at;

@@ -156,14 +156,10 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
         break;
       case 'body':
       case 'held':
-        if (took >= requestTimeoutMs) {
-          this.#run(() => this.#breakBody('timeout'));
-        }
+        if (took >= requestTimeoutMs) this.#run(() => this.#breakBody('timeout'));
         break;
       case 'over':
-        if (this.#writing === 'ended') {
-          this.#checkIdle(now, lingerMs);
-        }
+        if (this.#writing === 'ended') this.#checkIdle(now, lingerMs);
         break;
       case 'whole':
       // No limit, because the client is waiting for the handler.
@@ -185,13 +181,9 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     try {
       // Bytes in `#ahead` arrived earlier, so they are read first.
       const rest = this.#ahead.isEmpty ? this.#take(bytes, false) : bytes;
-      if (rest.length > 0) {
-        this.#ahead.hold(rest);
-      }
+      if (rest.length > 0) this.#ahead.hold(rest);
       // After a large read, other connections continue first.
-      if (bytes.length >= largeReadBytes) {
-        this.#share.wait(this);
-      }
+      if (bytes.length >= largeReadBytes) this.#share.wait(this);
       this.#setFlow();
     } catch (error) {
       this.#fail(error);
@@ -230,9 +222,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
         this.#share.wait(this);
         break;
       }
-      if (this.#reader.isDone) {
-        this.#reader.next();
-      }
+      if (this.#reader.isDone) this.#reader.next();
       const from = at;
       at = this.#reader.read(bytes, from);
       const { flaw } = this.#reader;
@@ -240,21 +230,15 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
         this.#onFlaw(flaw);
         return noBytes;
       }
-      if (at === from) {
-        throw new Error('the reader consumed nothing');
-      }
-      if (this.#isIdle && this.#reader.isInHead) {
-        this.#beginHead();
-      }
+      if (at === from) throw new Error('the reader consumed nothing');
+      if (this.#isIdle && this.#reader.isInHead) this.#beginHead();
     }
     return at === bytes.length || this.#writing === 'ended' ? noBytes : bytes.subarray(at);
   }
 
   // For the first head, the time limit started when the connection was opened.
   #beginHead(): void {
-    if (this.#reading === 'idle') {
-      this.#since = monotonicMs();
-    }
+    if (this.#reading === 'idle') this.#since = monotonicMs();
     this.#reading = 'head';
   }
 
@@ -263,9 +247,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     try {
       if (!this.#share.isWaiting && this.#mayTake) {
         this.#ahead.keep(this.#take(this.#ahead.take(), true));
-        if (this.#ahead.hasEnded && this.#ahead.isEmpty && this.#readsSocket) {
-          this.#finishAfterEnd();
-        }
+        if (this.#ahead.hasEnded && this.#ahead.isEmpty && this.#readsSocket) this.#finishAfterEnd();
       }
       this.#setFlow();
     } catch (error) {
@@ -281,9 +263,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
 
   /** @internal */
   onHead(head: RequestHead): void {
-    if (this.#isIdle) {
-      this.#beginHead();
-    }
+    if (this.#isIdle) this.#beginHead();
     this.#share.countStart();
     this.#head = head;
     this.#bodyBytes = 0;
@@ -402,9 +382,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   }
 
   reply(reply: Reply, onTaken: () => void): void {
-    if (this.#incoming === undefined) {
-      throw new Error('the request has been answered, or its client has left');
-    }
+    if (this.#incoming === undefined) throw new Error('the request has been answered, or its client has left');
     this.#send(reply, onTaken);
   }
 
@@ -421,9 +399,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     const goesOn = this.#goesOnAfter(reply);
     const head = writeReplyHead(reply, (goesOn ? this.#context.keepAliveLines : closeLine) + writeDate());
     writeMessage(this.socket, head, this.#head?.method === 'HEAD' ? noPieces : reply.pieces, onTaken);
-    if (this.socket.writableLength > 0) {
-      this.#context.stallWatch.watch(this.socket, this.#incoming);
-    }
+    if (this.socket.writableLength > 0) this.#context.stallWatch.watch(this.socket, this.#incoming);
     this.#incoming = undefined;
     if (!goesOn) {
       this.#end();
@@ -451,9 +427,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     this.#writing = 'nothing';
     this.#since = monotonicMs();
     this.#head = undefined;
-    if (!this.#ahead.isEmpty || this.#ahead.hasEnded) {
-      this.#goOnSoon();
-    }
+    if (!this.#ahead.isEmpty || this.#ahead.hasEnded) this.#goOnSoon();
   }
 
   // Deferred, so that the caller finishes first.

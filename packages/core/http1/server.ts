@@ -101,9 +101,7 @@ export class ClientServer implements Iterable<Connection> {
     while (!signal.aborted && (this.#connections.size > 0 || !isDone())) {
       for (const connection of this.#connections) {
         connection.announceEnd?.();
-        if (connection.isQuiet(drainQuietMs, from)) {
-          connection.socket.destroy();
-        }
+        if (connection.isQuiet(drainQuietMs, from)) connection.socket.destroy();
       }
       // Timers run before arrived data is read. Without `setImmediate`, a request that has just arrived would be lost.
       await new Promise((resolve) => setTimeout(setImmediate, drainPollMs, resolve));
@@ -148,9 +146,7 @@ export class ClientServer implements Iterable<Connection> {
       },
       onFailure: (handshake, error) => {
         // Not a failure if the handshake had succeeded, or if its connection was closed to make room.
-        if (this.#connections.delete(handshake)) {
-          this.onHandshakeFailure(error, handshake.address);
-        }
+        if (this.#connections.delete(handshake)) this.onHandshakeFailure(error, handshake.address);
       },
     });
   }
@@ -169,9 +165,7 @@ export class ClientServer implements Iterable<Connection> {
   #makeRoom(): boolean {
     const now = monotonicMs();
     const closesAny = this.#context.replacesOldest === true;
-    if (!closesAny && now - this.#lookedAt < lookMsMin) {
-      return false;
-    }
+    if (!closesAny && now - this.#lookedAt < lookMsMin) return false;
     this.#lookedAt = now;
     // The longest idle first; if equal, the oldest first.
     const closed = [...this]

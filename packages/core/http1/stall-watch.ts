@@ -91,9 +91,7 @@ export class StallWatch<Call> {
     const unacknowledged = await this.#readTable();
     const now = monotonicMs();
     this.#nextTableAt = now + this.#tableMs;
-    if (unacknowledged === undefined) {
-      return;
-    }
+    if (unacknowledged === undefined) return;
     for (const [socket, progress] of this.#watched) {
       progress.inode ??= inodeOf(socket);
       if (progress.inode !== undefined && now - progress.since >= this.#tableMs) {
@@ -130,17 +128,13 @@ export async function readUnacknowledged(paths = tables): Promise<ReadonlyMap<st
   const texts = await Promise.all(paths.map(async (path) => await readFile(path, 'latin1').catch(() => '')));
   // The first line of each table has the names of its columns. Without IPv6 the second table is missing.
   const rows = texts.flatMap((text) => text.split('\n').slice(1));
-  if (rows.length === 0) {
-    return undefined;
-  }
+  if (rows.length === 0) return undefined;
   const bytes = new Map<string, number>();
   for (const row of rows) {
     if (!row.includes(' 00000000:')) {
       // The fifth field is `tx_queue:rx_queue`, the tenth is the inode (proc_pid_net(5)).
       const [, , , , queues, , , , , inode] = row.trim().split(/ +/);
-      if (inode !== undefined) {
-        bytes.set(inode, Number.parseInt(String(queues), 16));
-      }
+      if (inode !== undefined) bytes.set(inode, Number.parseInt(String(queues), 16));
     }
   }
   return bytes;

@@ -17,16 +17,12 @@ const waiting: TurnTaker[] = [];
 
 /** Calls `takeTurn` in an event-loop iteration of its own, after the takers that are already waiting. */
 export function queueForTurn(taker: TurnTaker): void {
-  if (waiting.push(taker) === 1) {
-    setImmediate(giveTurn);
-  }
+  if (waiting.push(taker) === 1) setImmediate(giveTurn);
 }
 
 function giveTurn(): void {
   const next = waiting.shift();
-  if (waiting.length > 0) {
-    setImmediate(giveTurn);
-  }
+  if (waiting.length > 0) setImmediate(giveTurn);
   next?.takeTurn();
 }
 

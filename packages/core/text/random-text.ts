@@ -39,9 +39,7 @@ export class RandomText {
   }
 
   draw(): string {
-    if (this.#next === blockTexts) {
-      this.#makeBlock();
-    }
+    if (this.#next === blockTexts) this.#makeBlock();
     const from = this.#next * this.#length;
     this.#next += 1;
     return this.#block.slice(from, from + this.#length);

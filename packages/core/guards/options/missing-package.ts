@@ -8,9 +8,7 @@ export async function explainMissing<T>(option: string, packageName: string, loa
   try {
     return await load();
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'ERR_MODULE_NOT_FOUND') {
-      throw error;
-    }
+    if ((error as NodeJS.ErrnoException).code !== 'ERR_MODULE_NOT_FOUND') throw error;
     throw new MissingPackageError(`${option} needs the package ${packageName}: run \`npm install ${packageName}\``, {
       cause: error,
     });

@@ -44,9 +44,7 @@ export const words = textsOf(parseWord, parseWords, { takes: 'names separated by
 function parseAlgorithms(text: string): readonly string[] | Problem {
   const names = splitList(text);
   const refused = names.find((name) => !signatureAlgorithms.includes(name));
-  if (names.length > 0 && refused === undefined) {
-    return [...new Set(names)];
-  }
+  if (names.length > 0 && refused === undefined) return [...new Set(names)];
   const why =
     refused?.toLowerCase() === 'none'
       ? ' (an unsigned token proves nothing)'
@@ -100,9 +98,7 @@ function parseScopes(text: string): readonly string[] | Problem {
     if (!isScope(scope)) {
       return new Problem(`must have one valid scope after each "=", but the scope of ${name} is missing or invalid`);
     }
-    if (seen.has(name)) {
-      return new Problem(`must have each operation at most once, but has ${name} twice`);
-    }
+    if (seen.has(name)) return new Problem(`must have each operation at most once, but has ${name} twice`);
     seen.add(name);
   }
   return entries;
@@ -127,9 +123,7 @@ export function scopesOf(entries: readonly string[]): ReadonlyMap<OperationName,
 }
 
 function parseKeysUrl(text: string): string | Problem {
-  if (text === '') {
-    return text;
-  }
+  if (text === '') return text;
   const url = URL.parse(text);
   if (url?.protocol !== 'https:' && url?.protocol !== 'http:') {
     return new Problem('must be an https address, for instance https://login.example.com/keys');
@@ -161,9 +155,7 @@ const takenFields = [
 const fieldNameForm = /^[\w!#$%&'*+.^`|~-]{1,100}$/;
 
 function parseIdentityHeader(text: string): string | Problem {
-  if (text !== '' && !fieldNameForm.test(text)) {
-    return new Problem('must be the name of a header, for instance x-user');
-  }
+  if (text !== '' && !fieldNameForm.test(text)) return new Problem('must be the name of a header, for instance x-user');
   const lowerCase = text.toLowerCase();
   return takenFields.includes(lowerCase) || lowerCase.startsWith('content-')
     ? new Problem('must be the name of a header without a meaning of its own, for instance x-user')

@@ -15,9 +15,7 @@ export const keysMax = 100_000;
 function takeFrom(table: WindowTable, { limit, windowMs }: Rate, key: string, now: number): Taken {
   const window = table.find(key, now) ?? table.open(key, now + windowMs, now);
   const msLeft = window.endsAt - now;
-  if (window.count >= limit) {
-    return { left: -1, msLeft };
-  }
+  if (window.count >= limit) return { left: -1, msLeft };
   window.count += 1;
   return { left: limit - window.count, msLeft };
 }

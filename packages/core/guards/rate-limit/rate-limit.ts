@@ -20,17 +20,13 @@ export function createRateLimit(rate: Rate, by: GuardSettings['rateLimitKey'], c
     if (refusal === undefined) {
       const reply = replyTooManyRequests(seconds, rateHeaders(rate, 0, seconds));
       refusal = { isAdmitted: false, reply, outcome: 'rate-limited', cause };
-      if (refusals.size >= keptRefusalsMax) {
-        refusals.clear();
-      }
+      if (refusals.size >= keptRefusalsMax) refusals.clear();
       refusals.set(seconds, refusal);
     }
     return refusal;
   };
   const decide = (taken: Taken | undefined, { identity }: GuardedRequest): Admission => {
-    if (taken === undefined) {
-      return { isAdmitted: true, identity };
-    }
+    if (taken === undefined) return { isAdmitted: true, identity };
     // Rounding errors can make `msLeft` slightly longer than the window.
     const seconds = Math.min(Math.ceil(taken.msLeft / 1_000), windowSeconds);
     return taken.left < 0
@@ -58,9 +54,7 @@ const identityLengthMax = 64;
 // If the token has no subject, the client's address is the key. The prefixes keep subjects and addresses apart.
 function identityKeyOf(request: GuardedRequest): string {
   const { identity } = request;
-  if (identity === undefined) {
-    return addressKeyOf(request);
-  }
+  if (identity === undefined) return addressKeyOf(request);
   return identity.length <= identityLengthMax
     ? `sub:${identity}`
     : `sub-sha256:${createHash('sha256').update(identity).digest('base64url')}`;
@@ -74,13 +68,9 @@ const fourGroups = /^(?:[^:]+:){3}[^:]+(?=:)/;
  * provider gives to a customer. `address` must come from `normalizeAddress`.
  */
 export function networkOf(address: string): string {
-  if (!address.includes(':')) {
-    return address;
-  }
+  if (!address.includes(':')) return address;
   const [written] = fourGroups.exec(address) ?? [];
-  if (written !== undefined) {
-    return written;
-  }
+  if (written !== undefined) return written;
   const [before = [], after = []] = address.split('::').map((part) => part.split(':').filter((group) => group !== ''));
   // The last 32 bits can be written as an IPv4 address.
   const missing = 8 - before.length - after.length - (address.includes('.') ? 1 : 0);

@@ -71,9 +71,7 @@ export class RedisCounter implements Counter {
   }
 
   async ask({ rate: { limit, windowMs }, keys }: Question): Promise<readonly number[]> {
-    if (this.#redis === undefined) {
-      throw new Error('not connected');
-    }
+    if (this.#redis === undefined) throw new Error('not connected');
     try {
       const prefix = `${keyPrefix}${windowMs / 1_000}:`;
       return await this.#redis.countRates(keys.length, ...keys.map((key) => prefix + key), limit, windowMs);
@@ -103,14 +101,10 @@ export class RedisCounter implements Counter {
       if (!isAnswer(await redis.countRates(1, `${keyPrefix}probe`, limitMax, 1_000), 1)) {
         throw new Error('the answer is malformed');
       }
-      if (failure !== undefined || redis.status !== 'ready') {
-        throw new Error('Redis closed the connection');
-      }
+      if (failure !== undefined || redis.status !== 'ready') throw new Error('Redis closed the connection');
       // ioredis emits 'close' before it rejects pending commands.
       redis.once('close', () => {
-        if (this.#redis === redis) {
-          onGone();
-        }
+        if (this.#redis === redis) onGone();
       });
     } catch (error) {
       redis.disconnect();
@@ -123,9 +117,7 @@ export class RedisCounter implements Counter {
     // The user may not be allowed to run INFO.
     const text = (await this.#redis?.info('server').catch(() => '')) ?? '';
     const valkey = /^valkey_version:([\w.-]{1,40})/m.exec(text)?.[1];
-    if (valkey !== undefined) {
-      return `Valkey ${valkey}`;
-    }
+    if (valkey !== undefined) return `Valkey ${valkey}`;
     const redis = /^redis_version:([\w.-]{1,40})/m.exec(text)?.[1];
     return redis === undefined ? undefined : `Redis ${redis}`;
   }
@@ -146,9 +138,7 @@ export class RedisCounter implements Counter {
         await redis.auth(password);
       }
     } catch (error) {
-      if (!(error instanceof Error && unusedPasswordPattern.test(error.message))) {
-        throw error;
-      }
+      if (!(error instanceof Error && unusedPasswordPattern.test(error.message))) throw error;
       if (!this.#hasReportedPassword) {
         this.#hasReportedPassword = true;
         this.#onUnusedPassword();
@@ -162,9 +152,7 @@ export class RedisCounter implements Counter {
     let text = words;
     const { username, password } = this.#url;
     for (const secret of [password, decodeURIComponent(password), username, decodeURIComponent(username)]) {
-      if (secret !== '') {
-        text = text.replaceAll(secret, '***');
-      }
+      if (secret !== '') text = text.replaceAll(secret, '***');
     }
     return new Error(text.slice(0, causeLengthMax));
   }
@@ -191,12 +179,8 @@ function describeConnecting(error: unknown, isTls: boolean): string {
 // Replaces messages of ioredis that do not help an operator. Keeps the messages of Redis and of the OS.
 function describeAnswering(error: unknown): string {
   const { message } = error as Error;
-  if (message === 'Command timed out') {
-    return `no answer within ${answerMsMax} ms`;
-  }
-  if (message === 'Connection is closed.') {
-    return 'Redis closed the connection';
-  }
+  if (message === 'Command timed out') return `no answer within ${answerMsMax} ms`;
+  if (message === 'Connection is closed.') return 'Redis closed the connection';
   return /^(?:Unknown RESP type|Command queue state error)/.test(message)
     ? 'the answer is not the protocol of Redis: is this the address of a Redis?'
     : describeError(error, peer);

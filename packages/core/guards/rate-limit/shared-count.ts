@@ -84,12 +84,8 @@ export class SharedCount implements Count {
   take(key: string): ReturnType<Count['take']> {
     const now = this.#options.clock.steady();
     const blocked = this.#blocked.find(key, now);
-    if (blocked !== undefined) {
-      return { left: -1, msLeft: blocked.endsAt - now };
-    }
-    if (!this.isAnswering) {
-      return this.#options.fallback.take(key);
-    }
+    if (blocked !== undefined) return { left: -1, msLeft: blocked.endsAt - now };
+    if (!this.isAnswering) return this.#options.fallback.take(key);
     return new Promise((settle) => {
       this.#gathered.push({ key, since: now, settle });
       this.#askSoon(now);
@@ -105,9 +101,7 @@ export class SharedCount implements Count {
   }
 
   #askSoon(now: number): void {
-    if (this.#isGathering || this.#state !== 'answering') {
-      return;
-    }
+    if (this.#isGathering || this.#state !== 'answering') return;
     this.#isGathering = true;
     if (now - this.#askedAt >= gatherMs) {
       // Deferred, so that the question includes all requests of this event-loop turn.
@@ -161,9 +155,7 @@ export class SharedCount implements Count {
     for (const [index, { key, settle }] of requests.entries()) {
       const left = answer[index * 2] ?? 0;
       const msLeft = Math.min(rate.windowMs, Math.max(1, answer[index * 2 + 1] ?? 0));
-      if (left < 0 && this.#blocked.find(key, now) === undefined) {
-        this.#blocked.open(key, now + msLeft, now);
-      }
+      if (left < 0 && this.#blocked.find(key, now) === undefined) this.#blocked.open(key, now + msLeft, now);
       settle({ left, msLeft });
     }
   }
@@ -176,9 +168,7 @@ export class SharedCount implements Count {
   }
 
   readonly #onGone = (): void => {
-    if (this.#state !== 'answering') {
-      return;
-    }
+    if (this.#state !== 'answering') return;
     const { clock, answerMsMax } = this.#options;
     if (clock.steady() - this.#revivedAt < settledMs) {
       this.#goAway(new Error('the server closes connections right after accepting them'));
@@ -217,28 +207,20 @@ export class SharedCount implements Count {
       await Promise.race([counter.revive(this.#onGone), late]);
     } catch (error) {
       if (this.#state !== 'closed') {
-        if (this.#state !== 'away') {
-          this.#goAway(error);
-        }
+        if (this.#state !== 'away') this.#goAway(error);
         this.#retrySoon();
       }
       return;
     } finally {
       callOff();
     }
-    if (this.#state === 'closed') {
-      return;
-    }
+    if (this.#state === 'closed') return;
     this.#callOff();
     const wasAway = this.#state === 'away';
     this.#state = 'answering';
     this.#revivedAt = clock.steady();
-    if (wasAway) {
-      onChange(undefined);
-    }
-    if (this.#gathered.length > 0) {
-      this.#askSoon(this.#revivedAt);
-    }
+    if (wasAway) onChange(undefined);
+    if (this.#gathered.length > 0) this.#askSoon(this.#revivedAt);
   }
 
   #retrySoon(): void {

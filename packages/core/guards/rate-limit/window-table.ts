@@ -51,17 +51,11 @@ export class WindowTable {
   #makeRoom(now: number): void {
     for (let lookedAt = 0; lookedAt < lookedAtMax || this.size >= this.#keysMax; lookedAt += 1) {
       const oldest = this.#oldest;
-      if (oldest === undefined || (now < oldest.endsAt && this.size < this.#keysMax)) {
-        return;
-      }
+      if (oldest === undefined || (now < oldest.endsAt && this.size < this.#keysMax)) return;
       this.#oldest = oldest.next;
-      if (this.#oldest === undefined) {
-        this.#newest = undefined;
-      }
+      if (this.#oldest === undefined) this.#newest = undefined;
       // The key may have a newer window.
-      if (this.#windows.get(oldest.key) === oldest) {
-        this.#windows.delete(oldest.key);
-      }
+      if (this.#windows.get(oldest.key) === oldest) this.#windows.delete(oldest.key);
     }
   }
 }

@@ -89,12 +89,8 @@ export class KeySet {
    */
   seek(): Promise<void> | undefined {
     const now = this.#options.clock.steady();
-    if (this.#fetching !== undefined || this.#closed.signal.aborted) {
-      return this.#fetching;
-    }
-    if (now - this.#forcedAt < forcedFetchMs) {
-      return undefined;
-    }
+    if (this.#fetching !== undefined || this.#closed.signal.aborted) return this.#fetching;
+    if (now - this.#forcedAt < forcedFetchMs) return undefined;
     this.#forcedAt = now;
     return this.#fetch();
   }
@@ -130,18 +126,14 @@ export class KeySet {
       share?.({ text, ageMs: clock.steady() - startedAt });
       observer.onFetch(keys.keys.length === 0 ? explainNoKeys(text, algorithms) : undefined);
     } catch (error) {
-      if (!this.#closed.signal.aborted) {
-        observer.onFetch(error instanceof Error ? error : new Error(String(error)));
-      }
+      if (!this.#closed.signal.aborted) observer.onFetch(error instanceof Error ? error : new Error(String(error)));
     } finally {
       callOff();
     }
   }
 
   #schedule(): void {
-    if (this.#closed.signal.aborted) {
-      return;
-    }
+    if (this.#closed.signal.aborted) return;
     const { clock, refreshMs } = this.#options;
     let waitMs = this.#retryMs;
     if (this.current.keys.length > 0) {

@@ -22,9 +22,7 @@ export function createUrlSource(url: URL): KeySource {
     read: async (signal) => {
       const answer = await get(url, signal);
       try {
-        if (answer.statusCode !== 200) {
-          throw new Error(`the issuer answered with status ${answer.statusCode ?? 0}`);
-        }
+        if (answer.statusCode !== 200) throw new Error(`the issuer answered with status ${answer.statusCode ?? 0}`);
         return await readText(answer);
       } finally {
         answer.destroy();
@@ -69,9 +67,7 @@ async function readText(stream: AsyncIterable<unknown>): Promise<string> {
   for await (const piece of stream as AsyncIterable<Buffer>) {
     pieces.push(piece);
     length += piece.length;
-    if (length > keySetBytesMax) {
-      throw new Error(`the key set is larger than ${keySetBytesMax} bytes`);
-    }
+    if (length > keySetBytesMax) throw new Error(`the key set is larger than ${keySetBytesMax} bytes`);
   }
   try {
     return new TextDecoder('utf-8', { fatal: true }).decode(Buffer.concat(pieces));

@@ -40,14 +40,10 @@ export async function createTokenGuard(
   const kept = hasFile ? undefined : keeper?.findKeys(settings.authJwksUrl);
   if (kept !== undefined) {
     await keys.inherit(kept);
-    if (keys.current.keys.length > 0) {
-      observer.onInherited(kept.ageMs);
-    }
+    if (keys.current.keys.length > 0) observer.onInherited(kept.ageMs);
   }
   const first = keys.start();
-  if (hasFile) {
-    await first;
-  }
+  if (hasFile) await first;
   return {
     guard,
     fileProblem: hasFile && lastError !== undefined ? describeFetchError(lastError) : undefined,

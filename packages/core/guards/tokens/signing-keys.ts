@@ -76,15 +76,9 @@ export function explainUnusable(text: string, algorithms: readonly string[]): st
 }
 
 function explainFlaw(jwk: JWK, algorithms: readonly string[]): string {
-  if (jwk.d !== undefined) {
-    return 'a private key, which must not be published';
-  }
-  if (jwk.use !== undefined && jwk.use !== 'sig') {
-    return 'not for signatures';
-  }
-  if (!algorithms.some((each) => fits(jwk, each))) {
-    return `not for ${algorithms.join(' or ')}`;
-  }
+  if (jwk.d !== undefined) return 'a private key, which must not be published';
+  if (jwk.use !== undefined && jwk.use !== 'sig') return 'not for signatures';
+  if (!algorithms.some((each) => fits(jwk, each))) return `not for ${algorithms.join(' or ')}`;
   // In base64url, 4 characters are 3 bytes.
   const bits = typeof jwk.n === 'string' ? Math.floor((jwk.n.length * 3) / 4) * 8 : rsaBitsMin;
   return bits < rsaBitsMin || bits > rsaBitsMax
@@ -100,9 +94,7 @@ function jwksOf(text: string): readonly JWK[] {
     throw new Error('the key set is not JSON');
   }
   const keys: unknown = isObject(set) ? set['keys'] : undefined;
-  if (!Array.isArray(keys)) {
-    throw new Error('the key set is JSON, but not a JSON Web Key Set: it has no array "keys"');
-  }
+  if (!Array.isArray(keys)) throw new Error('the key set is JSON, but not a JSON Web Key Set: it has no array "keys"');
   return keys.filter(isObject);
 }
 
@@ -143,9 +135,7 @@ async function importKey({ kty, kid, n, e, crv, x, y }: JWK, algorithm: string):
   } catch {
     return undefined;
   }
-  if (key instanceof Uint8Array || key.type !== 'public') {
-    return undefined;
-  }
+  if (key instanceof Uint8Array || key.type !== 'public') return undefined;
   const { modulusLength: bits = rsaBitsMin } = key.algorithm as { readonly modulusLength?: number };
   return bits < rsaBitsMin || bits > rsaBitsMax
     ? undefined

@@ -45,9 +45,7 @@ export class TokenMemory<T> {
     let entry = this.#newer.get(digest);
     if (entry === undefined) {
       entry = this.#older.get(digest);
-      if (entry === undefined) {
-        return undefined;
-      }
+      if (entry === undefined) return undefined;
       this.#older.delete(digest);
       this.#add(digest, entry);
     }

@@ -89,16 +89,10 @@ export class TokenGuard implements Guard {
 
   admit({ head: { fields }, operation }: GuardedRequest): Admission | Promise<Admission> {
     const authorization = fieldValue(fields, 'authorization');
-    if (authorization === undefined) {
-      return noToken;
-    }
-    if (fieldValues(fields, 'authorization').length > 1) {
-      return twoTokens;
-    }
+    if (authorization === undefined) return noToken;
+    if (fieldValues(fields, 'authorization').length > 1) return twoTokens;
     const token = bearerForm.exec(authorization)?.[1];
-    if (token === undefined || token === '') {
-      return noToken;
-    }
+    if (token === undefined || token === '') return noToken;
     const digest = digestToken(token);
     const verified = this.#memory.find(digest);
     return verified === undefined ? this.#verify(token, digest, operation) : this.#decide(verified, operation);
@@ -113,19 +107,13 @@ export class TokenGuard implements Guard {
 
   async #verify(token: string, digest: TokenDigest, operation: OperationName): Promise<Admission> {
     await this.#keys.first;
-    if (this.#keys.current.keys.length === 0) {
-      return noKeys;
-    }
+    if (this.#keys.current.keys.length === 0) return noKeys;
     try {
       const header = readHeader(token, this.#settings.authAlgorithms);
-      if (header.kid !== undefined && !this.#keys.current.has(header.kid)) {
-        await this.#keys.seek();
-      }
+      if (header.kid !== undefined && !this.#keys.current.has(header.kid)) await this.#keys.seek();
       // A token without a key does not wait in the queue.
       this.#findKeys(header);
-      if (this.#slots.isFull) {
-        return tooMany;
-      }
+      if (this.#slots.isFull) return tooMany;
       const verified = await this.#slots.run(async () => await this.#read(token, digest, header));
       return this.#decide(verified, operation);
     } catch (error) {
@@ -146,9 +134,7 @@ export class TokenGuard implements Guard {
     const { exp = NaN, sub, ...others } = await this.#readClaims(token, keys);
     // jose declares a type but does not check it, so a claim can have any value.
     const subject: unknown = sub;
-    if (!Number.isFinite(exp) || !(subject === undefined || isName(subject))) {
-      throw new FlawedToken('claims');
-    }
+    if (!Number.isFinite(exp) || !(subject === undefined || isName(subject))) throw new FlawedToken('claims');
     const { authScopeClaim: claim } = this.#settings;
     const granted = wordsOf(Object.hasOwn(others, claim) && others[claim]);
     const verified: VerifiedToken = {
@@ -164,9 +150,7 @@ export class TokenGuard implements Guard {
 
   #findKeys({ algorithm, kid }: TokenHeader): readonly SigningKey[] {
     const keys = this.#keys.current.find(algorithm, kid);
-    if (keys.length === 0) {
-      throw new FlawedToken('unknown-key');
-    }
+    if (keys.length === 0) throw new FlawedToken('unknown-key');
     return keys.slice(0, candidatesMax);
   }
 
@@ -179,9 +163,7 @@ export class TokenGuard implements Guard {
         return (await jwtVerify(token, key, options)).payload;
       } catch (error) {
         flaw = flawOf(error);
-        if (flaw !== 'signature') {
-          break;
-        }
+        if (flaw !== 'signature') break;
       }
     }
     throw new FlawedToken(flaw);
@@ -204,9 +186,7 @@ interface TokenHeader {
 }
 
 function readHeader(token: string, algorithms: readonly string[]): TokenHeader {
-  if (!compactForm.test(token) || !token.split('.').every(hasOneSpelling)) {
-    throw new FlawedToken('malformed');
-  }
+  if (!compactForm.test(token) || !token.split('.').every(hasOneSpelling)) throw new FlawedToken('malformed');
   let header: { readonly alg?: unknown; readonly kid?: unknown };
   try {
     header = decodeProtectedHeader(token);
@@ -214,12 +194,8 @@ function readHeader(token: string, algorithms: readonly string[]): TokenHeader {
     throw new FlawedToken('malformed');
   }
   const { alg, kid } = header;
-  if (typeof alg !== 'string' || !(kid === undefined || typeof kid === 'string')) {
-    throw new FlawedToken('malformed');
-  }
-  if (!algorithms.includes(alg)) {
-    throw new FlawedToken('algorithm');
-  }
+  if (typeof alg !== 'string' || !(kid === undefined || typeof kid === 'string')) throw new FlawedToken('malformed');
+  if (!algorithms.includes(alg)) throw new FlawedToken('algorithm');
   return { algorithm: alg, kid };
 }
 
@@ -238,9 +214,7 @@ class FlawedToken extends Error {
 
 // Maps an error of jose to a flaw. Rethrows any other error, which is a bug in the gateway.
 function flawOf(error: unknown): TokenFlaw {
-  if (!(error instanceof errors.JOSEError)) {
-    throw error;
-  }
+  if (!(error instanceof errors.JOSEError)) throw error;
   if (error instanceof errors.JWTClaimValidationFailed) {
     return error.reason === 'check_failed' ? (flawsOfClaims[error.claim] ?? 'claims') : 'claims';
   }

@@ -44,9 +44,7 @@ export function writeFailureLines(write: (line: string) => void = writeToConsole
   return {
     onCallEnd: (record) => {
       const { outcome } = record;
-      if (isFailure(outcome)) {
-        writeLine(describeFailure(record, outcome));
-      }
+      if (isFailure(outcome)) writeLine(describeFailure(record, outcome));
     },
     onMalformed: () => undefined,
     onStall: () => undefined,
@@ -86,9 +84,7 @@ function describeRequest({ method, path, requestId }: CallRecord): string {
 }
 
 function describeCause(cause: unknown): string {
-  if (cause === undefined) {
-    return '';
-  }
+  if (cause === undefined) return '';
   return `Cause: ${cause instanceof Error ? (cause.stack ?? cause.message) : describeError(cause)}. `;
 }
 

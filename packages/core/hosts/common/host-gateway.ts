@@ -55,9 +55,7 @@ export function createHostGateway<Table extends typeof hostRows & Readonly<Recor
     ...others,
     ...findUnknownNames(options, [...Object.keys(table), ...otherNames]),
   );
-  if (problems.length > 0) {
-    throw new TypeError(`Cannot create the gateway: ${problems.join('; ')}.`);
-  }
+  if (problems.length > 0) throw new TypeError(`Cannot create the gateway: ${problems.join('; ')}.`);
   const checked = read as HostValues;
   const observer = checked.observer ?? createObserver();
   const hasGuards = checked.authIssuer !== '' || checked.rateLimit !== '';

@@ -53,9 +53,7 @@ export class HostGuards implements Guard {
   }
 
   #make(): Promise<JoinedGuards> {
-    if (this.#making !== undefined) {
-      return this.#making;
-    }
+    if (this.#making !== undefined) return this.#making;
     const making = createGuards(this.#settings, this.#observeOutages(), undefined).then(
       (guards) => {
         const made = { ...guards, guard: joinGuards(guards.guards) ?? admitsAll };
@@ -67,9 +65,7 @@ export class HostGuards implements Guard {
         return made;
       },
       (error: unknown) => {
-        if (this.#making === making) {
-          this.#making = undefined;
-        }
+        if (this.#making === making) this.#making = undefined;
         throw error instanceof MissingPackageError ? new HostMistake(error.message) : error;
       },
     );

@@ -80,9 +80,7 @@ export async function listenOnPassed(
       const start = servers.length === 0 ? startListening : startHelper;
       const each = await start(server, place);
       servers.push(each);
-      if (!isOnPort(each.address())) {
-        throw new Error('it has no port');
-      }
+      if (!isOnPort(each.address())) throw new Error('it has no port');
     } catch (error) {
       closeAll(servers);
       throw new StartError(
@@ -128,9 +126,7 @@ async function startHelper(server: Server, place: ListenOptions | Socket): Promi
 
 // Returns a host name that works on this machine: `localhost` for a wildcard address.
 function hostInUrl(host: string): string {
-  if (host === '0.0.0.0' || host === '::') {
-    return 'localhost';
-  }
+  if (host === '0.0.0.0' || host === '::') return 'localhost';
   return host.includes(':') ? `[${host}]` : host;
 }
 
@@ -143,15 +139,11 @@ async function listenOnLocalhost(server: Server, port: number, reusePort: boolea
       return [server, await startHelper(server, place)];
     } catch (error) {
       const { code } = error as NodeJS.ErrnoException;
-      if (code === 'EADDRNOTAVAIL' || code === 'EAFNOSUPPORT') {
-        return [server];
-      }
+      if (code === 'EADDRNOTAVAIL' || code === 'EAFNOSUPPORT') return [server];
       const closed = once(server, 'close');
       await stopListening(server);
       await closed;
-      if (code !== 'EADDRINUSE' || port !== 0 || tries === freePortTries) {
-        throw error;
-      }
+      if (code !== 'EADDRINUSE' || port !== 0 || tries === freePortTries) throw error;
     }
   }
 }

@@ -129,9 +129,7 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
       }
     });
   };
-  if (guards !== undefined) {
-    fastify.addHook('onReady', () => guards.start());
-  }
+  if (guards !== undefined) fastify.addHook('onReady', () => guards.start());
   // Routes have no schema, because Fastify would validate and serialise with it. Only `@fastify/swagger` gets the schemas.
   let schemas: RouteSchemas | undefined;
   if (fastify.hasDecorator('swagger')) {
@@ -179,9 +177,7 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
       void cut().then(() => setTimeout(() => openRequests.cut(), lastReplyMs));
     }, values.shutdownTimeoutMs);
     // Stops listening at once, because under load new calls never stop arriving. Fastify closes the server later.
-    if (fastify.server.listening) {
-      await stopListening(fastify.server);
-    }
+    if (fastify.server.listening) await stopListening(fastify.server);
     const hookMs = fastify.initialConfig.pluginTimeout ?? 0;
     const limitMs = hookMs === 0 ? msMax : hookMs - Math.min(hookMarginMs, hookMs / 2);
     await openRequests.end(Math.max(0, limitMs - (performance.now() - startedAt)));

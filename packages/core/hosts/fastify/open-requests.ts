@@ -11,9 +11,7 @@ export class OpenRequests {
 
   /** Calls `onOver` when the response has been sent, or can no longer be sent. A request whose client has left is not added. */
   add(socket: Socket, response: ServerResponse, onOver: () => void): void {
-    if (socket.destroyed) {
-      return;
-    }
+    if (socket.destroyed) return;
     const ofSocket = this.#bySocket.get(socket) ?? this.#watch(socket);
     if (!ofSocket.has(response)) {
       ofSocket.set(response, onOver);
@@ -41,9 +39,7 @@ export class OpenRequests {
       ofSocket.delete(response);
       this.#count -= 1;
       onOver();
-      if (this.#count === 0) {
-        this.#onNone();
-      }
+      if (this.#count === 0) this.#onNone();
     }
   }
 
@@ -61,9 +57,7 @@ export class OpenRequests {
   /** Destroys the connections that have open requests. */
   cut(): void {
     for (const [socket, ofSocket] of this.#bySocket) {
-      if (ofSocket.size > 0) {
-        socket.destroy();
-      }
+      if (ofSocket.size > 0) socket.destroy();
     }
   }
 }

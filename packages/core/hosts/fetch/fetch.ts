@@ -72,9 +72,7 @@ export function createFetchHandler(options: FetchHandlerOptions): FetchHandler {
     }
   };
   const handler = (request: Request): Promise<Response> => {
-    if (!isRequest(request)) {
-      return Promise.reject(new TypeError(noRequest));
-    }
+    if (!isRequest(request)) return Promise.reject(new TypeError(noRequest));
     return ending === undefined ? answer(request) : reopen().then(() => answer(request));
   };
   return Object.assign(handler, { close: () => (ending ??= end()) });
@@ -187,13 +185,9 @@ class FetchExchange implements Transport, Client, DeadlineOwner {
         for (let read = await reader.read(); !read.done; read = await reader.read()) {
           const { buffer, byteOffset, byteLength } = read.value;
           incoming?.onBody(Buffer.from(buffer, byteOffset, byteLength));
-          if (this.#hasReplied) {
-            return;
-          }
+          if (this.#hasReplied) return;
           pieces += 1;
-          if (pieces % piecesPerTurn === 0) {
-            await nextTurn();
-          }
+          if (pieces % piecesPerTurn === 0) await nextTurn();
         }
       }
     } catch {
@@ -203,9 +197,7 @@ class FetchExchange implements Transport, Client, DeadlineOwner {
       return;
     }
     this.#bodyDeadline.clear();
-    if (!this.#hasReplied) {
-      incoming?.onBodyEnd();
-    }
+    if (!this.#hasReplied) incoming?.onBodyEnd();
   }
 
   // The 408 releases the bytes received so far, and cancels the reader of the body [D35].
@@ -214,9 +206,7 @@ class FetchExchange implements Transport, Client, DeadlineOwner {
   }
 
   reply(reply: Reply, onTaken: () => void): void {
-    if (this.#hasReplied) {
-      throw new Error('the request has been answered, or its client has left');
-    }
+    if (this.#hasReplied) throw new Error('the request has been answered, or its client has left');
     const { head, pieces, length } = reply;
     const [first] = pieces;
     const hasBody = length > 0 && this.#request.method !== 'HEAD';
@@ -228,9 +218,7 @@ class FetchExchange implements Transport, Client, DeadlineOwner {
   }
 
   cut(): void {
-    if (!this.#hasReplied) {
-      this.#finish(new Response(null, { status: clientGoneStatus }));
-    }
+    if (!this.#hasReplied) this.#finish(new Response(null, { status: clientGoneStatus }));
   }
 }
 
@@ -239,13 +227,9 @@ function readHead({ method, url, headers, body }: Request): RequestHead {
   const fields: string[] = [];
   for (const [name, value] of headers) {
     const known = fieldNameOf(name);
-    if (known !== undefined) {
-      fields.push(known, value);
-    }
+    if (known !== undefined) fields.push(known, value);
   }
-  if (!headers.has('host')) {
-    fields.push('host', authority);
-  }
+  if (!headers.has('host')) fields.push('host', authority);
   return {
     method,
     target: target === '' || target.startsWith('?') ? `/${target}` : target,

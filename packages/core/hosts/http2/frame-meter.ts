@@ -69,9 +69,7 @@ export class FrameMeter {
     while (this.#fields.length > 0) {
       const ofStream = this.#fields.shift();
       const fields = this.#fields.shift();
-      if (ofStream === stream) {
-        return fields;
-      }
+      if (ofStream === stream) return fields;
     }
     return undefined;
   }
@@ -84,9 +82,7 @@ export class FrameMeter {
   /** Must be called when `stream` has closed. */
   forget(stream: number): void {
     this.#dataLeft.delete(stream);
-    if (this.#stop === 'excess' && this.#stream === stream) {
-      this.#stop = undefined;
-    }
+    if (this.#stop === 'excess' && this.#stream === stream) this.#stop = undefined;
   }
 
   /**
@@ -104,28 +100,20 @@ export class FrameMeter {
         const ofOthers = this.#prefixLeft > 0 ? 1 : this.#bytesLeft;
         const most = isOfHead ? Math.min(this.#bytesLeft, left.headBytes) : ofOthers;
         const step = Math.min(most, bytes.length - at);
-        if (step === 0) {
-          break;
-        }
+        if (step === 0) break;
         left.headBytes -= isOfHead ? step : 0;
         this.#takePayload(bytes, at, at + step, isOfHead);
         this.#bytesLeft -= step;
         at += step;
       } else {
-        if (this.#headerLength === 0 && (left.frames === 0 || left.heads === 0)) {
-          break;
-        }
+        if (this.#headerLength === 0 && (left.frames === 0 || left.heads === 0)) break;
         this.#header[this.#headerLength] = bytes[at] ?? 0;
         this.#headerLength += 1;
         at += 1;
-        if (this.#headerLength < headerBytes) {
-          continue;
-        }
+        if (this.#headerLength < headerBytes) continue;
         this.#beginPayload(left);
       }
-      if (this.#bytesLeft === 0) {
-        this.#endFrame();
-      }
+      if (this.#bytesLeft === 0) this.#endFrame();
     }
     return at;
   }
@@ -151,9 +139,7 @@ export class FrameMeter {
       this.#prefixLeft = (isPadded ? 1 : 0) + ((this.#flags & priorityFlag) !== 0 ? 5 : 0);
     } else if (this.#type === dataType) {
       this.#prefixLeft = isPadded ? 1 : 0;
-      if (!isPadded) {
-        this.#countData(this.#payloadLength);
-      }
+      if (!isPadded) this.#countData(this.#payloadLength);
     }
   }
 
@@ -162,15 +148,11 @@ export class FrameMeter {
     for (; this.#prefixLeft > 0 && at < end; at += 1) {
       if (at === from && this.#bytesLeft === this.#payloadLength && (this.#flags & paddedFlag) !== 0) {
         this.#padding = bytes[at] ?? 0;
-        if (!isOfHead) {
-          this.#countData(this.#payloadLength - 1 - this.#padding);
-        }
+        if (!isOfHead) this.#countData(this.#payloadLength - 1 - this.#padding);
       }
       this.#prefixLeft -= 1;
     }
-    if (isOfHead) {
-      this.#fieldCount.take(bytes, at, Math.min(end, from + this.#bytesLeft - this.#padding));
-    }
+    if (isOfHead) this.#fieldCount.take(bytes, at, Math.min(end, from + this.#bytesLeft - this.#padding));
   }
 
   #countData(length: number): void {
@@ -190,9 +172,7 @@ export class FrameMeter {
       this.#isInHead = false;
       this.#stop = this.#endsStream ? undefined : 'body';
       this.#fields.push(this.#stream, this.#fieldCount.fields);
-      if (this.#fields.length > 2 * headsKept) {
-        this.#fields.splice(0, 2);
-      }
+      if (this.#fields.length > 2 * headsKept) this.#fields.splice(0, 2);
     }
   }
 }

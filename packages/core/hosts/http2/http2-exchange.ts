@@ -136,9 +136,7 @@ export class Http2Exchange implements Transport {
       this.#owesContinue = head.expectation === 'continue' && !this.#isWhole;
       this.incoming = handler.accept(head, this, this.#owner);
       this.incoming.start();
-      if (!this.#isWhole && !this.#isHeld) {
-        this.#read();
-      }
+      if (!this.#isWhole && !this.#isHeld) this.#read();
     } catch (error) {
       this.#fail(error);
     }
@@ -174,18 +172,14 @@ export class Http2Exchange implements Transport {
     this.#isHeld = false;
     if (this.#owesContinue) {
       this.#owesContinue = false;
-      if (!this.#isReset) {
-        this.#stream.additionalHeaders({ ':status': 100 });
-      }
+      if (!this.#isReset) this.#stream.additionalHeaders({ ':status': 100 });
     }
     this.#read();
   }
 
   // Node emits no event before `#read` and its caller have returned.
   #read(): void {
-    if (this.#isReading || this.#isWhole || this.#state === 'closed') {
-      return;
-    }
+    if (this.#isReading || this.#isWhole || this.#state === 'closed') return;
     this.#isReading = true;
     this.#listen('data', this.#onData);
     this.#listen('end', this.#onEnd);
@@ -203,9 +197,7 @@ export class Http2Exchange implements Transport {
 
   #onEnd(): void {
     // Node also emits 'end' after a reset without an error. A body that was cut off must not count as complete.
-    if (this.#stream.closed) {
-      return;
-    }
+    if (this.#stream.closed) return;
     this.#isWhole = true;
     if (this.#state === 'body') {
       this.#state = 'answering';
@@ -218,9 +210,7 @@ export class Http2Exchange implements Transport {
   reply(reply: Reply, onTaken: () => void): void {
     this.#send(reply, onTaken);
     // `reply.closes` does not close the connection, because a faulty request ends only its own stream.
-    if (reply.drains) {
-      this.#owner.announceEnd();
-    }
+    if (reply.drains) this.#owner.announceEnd();
   }
 
   #send(reply: Reply, onTaken: () => void): void {
@@ -250,19 +240,13 @@ export class Http2Exchange implements Transport {
     } else {
       onTaken();
     }
-    if (this.#refusesRest) {
-      this.#refuseRest();
-    }
-    if (!this.#stream.closed) {
-      this.#read();
-    }
+    if (this.#refusesRest) this.#refuseRest();
+    if (!this.#stream.closed) this.#read();
   }
 
   #writeNext(): void {
     const piece = this.#pieces[this.#piece];
-    if (piece === undefined) {
-      return;
-    }
+    if (piece === undefined) return;
     const from = this.#at;
     const slice = from === 0 && piece.length <= sliceBytes ? piece : piece.subarray(from, from + sliceBytes);
     this.#at += slice.length;
@@ -287,24 +271,18 @@ export class Http2Exchange implements Transport {
 
   readonly #onLastTaken = (): void => {
     // After a reset, node:http2 may still use the reply's bytes. In this case `#onClose` calls `#onTaken`, one turn later.
-    if (this.#stream.destroyed) {
-      return;
-    }
+    if (this.#stream.destroyed) return;
     const onTaken = this.#onTaken;
     this.#onTaken = undefined;
     this.#pieces = noPieces;
     onTaken?.();
-    if (this.#refusesRest) {
-      this.#refuseRest();
-    }
+    if (this.#refusesRest) this.#refuseRest();
   };
 
   // Resets the stream after the whole reply, because a reset would cut the reply off [RFC 9113, 8.1].
   #refuseRest(): void {
     this.#refusesRest = true;
-    if (this.#onTaken === undefined) {
-      this.#reset(constants.NGHTTP2_NO_ERROR);
-    }
+    if (this.#onTaken === undefined) this.#reset(constants.NGHTTP2_NO_ERROR);
   }
 
   /** Resets the stream as malformed. */
@@ -317,18 +295,14 @@ export class Http2Exchange implements Transport {
   }
 
   #reset(code: number): void {
-    if (!this.#isReset) {
-      this.#stream.close(code);
-    }
+    if (!this.#isReset) this.#stream.close(code);
   }
 
   #onClose(): void {
     const hasReplied = this.#state === 'replied' || this.#state === 'dropping';
     this.#owner.onClosed(this);
     this.#state = 'closed';
-    if (!hasReplied) {
-      this.incoming?.onGone();
-    }
+    if (!hasReplied) this.incoming?.onGone();
     if (this.#onTaken !== undefined) {
       // Called in the next turn of the event loop, because by then node:http2 has released the reply's bytes.
       setImmediate(this.#onTaken);

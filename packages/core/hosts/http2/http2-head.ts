@@ -46,22 +46,14 @@ export function readHead(fields: readonly string[], endsThere: boolean, bytesMax
       taken.take(known, value);
     }
   }
-  if (bytes > bytesMax) {
-    return { kind: 'head-too-large', reason: `a head of more than ${bytesMax} bytes` };
-  }
+  if (bytes > bytesMax) return { kind: 'head-too-large', reason: `a head of more than ${bytesMax} bytes` };
   flaw ??= findFlaw(pseudo, host);
-  if (flaw !== undefined) {
-    return { kind: 'malformed', reason: flaw };
-  }
+  if (flaw !== undefined) return { kind: 'malformed', reason: flaw };
   const { ':method': method, ':authority': authority, ':path': path } = pseudo;
   const name = authority ?? host;
-  if (name !== undefined) {
-    taken.take('host', name);
-  }
+  if (name !== undefined) taken.take('host', name);
   const head = taken.finish(method, method === 'CONNECT' ? (authority ?? '') : path, 1);
-  if ('reason' in head) {
-    return head;
-  }
+  if ('reason' in head) return head;
   // Only the end of the stream completes a body, even with a content-length of 0, because a reset may follow [D11].
   return { ...head, version: '2', bodyLength: endsThere ? 0 : head.bodyLength === 0 ? 'chunked' : head.bodyLength };
 }
@@ -77,12 +69,8 @@ const pseudoNames: ReadonlySet<string> = new Set<keyof Pseudo>([':method', ':sch
 
 function findFlaw(pseudo: Pseudo, host: string | undefined): string | undefined {
   const { ':method': method, ':scheme': scheme, ':authority': authority, ':path': path } = pseudo;
-  if (!isMethod(method)) {
-    return 'an invalid method';
-  }
-  if (!/^https?$/i.test(scheme)) {
-    return 'a scheme other than http and https';
-  }
+  if (!isMethod(method)) return 'an invalid method';
+  if (!/^https?$/i.test(scheme)) return 'a scheme other than http and https';
   if (!consistsOf(path, targetBytes) || (method !== 'CONNECT' && !path.startsWith('/') && path !== '*')) {
     return 'an invalid target';
   }
@@ -107,9 +95,7 @@ function isMethod(text: string): boolean {
 
 function consistsOf(text: string, bytes: Uint8Array): boolean {
   for (let index = 0; index < text.length; index += 1) {
-    if (bytes[text.charCodeAt(index)] !== 1) {
-      return false;
-    }
+    if (bytes[text.charCodeAt(index)] !== 1) return false;
   }
   return true;
 }

@@ -101,9 +101,7 @@ class Http2Connection implements Connection, ExchangeOwner {
             refuse(stream, constants.NGHTTP2_REFUSED_STREAM);
             return;
           }
-          if (!stream.endAfterHeaders) {
-            this.#watchBody(stream, headers['content-length']);
-          }
+          if (!stream.endAfterHeaders) this.#watchBody(stream, headers['content-length']);
           const isHead = headers[':method'] === 'HEAD';
           const exchange = new Http2Exchange(stream, headBytes, isHead, this, context);
           this.#isFirst = false;
@@ -141,9 +139,7 @@ class Http2Connection implements Connection, ExchangeOwner {
     } else if (this.#exchanges.size > 0) {
       this.#checkExchanges(now);
     } else if (this.#state === 'ended') {
-      if (took >= quietMs) {
-        this.socket.destroy();
-      }
+      if (took >= quietMs) this.socket.destroy();
     } else if (this.#state === 'announced' ? took >= quietMs : took >= idleTimeoutMs) {
       this.#end();
     } else if (this.#isFirst && took >= requestHeadersTimeoutMs) {
@@ -183,13 +179,9 @@ class Http2Connection implements Connection, ExchangeOwner {
   }
 
   #watchBody(stream: ServerHttp2Stream, length: string | undefined): void {
-    if (length !== undefined) {
-      this.#paced.meter.expectData(stream.id ?? 0, Number(length));
-    }
+    if (length !== undefined) this.#paced.meter.expectData(stream.id ?? 0, Number(length));
     stream.on('trailers', (_trailers, _flags, fields: readonly string[]) => {
-      if (!this.#hasAllFields(stream, fields)) {
-        stream.close(constants.NGHTTP2_PROTOCOL_ERROR);
-      }
+      if (!this.#hasAllFields(stream, fields)) stream.close(constants.NGHTTP2_PROTOCOL_ERROR);
     });
   }
 
@@ -211,9 +203,7 @@ class Http2Connection implements Connection, ExchangeOwner {
     this.#context.handler.budget.giveBack(exchange.headBytes);
     this.#paced.meter.forget(exchange.stream);
     this.#paced.goOn();
-    if (this.#exchanges.size === 0) {
-      this.#since = monotonicMs();
-    }
+    if (this.#exchanges.size === 0) this.#since = monotonicMs();
   }
 
   // A fault of the gateway outside of a request ends only this connection [D28].

@@ -61,16 +61,12 @@ export class PacedSocket extends Duplex implements TurnTaker {
 
   /** Sends `frame`. node:http2 writes whole frames only, so `frame` never interrupts another frame. */
   sendFrame(frame: Buffer): void {
-    if (!this.destroyed && !this.writableEnded) {
-      this.write(frame);
-    }
+    if (!this.destroyed && !this.writableEnded) this.write(frame);
   }
 
   /** Passes on bytes that were held back. Call it when fewer body bytes are buffered than before. */
   goOn(): void {
-    if (!this.#isYielding && !this.isPaused()) {
-      this.#give();
-    }
+    if (!this.#isYielding && !this.isPaused()) this.#give();
   }
 
   /** @internal */
@@ -87,16 +83,12 @@ export class PacedSocket extends Duplex implements TurnTaker {
 
   readonly #giveMore = (): void => {
     this.#isYielding = false;
-    if (!this.isPaused()) {
-      this.#give();
-    }
+    if (!this.isPaused()) this.#give();
   };
 
   #give(): void {
     const bytes = this.#held;
-    if (bytes === undefined || this.destroyed) {
-      return;
-    }
+    if (bytes === undefined || this.destroyed) return;
     const turn = currentTurn();
     if (this.#turn !== turn) {
       this.#left = { ...inAnyTurn };
@@ -122,9 +114,7 @@ export class PacedSocket extends Duplex implements TurnTaker {
       this.#socket.pause();
       queueForTurn(this);
     }
-    if (end > 0) {
-      this.push(bytes.subarray(0, end));
-    }
+    if (end > 0) this.push(bytes.subarray(0, end));
     if (stop === 'body') {
       // Runs after node:http2 has announced the stream, because node:http2 queued its ticks earlier.
       process.nextTick(this.#giveMore);

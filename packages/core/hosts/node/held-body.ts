@@ -36,9 +36,7 @@ export class HeldBody implements DeadlineOwner {
    * After any other error the body counts as empty, and an empty body is not JSON.
    */
   gather(payload: Readable, request: IncomingMessage, done: (error?: Error) => void): void {
-    if (request.socket.destroyed) {
-      return;
-    }
+    if (request.socket.destroyed) return;
     this.#done = done;
     // Bytes that a hook has read are lost. Then the body counts as empty, because the rest is not the whole body.
     if (payload.readableEnded || payload.readableDidRead) {
@@ -57,15 +55,11 @@ export class HeldBody implements DeadlineOwner {
     // stream is read and dropped. Reading stops as soon as the client's request has been read completely.
     let pieces = 0;
     const takeTurn = (): void => {
-      if (this.#isGathering || !(request.readableEnded || request.destroyed)) {
-        payload.resume();
-      }
+      if (this.#isGathering || !(request.readableEnded || request.destroyed)) payload.resume();
     };
     payload
       .on('data', (piece: unknown) => {
-        if (this.#isGathering) {
-          this.#add(typeof piece === 'string' ? Buffer.from(piece) : piece);
-        }
+        if (this.#isGathering) this.#add(typeof piece === 'string' ? Buffer.from(piece) : piece);
         pieces += 1;
         if (payload !== request && pieces % piecesPerTurn === 0) {
           payload.pause();
@@ -77,9 +71,7 @@ export class HeldBody implements DeadlineOwner {
       .on('error', (error?: (Error & { statusCode?: number }) | null) => {
         const isRefusal = (error?.statusCode ?? 0) >= 400;
         this.#forget(undefined);
-        if (!request.destroyed || request.complete) {
-          this.#finish(isRefusal ? (error as Error) : undefined);
-        }
+        if (!request.destroyed || request.complete) this.#finish(isRefusal ? (error as Error) : undefined);
       });
   }
 

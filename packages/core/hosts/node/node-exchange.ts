@@ -81,13 +81,9 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
     for (let index = 0; index < rawHeaders.length; index += 2) {
       const name = fieldNameOf(rawHeaders[index] ?? '');
       // Node or the host has already handled `Expect`.
-      if (name !== undefined && name !== 'expect') {
-        fields.take(name, rawHeaders[index + 1] ?? '');
-      }
+      if (name !== undefined && name !== 'expect') fields.take(name, rawHeaders[index + 1] ?? '');
     }
-    if (ownId !== undefined) {
-      fields.take('x-request-id', ownId);
-    }
+    if (ownId !== undefined) fields.take('x-request-id', ownId);
     return fields.finish(method, this.#target, httpVersionMajor === 1 ? httpVersionMinor : 0);
   }
 
@@ -112,14 +108,10 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
         incoming.onGone();
       }
     });
-    if (this.#response.destroyed) {
-      return;
-    }
+    if (this.#response.destroyed) return;
     this.#heldBody = body;
     incoming.start();
-    if (!this.#isBodyHeld) {
-      this.#giveBody(incoming);
-    }
+    if (!this.#isBodyHeld) this.#giveBody(incoming);
   }
 
   // After the reply, the rest of the body is read and dropped. If the body exceeds the size limit, the connection is
@@ -130,9 +122,7 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
       this.#heldBody.handOver(incoming);
       return;
     }
-    if (!this.#hasBody) {
-      return;
-    }
+    if (!this.#hasBody) return;
     if (request.readableEnded) {
       this.#bodyDeadline?.clear();
       incoming.onBodyEnd();
@@ -163,9 +153,7 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
   /** Sends no `100 Continue`, because Node has already sent it. */
   readBody(): void {
     if (this.#heldBody === undefined) {
-      if (this.#request.readableDidRead && this.#request.method !== 'DELETE') {
-        throw new HostMistake(bodyWasRead);
-      }
+      if (this.#request.readableDidRead && this.#request.method !== 'DELETE') throw new HostMistake(bodyWasRead);
       this.#bodyDeadline = new Deadline(this);
       this.#host.bodyDeadlines.start(this.#bodyDeadline);
     }
@@ -207,18 +195,14 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
       onTaken();
     } else {
       response.once('close', onTaken);
-      if (this.#incoming !== undefined) {
-        this.#host.stallWatch.watch(socket, this.#incoming);
-      }
+      if (this.#incoming !== undefined) this.#host.stallWatch.watch(socket, this.#incoming);
     }
   }
 
   #writeHead(reply: Reply, closes: boolean): void {
     const response = this.#response;
     const headers = listReplyHeaders(reply);
-    if (closes) {
-      headers.push('connection', 'close');
-    }
+    if (closes) headers.push('connection', 'close');
     if (this.#inheritedHeaders !== undefined) {
       response.writeHead(reply.head.status, [...headers, ...this.#inheritedHeaders]);
       return;

@@ -41,9 +41,7 @@ export function createNodeHandler(options: NodeHandlerOptions): NodeHandler {
       return;
     }
     // Middleware has replied already, and then called `next` by mistake.
-    if (response.headersSent) {
-      return;
-    }
+    if (response.headersSent) return;
     const exchange = new NodeExchange(host, request, response, target);
     if (request.httpVersionMajor !== 1) {
       exchange.fail(
@@ -53,9 +51,7 @@ export function createNodeHandler(options: NodeHandlerOptions): NodeHandler {
     }
     exchange.inTurn(() => {
       const incoming = exchange.accept(exchange.readHead());
-      if (incoming !== undefined) {
-        exchange.start(incoming);
-      }
+      if (incoming !== undefined) exchange.start(incoming);
     });
   };
   return Object.assign(handler, { close: end });

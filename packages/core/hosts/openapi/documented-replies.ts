@@ -83,9 +83,7 @@ function refusal(method: string, { allowedHosts, corsOrigins }: Limits): Documen
 /** The 429 of the rate limit [D46]; undefined if there is no rate limit. */
 function tooMany({ rateLimit, rateLimitKey }: Limits): DocumentedReply | undefined {
   const rate = parseRate(rateLimit);
-  if (rate === undefined) {
-    return undefined;
-  }
+  if (rate === undefined) return undefined;
   const who = rateLimitKey === 'identity' ? "by the token's subject" : 'from this address (IPv6: from its /64)';
   const windowS = rate.windowMs / 1_000;
   return documented(

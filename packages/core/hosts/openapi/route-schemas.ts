@@ -84,12 +84,8 @@ function createSchema(
 
 /** Returns `value` with every reference replaced by its target. */
 function inline(value: Json, components: Json): Json {
-  if (Array.isArray(value)) {
-    return (value as readonly Json[]).map((each) => inline(each, components));
-  }
-  if (typeof value !== 'object' || value === null) {
-    return value;
-  }
+  if (Array.isArray(value)) return (value as readonly Json[]).map((each) => inline(each, components));
+  if (typeof value !== 'object' || value === null) return value;
   const object = value as JsonObject;
   const reference = object['$ref'];
   if (typeof reference === 'string') {
@@ -104,8 +100,6 @@ function inline(value: Json, components: Json): Json {
 
 // `@fastify/swagger` writes OpenAPI 3.0, whose schemas have no `const` and only one example.
 function asInOpenApi30(name: string, value: Json): [string, Json] {
-  if (name === 'const') {
-    return ['enum', [value]];
-  }
+  if (name === 'const') return ['enum', [value]];
   return name === 'examples' && Array.isArray(value) ? ['example', value[0] as Json] : [name, value];
 }

@@ -14,12 +14,8 @@ export function parseBackendUrl(text: string, example = 'for instance http://loc
 
 // Returns the requirements that `text` does not meet, each worded to follow `must be`; none for a valid address.
 function unmetRequirements(text: string): string[] {
-  if (severalAddresses.test(text)) {
-    return ['the address of one backend (put a load balancer in front of several)'];
-  }
-  if (!URL.canParse(text)) {
-    return ['an address'];
-  }
+  if (severalAddresses.test(text)) return ['the address of one backend (put a load balancer in front of several)'];
+  if (!URL.canParse(text)) return ['an address'];
   const { protocol, username, password, pathname } = new URL(text);
   return [
     !/^https?:$/.test(protocol) && 'an http or https address',

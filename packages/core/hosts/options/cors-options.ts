@@ -10,9 +10,7 @@ const otherOriginForm = /^(?!https?:|file:)[a-z][a-z0-9+.-]*:\/\/[a-z0-9.-]+(?::
 
 /** True if `text` is an origin exactly as browsers send it (RFC 6454, 6.2). `null` is not accepted. */
 export function isOrigin(text: unknown): boolean {
-  if (typeof text !== 'string') {
-    return false;
-  }
+  if (typeof text !== 'string') return false;
   const isWeb = /^https?:\/\/[^*]+$/.test(text) && URL.canParse(text) && new URL(text).origin === text;
   return isWeb || otherOriginForm.test(text);
 }
@@ -76,9 +74,7 @@ export function findCorsProblems(
   if (corsOrigins?.includes(anyOrigin) === true && corsCredentials === true) {
     return [`${credentials} cannot be true when ${list} is *: name the origins instead`];
   }
-  if (corsOrigins === undefined || corsOrigins.length > 0) {
-    return [];
-  }
+  if (corsOrigins === undefined || corsOrigins.length > 0) return [];
   return [
     ...(corsCredentials === true ? [`${credentials} is true, but ${list} is empty`] : []),
     ...((corsMaxAgeS ?? corsRows.corsMaxAgeS.default) === corsRows.corsMaxAgeS.default

@@ -77,16 +77,10 @@ export function findBackendTlsProblems({
   backendTls: tls,
   backendUrl,
 }: Partial<ValuesOf<typeof gatewayRows>>): string[] {
-  if (tls === undefined) {
-    return [];
-  }
-  if (backendUrl?.protocol !== 'https:') {
-    return ['backendTls needs an https address in backendUrl'];
-  }
+  if (tls === undefined) return [];
+  if (backendUrl?.protocol !== 'https:') return ['backendTls needs an https address in backendUrl'];
   const { ca, cert, key } = tls;
-  if ((cert === undefined) !== (key === undefined)) {
-    return ['backendTls needs both cert and key, or neither'];
-  }
+  if ((cert === undefined) !== (key === undefined)) return ['backendTls needs both cert and key, or neither'];
   try {
     process.getBuiltinModule('node:tls').createSecureContext({ ca, cert, key });
     return [];
