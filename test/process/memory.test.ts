@@ -6,11 +6,11 @@ import { totalmem } from 'node:os';
 import { test, type TestContext } from 'node:test';
 import { createGate, poll } from '../helpers/changes.ts';
 import { figureOf, logged, useBackend } from '../helpers/command-tests.ts';
-import { assertReply, notFound, unavailable } from '../helpers/expected.ts';
+import { assertReply, unavailable } from '../helpers/expected.ts';
 import { countDescriptors, residentBytes } from '../helpers/process-figures.ts';
 import { requestBytes } from '../helpers/raw-client.ts';
 import { runHere } from '../helpers/run-cli.ts';
-import { answer, answerBytes, chunked, behind, timeout } from '../helpers/scripted-backend.ts';
+import { answer, answerBytes, behind } from '../helpers/scripted-backend.ts';
 import { startCommand } from '../helpers/targets.ts';
 
 const mebibyte = 1024 * 1024;
@@ -80,38 +80,6 @@ test('64 lists of 8 MB at once need at most 1.3 times their bytes', async (t) =>
   assert.equal(await figureOf(command, 'buffered_bytes'), 0);
 });
 
-test('2,000 reads whose clients leave: the backend calls are cancelled, descriptors and memory are released [D21]', async (t) => {
-  const { command, pid, base, descriptors } = await start(t, { IN_FLIGHT_MAX: '2000', BACKEND_IDLE_TIMEOUT_MS: '500' });
-  for (let round = 0; round < 2; round += 1) {
-    backend.answers(timeout);
-    const clients = await Promise.all(Array.from({ length: 2000 }, () => command.connect()));
-    const seen = backend.requests.length;
-    for (const client of clients) client.send(requestBytes('GET', '/api/work-items/7'));
-    await backend.until(() => backend.requests.length === seen + 2000, '2,000 calls');
-    for (const client of clients) {
-      if (round % 2 === 0) client.destroy();
-      else client.reset();
-    }
-    const left = performance.now();
-    await backend.until(() => backend.connectionsOpen === 0, 'all calls are cancelled');
-    t.diagnostic(`the last call was cancelled ${(performance.now() - left).toFixed()} ms after the last client left`);
-    assert.ok(performance.now() - left < 5000);
-    await poll(async () => (await figureOf(command, 'requests_in_flight')) === 0, 'no call is in flight');
-    await poll(
-      () => descriptors === undefined || (countDescriptors(pid) ?? 0) <= descriptors + 2,
-      'descriptors are back to base',
-    );
-    backend.answers(answer('[]'));
-    assertReply(await command.call('GET', '/api/work-items'), 200, '[]');
-  }
-  const rest = residentBytes(pid, 'VmRSS');
-  if (rest !== undefined && base !== undefined) {
-    t.diagnostic(`${((rest - base) / mebibyte).toFixed()} MiB more than before the first of 4,000`);
-    // The heap has grown for 4,000 sockets and has not yet shrunk.
-    assert.ok(rest - base < 200 * mebibyte, `${rest - base} bytes more`);
-  }
-});
-
 test('large bodies beyond BUFFERED_BYTES_MAX: some calls get 503, the others are served, the process runs on [D26]', async (t) => {
   const { command, pid, base } = await start(t, { BUFFERED_BYTES_MAX: String(32 * mebibyte) });
   const gate = createGate();
@@ -166,44 +134,4 @@ test('limits that need more memory than the machine has: check and serve warn wi
   const fits = await runHere(['check'], small);
   assert.equal(fits.code, 0, fits.output);
   assert.doesNotMatch(fits.output, /warning/);
-});
-
-test('bodies in chunks of one byte, in both directions, need less than 80 MiB', async (t) => {
-  const { command, pid, base } = await start(t);
-  const chunks = '1\r\n1\r\n'.repeat(10_000);
-  await using client = await command.connect();
-  client.send('PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n');
-  await client.sendPieces(Array.from({ length: 30 }, () => chunks));
-  client.send('0\r\n\r\n');
-  assertReply(await client.reply(), 200, '{"success":true}');
-  backend.answersOnce(chunked(`${chunks.repeat(30)}0\r\n\r\n`));
-  const reply = await client.call('GET', '/api/work-items/5');
-  assert.ok(reply.body.equals(Buffer.alloc(300_000, '1')));
-  const more = peakAbove(t, pid, base);
-  assert.ok(more === undefined || more < 80 * mebibyte, `${more} bytes more`);
-});
-
-test('64 KB of requests pipelined after a slow call on each of 120 connections fit into a heap of 64 MB [D58]', async (t) => {
-  const { command } = await start(t, { NODE_OPTIONS: '--max-old-space-size=64' });
-  const gate = createGate();
-  backend.answers(behind(gate, answer('[]')));
-  const clients = await Promise.all(Array.from({ length: 120 }, () => command.connect()));
-  const seen = backend.requests.length;
-  for (const client of clients) client.send(requestBytes('GET', '/api/work-items'));
-  await backend.until(() => backend.requests.length === seen + clients.length, 'each has its slow call');
-  const short = 'GET / HTTP/1.1\r\nHost:\r\n\r\n';
-  for (const client of clients) client.send(short.repeat(65_536 / short.length));
-  // Gives the gateway enough time to read all of them.
-  for (let round = 0; round < 100; round += 1) {
-    assert.equal((await command.call('OPTIONS', '/api/work-items')).status, 204);
-  }
-  gate.open();
-  await Promise.all(
-    clients.map(async (client) => {
-      assertReply(await client.reply(), 200, '[]');
-      for (let index = 0; index < 50; index += 1) assertReply(await client.reply(), 404, notFound);
-      client.destroy();
-    }),
-  );
-  assertReply(await command.call('GET', '/api/work-items'), 200, '[]');
 });

@@ -9,7 +9,7 @@ import { createGate, poll } from '../helpers/changes.ts';
 import { useBackend } from '../helpers/command-tests.ts';
 import { RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { runHere } from '../helpers/run-cli.ts';
-import { answer, behind, rawThenClose, timeout, type Answer } from '../helpers/scripted-backend.ts';
+import { answer, behind, timeout, type Answer } from '../helpers/scripted-backend.ts';
 import { startCommand, type Command } from '../helpers/targets.ts';
 import { readState } from '../helpers/dashboard-state.ts';
 
@@ -80,21 +80,9 @@ describe('the log line and the counters of every outcome', () => {
     ['a read of an unknown item', status(404), 'GET', '/api/work-items/5', undefined, 'info 404 not-found: request', request('read', 'not-found', 'client'), call('read', 'not-found', 'client')],
     ['a DELETE of an unknown item', status(404), 'DELETE', '/api/work-items/5', undefined, 'info 500 rejected: request, status 404', request('delete', 'rejected', 'client'), call('delete', 'rejected', 'client')],
     ['a POST that the backend rejects', status(422), 'POST', '/api/work-items', '{}', 'info 500 rejected: request, status 422', request('create', 'rejected', 'client'), call('create', 'rejected', 'client')],
-    ['a list answered 404', status(404), 'GET', '/api/work-items', undefined, 'warn 500 refused: backend call failed, status 404', request('list', 'refused', 'backend'), call('list', 'refused', 'backend')],
-    ['a list answered 400', status(400), 'GET', '/api/work-items', undefined, 'warn 500 refused: backend call failed, status 400', request('list', 'refused', 'backend'), call('list', 'refused', 'backend')],
     ['a backend that fails', status(500), 'PUT', '/api/work-items/5', '{}', 'warn 500 refused: backend call failed, status 500', request('update', 'refused', 'backend'), call('update', 'refused', 'backend')],
-    ['a backend that answers 401', status(401), 'GET', '/api/work-items/5', undefined, 'warn 500 refused: backend call failed, status 401', request('read', 'refused', 'backend'), call('read', 'refused', 'backend')],
-    ['a backend that answers 429', status(429), 'GET', '/api/work-items', undefined, 'warn 500 refused: backend call failed, status 429', request('list', 'refused', 'backend'), call('list', 'refused', 'backend')],
-    ['a backend that redirects', status(302), 'GET', '/api/work-items', undefined, 'warn 500 refused: backend call failed, status 302', request('list', 'refused', 'backend'), call('list', 'refused', 'backend')],
-    ['a backend that hangs up', rawThenClose(''), 'POST', '/api/work-items', '{}', 'warn 500 unreachable: backend call failed, the connection was closed before the answer was complete', request('create', 'unreachable', 'backend'), call('create', 'unreachable', 'backend')],
-    ['a backend that is silent', timeout, 'DELETE', '/api/work-items/5', undefined, 'warn 500 timed-out: backend call failed, no complete answer within 300 ms', request('delete', 'timed-out', 'backend'), call('delete', 'timed-out', 'backend')],
-    ['a backend that sends an HTML page', answer('<html>'), 'GET', '/api/work-items', undefined, 'warn 500 not-json: backend call failed, a body that is not JSON', request('list', 'not-json', 'backend'), call('list', 'not-json', 'backend')],
-    ['a backend that sends too much', answer(`"${'x'.repeat(100)}"`), 'GET', '/api/work-items', undefined, 'warn 500 too-large: backend call failed, an answer of more than 100 bytes', request('list', 'too-large', 'backend'), call('list', 'too-large', 'backend')],
     ['an invalid id', undefined, 'GET', '/api/work-items/x', undefined, 'info 400 invalid-id: request', request('read', 'invalid-id', 'client')],
-    ['a body that is not JSON', undefined, 'POST', '/api/work-items', '{', 'info 500 invalid-body: request', request('create', 'invalid-body', 'client')],
-    ['a body that is too large', undefined, 'PUT', '/api/work-items/5', `"${'x'.repeat(100)}"`, 'info 413 body-too-large: request', request('update', 'body-too-large', 'client')],
     ['an unknown path', undefined, 'GET', '/nowhere', undefined, 'info 404 no-operation: request', request('none', 'no-operation', 'client')],
-    ['a method that the path does not have', undefined, 'PATCH', '/api/work-items', undefined, 'info 405 no-operation: request', request('none', 'no-operation', 'client')],
   ]; // prettier-ignore
 
   for (const [index, [what, backendAnswer, method, path, body, expected, ...counted]] of rows.entries()) {
@@ -117,7 +105,6 @@ describe('the log line and the counters of every outcome', () => {
 
   for (const [what, bytes, outcome] of [
     ['malformed bytes', 'x\r\n\r\n', '400 bad-request'],
-    ['an unknown method', 'NOPE /api/work-items HTTP/1.1\r\nHost: x\r\n\r\n', '405 no-operation'],
     ['a tunnel', 'CONNECT x:1 HTTP/1.1\r\nHost: x:1\r\n\r\n', '405 no-operation'],
   ] as const) {
     test(`${what}: info ${outcome}`, async () => {
@@ -224,24 +211,6 @@ describe('the verdict of the dashboard', () => {
       await poll(async () => (await problemOf(command)) === undefined, '/readyz reports it no longer');
     });
   } // prettier-ignore
-
-  test('a backend that answers 500, 401 or 429 to every tenth call: red until calls succeed again', async () => {
-    await using command = await startCommand({ BACKEND_URL: backend.url });
-    for (const status of [500, 401, 429, 500]) {
-      for (const each of [status, ...Array<number>(9).fill(200)]) {
-        backend.answersOnce(answer('{}', { status: each }));
-        await command.call('GET', '/api/work-items/5');
-      }
-    }
-    const { verdict } = await look(command, 40);
-    assert.deepEqual([verdict.level, verdict.title], ['unwell', 'The backend fails calls']);
-    // If every tenth call still failed, 60 successes in a row would be very unlikely.
-    for (let round = 0; round < 60; round += 1) await command.call('GET', '/api/work-items/5');
-    await poll(
-      async () => (await look(command, 100)).verdict.title === 'The backend has recovered',
-      'the verdict is recovery',
-    );
-  });
 });
 
 test('check reports a BACKEND_URL that already has the path which the gateway appends: the list is 404 [D51]', async () => {

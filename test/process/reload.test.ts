@@ -227,9 +227,9 @@ describe('SIGHUP with one process', () => {
   });
 
   test('settings that need a restart are logged with old and new value, and the others take effect', async () => {
-    await using gateway = await start({ WORKERS: '1', PORT: '', HOST: '' }, 'HOST=127.0.0.1', 'PORT=0');
+    await using gateway = await start({ WORKERS: '', PORT: '', HOST: '' }, 'HOST=127.0.0.1', 'PORT=0');
     const { command, write } = gateway;
-    write('HOST=localhost', 'PORT=1', 'REQUEST_BYTES_MAX=10', 'PORT_SHARING=cluster');
+    write('HOST=localhost', 'PORT=1', 'REQUEST_BYTES_MAX=10', 'PORT_SHARING=cluster', 'WORKERS=2');
     const { changed } = await reload(command);
     assert.deepEqual(changed, { requestBytesMax: '10485760 → 10' });
     const line = command.logs.find(({ notApplied }) => notApplied !== undefined);
@@ -238,24 +238,11 @@ describe('SIGHUP with one process', () => {
       [
         'warn',
         'SIGHUP: new values of these settings need a restart; the old values stay',
-        { host: '127.0.0.1 → localhost', port: '0 → 1', portSharing: 'auto → cluster' },
+        { host: '127.0.0.1 → localhost', port: '0 → 1', portSharing: 'auto → cluster', workers: '1 → 2' },
       ],
     );
     assert.equal(await postsALongItem(command), 413);
     assert.equal(await shownSetting(command, 'PORT'), '0');
-  });
-
-  test('SIGHUP does not start workers: WORKERS needs a restart', async () => {
-    await using gateway = await start({ WORKERS: '' }, 'WORKERS=1');
-    const { command, write } = gateway;
-    write('WORKERS=2');
-    const { changed } = await reload(command);
-    assert.deepEqual(changed, {});
-    assert.deepEqual(command.logs.find(({ level }) => level === 'warn')?.['notApplied'], { workers: '1 → 2' });
-    const lines = command.logs.map(({ msg }) => String(msg));
-    assert.ok(lines.includes('SIGHUP: the settings are unchanged'));
-    assert.ok(!lines.some((line) => line.startsWith('SIGHUP: new connections')));
-    assertReply(await command.call('GET', list), 200, '[]');
   });
 
   test('a change of settings that no connection depends on closes no connection', async () => {

@@ -36,7 +36,6 @@ const freePorts = { PORT: '0', ADMIN_PORT: '0', EMBEDDED_BACKEND_PORT: '0', LOG_
 describe('before the gateway is ready', () => {
   for (const [signal, name, environment] of [
     ['SIGTERM', 'serve', {}],
-    ['SIGINT', 'serve', {}],
     ['SIGTERM', 'serve', { WORKERS: '2' }],
     ['SIGTERM', 'dev', {}],
     ['SIGTERM', 'backend', {}],
@@ -49,13 +48,11 @@ describe('before the gateway is ready', () => {
     });
   }
 
-  for (const workers of ['1', '2']) {
-    test(`SIGHUP causes a reload after the start: WORKERS=${workers}`, async () => {
-      await using command = await start({ WORKERS: workers, ...strike('/cli.js', 'SIGHUP') });
-      await command.log(isReloaded, 'the reload ends');
-      assertReply(await command.call('GET', '/api/work-items'), 200, '[]');
-    });
-  }
+  test('SIGHUP causes a reload after the start', async () => {
+    await using command = await start(strike('/cli.js', 'SIGHUP'));
+    await command.log(isReloaded, 'the reload ends');
+    assertReply(await command.call('GET', '/api/work-items'), 200, '[]');
+  });
 
   test('SIGTERM ends `check`, which handles no signals', async () => {
     backend.answers(async ({ closed }) => {
@@ -65,15 +62,6 @@ describe('before the gateway is ready', () => {
     await using command = runCommand(['check'], environment);
     assert.deepEqual(await command.exited, { code: null, signal: 'SIGTERM' });
   });
-
-  for (const signal of ['SIGTERM', 'SIGHUP'] as const) {
-    test(`${signal} for the process group that ends a starting worker: another worker takes its place`, async () => {
-      await using command = await start(strike('/worker.js', signal));
-      assertReply(await command.call('GET', '/api/work-items'), 200, '[]');
-      assert.equal(childrenOf(command.process.pid)?.length ?? 2, 2);
-      assert.ok(!command.logs.some(({ level }) => level === 'error'), command.output);
-    });
-  }
 });
 
 describe('a reload', () => {
@@ -87,22 +75,20 @@ describe('a reload', () => {
 });
 
 describe('a drain', () => {
-  for (const workers of ['1', '2']) {
-    for (const signals of [
-      ['SIGTERM', 'SIGHUP'],
-      ['SIGHUP', 'SIGTERM'],
-    ] as const) {
-      test(`${signals.join(' and ')} together: a call in flight finishes, exit code 0, WORKERS=${workers} [D33]`, async () => {
-        await using command = await start({ WORKERS: workers });
-        const { client, open } = await holdCall(backend, command);
-        for (const signal of signals) command.signal(signal);
-        await isDraining(command);
-        command.signal('SIGHUP');
-        open();
-        assertReply(await client.reply(), 200, '{"id":5}');
-        assert.equal(await command.exitCode(), 0, command.output);
-      });
-    }
+  for (const signals of [
+    ['SIGTERM', 'SIGHUP'],
+    ['SIGHUP', 'SIGTERM'],
+  ] as const) {
+    test(`${signals.join(' and ')} together: a call in flight finishes, exit code 0 [D33]`, async () => {
+      await using command = await start();
+      const { client, open } = await holdCall(backend, command);
+      for (const signal of signals) command.signal(signal);
+      await isDraining(command);
+      command.signal('SIGHUP');
+      open();
+      assertReply(await client.reply(), 200, '{"id":5}');
+      assert.equal(await command.exitCode(), 0, command.output);
+    });
   }
 
   test('a worker that is killed during a drain cuts only its own calls, and the exit code is 1', async () => {

@@ -103,8 +103,6 @@ const firstPort = /http:\/\/127\.0\.0\.1:(\d+)/;
 describe('a terminal that closes', { skip }, () => {
   for (const [command, environment] of [
     ['serve', {}],
-    ['serve', { LOG_FORMAT: 'json' }],
-    ['serve', { WORKERS: '2' }],
     ['serve < /dev/null 2> /dev/null', { LOG_FORMAT: 'json', WORKERS: '2' }],
   ] as const) {
     test(`a closing terminal drains ${command}: ${JSON.stringify(environment)} [D54]`, async () => {
@@ -122,20 +120,18 @@ describe('a terminal that closes', { skip }, () => {
     });
   }
 
-  for (const workers of ['1', '2']) {
-    test(`a closing terminal drains npm run serve, and no process keeps the ports: WORKERS=${workers} [D54]`, async () => {
-      const terminal = new OnTerminal('npm run serve', { LOG_FORMAT: 'json', WORKERS: workers });
-      const port = Number(await terminal.shows(firstPort));
-      const pid = Number(/"pid":(\d+)/.exec(terminal.output)?.[1]);
-      const { client, open } = await holdCall(backend, { port });
-      terminal.close();
-      await poll(() => isRefused(port), 'no new connection is accepted');
-      open();
-      assertReply(await client.reply(), 200, '{"id":5}');
-      client.destroy();
-      await poll(() => stateOf(pid) === undefined, 'the process ends');
-    });
-  }
+  test('a closing terminal drains npm run serve, and no process keeps the ports [D54]', async () => {
+    const terminal = new OnTerminal('npm run serve', { LOG_FORMAT: 'json', WORKERS: '2' });
+    const port = Number(await terminal.shows(firstPort));
+    const pid = Number(/"pid":(\d+)/.exec(terminal.output)?.[1]);
+    const { client, open } = await holdCall(backend, { port });
+    terminal.close();
+    await poll(() => isRefused(port), 'no new connection is accepted');
+    open();
+    assertReply(await client.reply(), 200, '{"id":5}');
+    client.destroy();
+    await poll(() => stateOf(pid) === undefined, 'the process ends');
+  });
 
   test('a closing terminal ends npm start, both listeners and the embedded backend [D54]', async () => {
     const terminal = new OnTerminal('npm start', { HOST: '127.0.0.1', EMBEDDED_BACKEND_HOST: '127.0.0.1' });
@@ -160,29 +156,27 @@ describe('a terminal that closes', { skip }, () => {
 });
 
 describe('on a terminal', { skip }, () => {
-  for (const workers of ['1', '2']) {
-    test(`serve shows its addresses, the backend and the settings, then short lines: WORKERS=${workers} [D31]`, async () => {
-      const terminal = new OnTerminal(`${gateway} serve`, { WORKERS: workers, DOCS: 'true' });
-      const port = await terminal.shows(/Work Item Gateway +http:\/\/127\.0\.0\.1:(\d+)\/api\/work-items\r?\n/);
-      const adminPort = await terminal.shows(/Dashboard +http:\/\/127\.0\.0\.1:(\d+)\/\r?\n/);
-      await terminal.shows(/(Ctrl-C stops\.)/);
-      for (const part of [
-        `  Backend             ${backend.url}/api/WorkItem`,
-        `  API reference       http://127.0.0.1:${port}/docs  http://127.0.0.1:${port}/openapi.json`,
-        `  Health and metrics  http://127.0.0.1:${adminPort}/readyz  http://127.0.0.1:${adminPort}/metrics`,
-        `  Settings            HOST=127.0.0.1 (environment)`,
-        `                      DOCS=true (environment)`,
-      ]) {
-        assert.ok(terminal.output.includes(part), `${part} in\n${terminal.output}`);
-      }
-      await request(Number(port), 'GET', '/nowhere?secret', { headers: [['X-Request-Id', 'one']] });
-      await terminal.shows(/INFO: (GET) \/nowhere 404 no-operation \([\d.]+ ms, 21 bytes\) 127\.0\.0\.1 one\r?\n/);
-      for (const line of terminal.output.split(/\r?\n/)) assert.ok(line.length <= 120, line);
-      assert.doesNotMatch(terminal.output, /[{}]|secret/);
-      terminal.close();
-      assert.equal(await terminal.exitCode(), 0);
-    });
-  }
+  test('serve shows its addresses, the backend and the settings, then short lines [D31]', async () => {
+    const terminal = new OnTerminal(`${gateway} serve`, { WORKERS: '2', DOCS: 'true' });
+    const port = await terminal.shows(/Work Item Gateway +http:\/\/127\.0\.0\.1:(\d+)\/api\/work-items\r?\n/);
+    const adminPort = await terminal.shows(/Dashboard +http:\/\/127\.0\.0\.1:(\d+)\/\r?\n/);
+    await terminal.shows(/(Ctrl-C stops\.)/);
+    for (const part of [
+      `  Backend             ${backend.url}/api/WorkItem`,
+      `  API reference       http://127.0.0.1:${port}/docs  http://127.0.0.1:${port}/openapi.json`,
+      `  Health and metrics  http://127.0.0.1:${adminPort}/readyz  http://127.0.0.1:${adminPort}/metrics`,
+      `  Settings            HOST=127.0.0.1 (environment)`,
+      `                      DOCS=true (environment)`,
+    ]) {
+      assert.ok(terminal.output.includes(part), `${part} in\n${terminal.output}`);
+    }
+    await request(Number(port), 'GET', '/nowhere?secret', { headers: [['X-Request-Id', 'one']] });
+    await terminal.shows(/INFO: (GET) \/nowhere 404 no-operation \([\d.]+ ms, 21 bytes\) 127\.0\.0\.1 one\r?\n/);
+    for (const line of terminal.output.split(/\r?\n/)) assert.ok(line.length <= 120, line);
+    assert.doesNotMatch(terminal.output, /[{}]|secret/);
+    terminal.close();
+    assert.equal(await terminal.exitCode(), 0);
+  });
 
   test('with LOG_FORMAT=json every line is JSON [D31]', async () => {
     const terminal = new OnTerminal(`${gateway} serve`, { LOG_FORMAT: 'json' });

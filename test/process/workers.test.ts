@@ -3,8 +3,8 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
-import { join, resolve } from 'node:path';
-import { describe, test } from 'node:test';
+import { join } from 'node:path';
+import { test } from 'node:test';
 import { createGate, poll } from '../helpers/changes.ts';
 import { isDraining, isReloaded, logged, useBackend, useFolder } from '../helpers/command-tests.ts';
 import { assertReply } from '../helpers/expected.ts';
@@ -17,10 +17,6 @@ import { runCommand, startCommand, type Command, type LogLine } from '../helpers
 
 const folder = useFolder();
 const backend = await useBackend();
-const fastHeartbeats = {
-  NODE_OPTIONS: `--disable-warning=ExperimentalWarning --import ${resolve(import.meta.dirname, '../helpers/fast-heartbeats.ts')}`,
-};
-
 function start(environment: NodeJS.ProcessEnv = {}): Promise<Command> {
   return startCommand({ BACKEND_URL: backend.url, WORKERS: '2', ...environment });
 }
@@ -93,58 +89,61 @@ function callWithoutPause(command: Command): { stop(): Promise<number> } {
   };
 }
 
-for (const sharing of ['cluster', 'reuse-port'] as const) {
-  describe(`two workers, PORT_SHARING=${sharing}`, () => {
-    const environment = { PORT_SHARING: sharing };
+test('two workers serve; /metrics and /readyz cover both; SIGTERM drains both, exit code 0 [D33]', async () => {
+  await using command = await start();
+  const pids = await reachWorkers(command, 2);
+  assert.ok(!pids.includes(command.process.pid ?? 0), 'the primary process serves no calls');
+  const calls = backend.requests.length;
+  const text = await command.metrics();
+  for (const line of [
+    `work_item_gateway_requests_total{operation="list",status="200"} ${calls}`,
+    `work_item_gateway_request_duration_seconds_count{operation="list"} ${calls}`,
+    'work_item_gateway_workers 2',
+  ]) {
+    assert.ok(text.includes(`\n${line}\n`), line);
+  }
+  assert.match(text, /^process_resident_memory_bytes \d{8,}$/m);
+  const { client, open } = await holdCall(backend, command);
+  command.signal('SIGTERM');
+  await isDraining(command);
+  open();
+  const reply = await client.reply();
+  assertReply(reply, 200, '{"id":5}');
+  assert.equal(reply.header('connection'), 'close');
+  client.destroy();
+  assert.equal(await command.exitCode(), 0);
+  assert.ok(!pids.some(isAlive));
+});
 
-    test('both serve; /metrics and /readyz cover both; SIGTERM drains both, exit code 0 [D33]', async () => {
-      await using command = await start(environment);
-      const pids = await reachWorkers(command, 2);
-      assert.ok(!pids.includes(command.process.pid ?? 0), 'the primary process serves no calls');
-      const calls = backend.requests.length;
-      const text = await command.metrics();
-      for (const line of [
-        `work_item_gateway_requests_total{operation="list",status="200"} ${calls}`,
-        `work_item_gateway_request_duration_seconds_count{operation="list"} ${calls}`,
-        'work_item_gateway_workers 2',
-      ]) {
-        assert.ok(text.includes(`\n${line}\n`), line);
-      }
-      assert.match(text, /^process_resident_memory_bytes \d{8,}$/m);
-      const ready = await command.admin('/readyz');
-      assert.equal(ready.status, 200);
-      assert.match(ready.text, /"reachable":true/);
-      const { client, open } = await holdCall(backend, command);
-      command.signal('SIGTERM');
-      await isDraining(command);
-      open();
-      const reply = await client.reply();
-      assertReply(reply, 200, '{"id":5}');
-      assert.equal(reply.header('connection'), 'close');
-      client.destroy();
-      assert.equal(await command.exitCode(), 0);
-      assert.ok(!pids.some(isAlive));
-    });
+test('SIGHUP gives both the new settings and changes WORKERS, and no call is lost [D65]', async () => {
+  const file = join(folder, 'reload.env');
+  writeFileSync(file, 'REQUEST_BYTES_MAX=100\nWORKERS=2\n');
+  await using command = await start({ SETTINGS_FILE: file, WORKERS: '' });
+  const before = await reachWorkers(command, 2);
+  const clients = Array.from({ length: 4 }, () => callWithoutPause(command));
+  writeFileSync(file, 'REQUEST_BYTES_MAX=10\nWORKERS=3\n');
+  command.signal('SIGHUP');
+  const line = await command.log(isReloaded, 'the reload ends');
+  assert.deepEqual(line['changed'], { workers: '2 → 3', requestBytesMax: '100 → 10' });
+  const calls = await Promise.all(clients.map((client) => client.stop()));
+  assert.ok(calls.every((count) => count > 0));
+  assert.ok(before.every(isAlive));
+  const reply = await command.call('POST', '/api/work-items', { body: '{"title":"long"}' });
+  assert.equal(reply.status, 413);
+  assert.equal(await metric(command, 'workers '), 3);
+});
 
-    test('SIGHUP reads the settings file again in both, and no call is lost [D65]', async () => {
-      const file = join(folder, 'reload.env');
-      writeFileSync(file, 'REQUEST_BYTES_MAX=100\n');
-      await using command = await start({ ...environment, SETTINGS_FILE: file });
-      const before = await reachWorkers(command, 2);
-      const clients = Array.from({ length: 4 }, () => callWithoutPause(command));
-      writeFileSync(file, 'REQUEST_BYTES_MAX=10\n');
-      command.signal('SIGHUP');
-      const line = await command.log(isReloaded, 'the reload ends');
-      assert.deepEqual(line['changed'], { requestBytesMax: '100 → 10' });
-      const calls = await Promise.all(clients.map((client) => client.stop()));
-      assert.ok(calls.every((count) => count > 0));
-      assert.ok(before.every(isAlive));
-      const reply = await command.call('POST', '/api/work-items', { body: '{"title":"long"}' });
-      assert.equal(reply.status, 413);
-      assert.equal(await metric(command, 'workers'), 2);
-    });
-  });
-}
+test('/readyz is 503 while no worker answers', async () => {
+  await using command = await start();
+  const pids = await reachWorkers(command, 2);
+  for (const pid of pids) process.kill(pid, 'SIGSTOP');
+  await poll(async () => {
+    const { status, text } = await command.admin('/readyz');
+    return status === 503 && text === '{"status":"no worker answers"}';
+  }, '/readyz turns 503');
+  for (const pid of pids) process.kill(pid, 'SIGCONT');
+  await poll(async () => (await command.admin('/readyz')).status === 200, '/readyz is 200 again');
+});
 
 for (const sharing of ['cluster', 'reuse-port']) {
   test(`clients that connect while the gateway starts, and leave, do not end it, PORT_SHARING=${sharing}`, async () => {
@@ -190,103 +189,43 @@ test('a worker that cannot start for lack of a descriptor is started when a desc
   assert.equal(await command.exitCode(), 0);
 });
 
-test('a worker that hangs is killed and replaced; /readyz is 503 while no worker answers', async () => {
-  await using command = await start(fastHeartbeats);
-  const pids = await reachWorkers(command, 2);
-  for (const pid of pids) {
-    process.kill(pid, 'SIGSTOP');
-  }
-  await poll(async () => {
-    const { status, text } = await command.admin('/readyz');
-    return status === 503 && text === '{"status":"no worker answers"}';
-  }, '/readyz turns 503');
-  await logged(command, /^a worker has not answered/, 20_000);
-  // An earlier call could wait for a worker that hangs.
-  await poll(async () => (await metric(command, 'workers ')) === 2, 'both are replaced');
-  assert.equal(await deaths(command, 'frozen'), 2);
-  assert.ok(!pids.some(isAlive));
-  await reachWorkers(command, 3);
-  assert.equal((await command.admin('/readyz')).status, 200);
-});
-
 /** True with `count` workers and no other child process. */
 async function hasWorkers(command: Command, count: number): Promise<boolean> {
   const children = childrenOf(command.process.pid);
   return (children === undefined || children.length === count) && (await metric(command, 'workers ')) === count;
 }
 
-test('SIGHUP with another WORKERS in the settings file changes the number of workers', async () => {
-  const file = join(folder, 'workers.env');
-  writeFileSync(file, 'WORKERS=2\n');
-  await using command = await start({ SETTINGS_FILE: file, WORKERS: '' });
-  for (const [reloads, workers] of [3, 1].entries()) {
-    writeFileSync(file, `WORKERS=${workers}\n`);
-    command.signal('SIGHUP');
-    await poll(() => command.logs.filter(isReloaded).length > reloads, 'the reload ends');
-    await poll(() => hasWorkers(command, workers), `there are ${workers} workers`);
-    assertReply(await command.call('GET', '/api/work-items'), 200, '[]');
+test('a primary process that is killed: its workers finish calls in flight and end', async () => {
+  await using command = await start();
+  const pids = await reachWorkers(command, 2);
+  await using idle = await command.connect();
+  assertReply(await idle.call('GET', '/api/work-items'), 200, '[]');
+  const gate = createGate();
+  backend.answers(async (exchange) => {
+    await Promise.race([gate.opened, exchange.closed]);
+    await answer('{"id":5}')(exchange);
+  });
+  const before = backend.requests.length;
+  const clients = await Promise.all(Array.from({ length: 6 }, () => command.connect()));
+  for (const client of clients) client.send(requestBytes('PUT', '/api/work-items/5', { body: '{}' }));
+  await backend.until(() => backend.requests.length === before + clients.length, 'the held calls');
+  command.signal('SIGKILL');
+  await poll(() => isRefused(command.port), 'no new connection is accepted');
+  await poll(
+    () => command.logs.filter(({ msg }) => String(msg).startsWith('the primary process has ended')).length === 2,
+    'both workers have noticed',
+  );
+  assert.ok(pids.every(isAlive));
+  gate.open();
+  for (const client of clients) {
+    const reply = await client.reply();
+    assertReply(reply, 200, '{"success":true}');
+    assert.equal(reply.header('connection'), 'close');
+    client.destroy();
   }
+  await poll(() => !pids.some(isAlive), 'no worker is alive');
+  assert.equal(await idle.closed(), 'end');
 });
-
-for (const sharing of ['cluster', 'reuse-port']) {
-  test(`all workers count one rate limit together, also after a reload, PORT_SHARING=${sharing} [D46]`, async () => {
-    await using command = await start({ PORT_SHARING: sharing, RATE_LIMIT: '100/1h' });
-    // Connections go to both workers; each pipelines all its requests.
-    const clients: RawClient[] = [];
-    for (let index = 0; index < 20; index += 1) clients.push(await command.connect());
-    const request = requestBytes('GET', '/api/work-items/5');
-    for (const client of clients) client.send(Buffer.concat(Array.from({ length: 10 }, () => request)));
-    const counts: Record<number, number> = {};
-    for (const client of clients) {
-      for (let index = 0; index < 10; index += 1) {
-        const { status } = await client.reply();
-        counts[status] = (counts[status] ?? 0) + 1;
-      }
-      client.destroy();
-    }
-    assert.deepEqual(counts, { 200: 100, 429: 100 });
-    assert.equal(backend.requests.length, 100);
-    // Any status is accepted here: all requests of one worker can be among the first hundred.
-    await poll(() => workersSeen(command).size === 2, 'both workers have answered some');
-    command.signal('SIGHUP');
-    await command.log(isReloaded, 'the reload ends');
-    assert.equal((await command.call('GET', '/api/work-items/5')).status, 429);
-  });
-}
-
-for (const sharing of ['cluster', 'reuse-port'] as const) {
-  test(`a primary process that is killed: its workers finish calls in flight and end, PORT_SHARING=${sharing}`, async () => {
-    await using command = await start({ PORT_SHARING: sharing });
-    const pids = await reachWorkers(command, 2);
-    await using idle = await command.connect();
-    assertReply(await idle.call('GET', '/api/work-items'), 200, '[]');
-    const gate = createGate();
-    backend.answers(async (exchange) => {
-      await Promise.race([gate.opened, exchange.closed]);
-      await answer('{"id":5}')(exchange);
-    });
-    const before = backend.requests.length;
-    const clients = await Promise.all(Array.from({ length: 6 }, () => command.connect()));
-    for (const client of clients) client.send(requestBytes('PUT', '/api/work-items/5', { body: '{}' }));
-    await backend.until(() => backend.requests.length === before + clients.length, 'the held calls');
-    command.signal('SIGKILL');
-    await poll(() => isRefused(command.port), 'no new connection is accepted');
-    await poll(
-      () => command.logs.filter(({ msg }) => String(msg).startsWith('the primary process has ended')).length === 2,
-      'both workers have noticed',
-    );
-    assert.ok(pids.every(isAlive));
-    gate.open();
-    for (const client of clients) {
-      const reply = await client.reply();
-      assertReply(reply, 200, '{"success":true}');
-      assert.equal(reply.header('connection'), 'close');
-      client.destroy();
-    }
-    await poll(() => !pids.some(isAlive), 'no worker is alive');
-    assert.equal(await idle.closed(), 'end');
-  });
-}
 
 test('a primary process that is killed while its workers start: the workers end, too', async () => {
   const command = runCommand(['serve'], { PORT: '0', ADMIN_PORT: '0', WORKERS: '2' });
@@ -298,20 +237,6 @@ test('a primary process that is killed while its workers start: the workers end,
   command.signal('SIGKILL');
   await command.exited;
   await poll(() => !pids.some(isAlive), 'no worker is alive');
-});
-
-test('a primary process that was stopped for longer than the heartbeat limit kills no worker afterwards', async () => {
-  await using command = await start(fastHeartbeats);
-  const pids = await reachWorkers(command, 2);
-  command.signal('SIGSTOP');
-  await new Promise((done) => setTimeout(done, 3_000));
-  command.signal('SIGCONT');
-  for (let rounds = 0; rounds < 3; rounds += 1) {
-    assert.equal(await metric(command, 'workers'), 2);
-    assert.equal((await command.admin('/readyz')).status, 200);
-  }
-  assert.ok(pids.every(isAlive));
-  assert.ok(!command.logs.some(({ level }) => level === 'error'), command.output);
 });
 
 test('a worker that dies is counted, and the primary process keeps no connection and no port open for it [D63]', async () => {
