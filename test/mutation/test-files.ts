@@ -82,7 +82,6 @@ export const batches: readonly Batch[] = [
       'test/spec/own-faults.test.ts',
       'test/spec/mounted.test.ts',
       'test/spec/observer.test.ts',
-      'test/spec/closing.test.ts',
       'test/spec/backend-requests.test.ts',
       'test/spec/paths-and-methods.test.ts',
       'test/spec/item-id.test.ts',
@@ -194,7 +193,7 @@ export const batches: readonly Batch[] = [
   },
   {
     name: 'listening',
-    files: ['test/transport/listen.test.ts', 'test/spec/closing.test.ts', 'test/embedded-backend/listening.test.ts'],
+    files: ['test/transport/listen.test.ts', 'test/embedded-backend/listening.test.ts'],
     of: /packages\/core\/hosts\/(common\/(listen|start-error)|server)/,
     isTimed: true,
   },
@@ -337,11 +336,8 @@ export const batches: readonly Batch[] = [
   },
 ];
 
-/** Skipped: tests that need the built command. test/unit/structure.test.ts checks that each title is one of a test. */
-export const skippedTests = [
-  'a name in HOST is allowed; an IP address in HOST allows no name [D57]',
-  'an invalid name fails the start [D32, D57]',
-];
+/** Skipped: a test that needs the built command. test/unit/structure.test.ts checks that each title is one of a test. */
+export const skippedTests = ['a name in HOST is allowed; an IP address in HOST allows no name [D57]'];
 
 /** How long a test waits for an event if it sets no limit itself, in ms; see test/helpers/changes.ts. */
 export const testDeadlineMs = 8_000;
