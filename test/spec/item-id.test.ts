@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { assertReply, invalidId } from '../helpers/expected.ts';
-import { forEachTarget, isBeyondRequest, withHttp2, type Target } from '../helpers/targets.ts';
+import { forEachTarget, isBeyondRequest, type Target } from '../helpers/targets.ts';
 
 const digits30 = '123456789012345678901234567890';
 const digits200 = '9'.repeat(200);
@@ -76,7 +76,7 @@ describe('ITEM_ID_PARSING=leading (default)', () => {
       }
     },
     {},
-    { kinds: withHttp2 },
+    { kinds: ['in-process', 'fetch', 'http2'] },
   );
 });
 
@@ -106,7 +106,7 @@ describe('ITEM_ID_PARSING=whole', () => {
       }
     },
     { itemIdParsing: 'whole' },
-    { kinds: withHttp2 },
+    { kinds: ['in-process', 'fetch', 'http2'] },
   );
 });
 

@@ -34,7 +34,7 @@ for (const [version, Fastify] of Object.entries(versions)) {
       return { app, lines };
     }
 
-    for (const prefix of ['', '/', '/v1', '/v1/']) {
+    for (const prefix of ['', '/v1', '/v1/']) {
       test(`every operation works under the prefix "${prefix}" of its host [spec 4]`, async () => {
         await using server = await serve(Fastify(), { prefix });
         const base = prefix.replace(/\/$/, '');
@@ -220,29 +220,21 @@ for (const [version, Fastify] of Object.entries(versions)) {
       );
     });
 
-    for (const [name, options, expected] of [
-      ['no backendUrl', {}, /backendUrl must be an address, for instance/],
-      [
-        'unknown options',
-        { backendUrl: 'http://localhost:5104', backendTimeout: 5, nonsense: true, inFlightMax: 0 },
-        /inFlightMax must be .*; backendTimeout is unknown: did you mean backendTimeoutMs\?; nonsense is unknown\.$/,
-      ],
-      [
-        'limits of the standalone server, and a shutdown timeout of 0',
-        { backendUrl: 'http://localhost:5104', idleTimeoutMs: 5, shutdownTimeoutMs: 0 },
-        /shutdownTimeoutMs must be a whole number from 1 to 2147483647; idleTimeoutMs is unknown\.$/,
-      ],
-    ] as const) {
-      test(`invalid options fail the registration, and the error names them all: ${name}`, async () => {
-        const app = Fastify();
-        await assert.rejects(
-          async () => {
-            await app.register(workItemGateway, options as unknown as WorkItemGatewayOptions);
-          },
-          (error) => error instanceof TypeError && expected.test(error.message),
-        );
-      });
-    }
+    // test/unit/host-options.test.ts has all options.
+    test('invalid options fail the registration, and the error names them all', async () => {
+      const app = Fastify();
+      const options = { backendUrl: 'http://localhost:5104', idleTimeoutMs: 5, shutdownTimeoutMs: 0 };
+      await assert.rejects(
+        async () => {
+          await app.register(workItemGateway, options as WorkItemGatewayOptions);
+        },
+        (error) =>
+          error instanceof TypeError &&
+          error.message.endsWith(
+            'shutdownTimeoutMs must be a whole number from 1 to 2147483647; idleTimeoutMs is unknown.',
+          ),
+      );
+    });
 
     test("valid options and Fastify's own plugin options are accepted", async () => {
       const app = Fastify();

@@ -15,7 +15,7 @@ import {
 } from '../helpers/expected.ts';
 import { bytesOf, chunk, requestBytes, type Headers, type RawClient } from '../helpers/raw-client.ts';
 import { answer } from '../helpers/scripted-backend.ts';
-import { forEachTarget, forEveryProtocol, forEveryTarget, isBeyondRequest, withFetch } from '../helpers/targets.ts';
+import { forEachTarget, forEveryProtocol, isBeyondRequest } from '../helpers/targets.ts';
 
 const chunkedHeader: Headers = [['Transfer-Encoding', 'chunked']];
 const lastChunk = bytesOf('0\r\n\r\n');
@@ -141,7 +141,7 @@ forEachTarget(
     });
   },
   {},
-  { kinds: withFetch },
+  { kinds: ['in-process', 'fetch'] },
 );
 
 // Whole calls, over any protocol.
@@ -210,7 +210,7 @@ forEveryProtocol((target) => {
 });
 
 describe('REQUEST_BYTES_MAX=1000', () => {
-  forEveryTarget(
+  forEachTarget(
     (target) => {
       for (const [method, path, status] of [
         ['POST', '/api/work-items', 201],
@@ -367,5 +367,6 @@ describe('REQUEST_BYTES_MAX=1000', () => {
       });
     },
     { requestBytesMax: 1000 },
+    { kinds: ['in-process', 'plugin', 'fetch', 'node'] },
   );
 });
