@@ -90,7 +90,7 @@ describe('a call to a gateway that dies is not sent again', { skip }, () => {
   const send = (client: RawClient, method: string, marker: string): void =>
     client.send(requestBytes(method, '/api/work-items', { headers: [['X-Request-Id', marker]], body: '{}' }));
 
-  for (const method of ['GET', 'POST', 'PUT', 'DELETE']) {
+  for (const method of ['GET', 'POST']) {
     test(`${method}, a client's first call: 502, sent once`, async () => {
       for (const gateway of gateways) gateway.answers(resetPeer());
       await using client = await RawClient.open(haproxy.port);

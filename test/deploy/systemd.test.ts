@@ -11,14 +11,12 @@ import { after, describe, test } from 'node:test';
 
 import { resolveSettings } from '../../packages/command/settings/resolve.ts';
 import { settingNames, variableOf } from '../../packages/command/settings/settings.ts';
-import { noOpenssl } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
 import { logged } from '../helpers/command-tests.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
-import { anyCertificate } from '../helpers/http2-client.ts';
 import { neededWithConnections } from '../helpers/needed-memory.ts';
 import { childrenOf } from '../helpers/process-figures.ts';
-import { RawClient, request } from '../helpers/raw-client.ts';
+import { request } from '../helpers/raw-client.ts';
 import { runHere } from '../helpers/run-cli.ts';
 import { useBackend } from '../helpers/suites.ts';
 import { Command } from '../helpers/targets.ts';
@@ -158,58 +156,35 @@ class Manager implements Disposable {
 const isLinux = process.platform === 'linux';
 
 describe('inherited sockets', { skip: !isLinux && 'only Linux has systemd' }, () => {
-  for (const workers of [1, 2]) {
-    test(`restarts lose no connection: ${workers} worker${workers === 1 ? '' : 's'}`, async (t) => {
-      using manager = new Manager();
-      const environment = { WORKERS: String(workers) };
-      await using stack = new AsyncDisposableStack();
-      let gateway = stack.use(await manager.start(environment));
-      const statuses: number[] = [];
-      let isOver = false;
-      // Each call opens a connection, so that connections arrive during each restart.
-      const callers = Array.from({ length: 8 }, async () => {
-        while (!isOver) {
-          const { status } = await request(manager.port, 'GET', '/api/work-items');
-          statuses.push(status);
-        }
-      });
-      for (let restarts = 0; restarts < 3; restarts += 1) {
-        const served = statuses.length;
-        await poll(() => statuses.length > served + 100, 'calls are served');
-        gateway.signal('SIGTERM');
-        assert.equal(await gateway.exitCode(), 0, gateway.output);
-        gateway = stack.use(await manager.start(environment));
-      }
-      isOver = true;
-      // Rejects if a connection was lost.
-      await Promise.all(callers);
-      t.diagnostic(`${statuses.length} calls, 3 restarts`);
-      assert.deepEqual(
-        statuses.filter((status) => status !== 200),
-        [],
-      );
-    });
-  }
-
-  test('TLS: a restart loses no waiting connection', { skip: noOpenssl }, async () => {
+  test('restarts lose no connection', async (t) => {
     using manager = new Manager();
-    const { certFile, keyFile } = anyCertificate();
-    for (const workers of ['1', '2']) {
-      const environment = { TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile, WORKERS: workers };
-      await using gateway = await manager.start(environment);
-      const call = async () => {
-        await using client = await RawClient.openSecure(manager.port, { rejectUnauthorized: false });
-        return (await client.call('GET', '/api/work-items')).status;
-      };
-      assert.equal(await call(), 200);
+    const environment = { WORKERS: '2' };
+    await using stack = new AsyncDisposableStack();
+    let gateway = stack.use(await manager.start(environment));
+    const statuses: number[] = [];
+    let isOver = false;
+    // Each call opens a connection, so that connections arrive during each restart.
+    const callers = Array.from({ length: 8 }, async () => {
+      while (!isOver) {
+        const { status } = await request(manager.port, 'GET', '/api/work-items');
+        statuses.push(status);
+      }
+    });
+    for (let restarts = 0; restarts < 3; restarts += 1) {
+      const served = statuses.length;
+      await poll(() => statuses.length > served + 100, 'calls are served');
       gateway.signal('SIGTERM');
       assert.equal(await gateway.exitCode(), 0, gateway.output);
-      // The connection waits in the socket's queue while no process accepts it.
-      const waiting = call();
-      const next = await manager.start(environment);
-      assert.equal(await waiting, 200);
-      await next.stop();
+      gateway = stack.use(await manager.start(environment));
     }
+    isOver = true;
+    // Rejects if a connection was lost.
+    await Promise.all(callers);
+    t.diagnostic(`${statuses.length} calls, 3 restarts`);
+    assert.deepEqual(
+      statuses.filter((status) => status !== 200),
+      [],
+    );
   });
 
   test('a reload replaces every worker; if all workers are killed, new ones serve waiting connections', async () => {
@@ -230,49 +205,45 @@ describe('inherited sockets', { skip: !isLinux && 'only Linux has systemd' }, ()
   test('several sockets with the same name are served', async () => {
     using other = new BoundSocket({ host: '127.0.0.1', port: 0 });
     using manager = new Manager();
-    for (const workers of ['1', '2']) {
-      await using gateway = await manager.start({ WORKERS: workers, LISTEN_FDNAMES: 'admin:clients:clients' }, other);
-      for (const port of [manager.port, other.address().port]) {
-        assert.equal((await request(port, 'GET', '/api/work-items')).status, 200);
-      }
-      gateway.signal('SIGTERM');
-      assert.equal(await gateway.exitCode(), 0, gateway.output);
+    await using gateway = await manager.start({ WORKERS: '2', LISTEN_FDNAMES: 'admin:clients:clients' }, other);
+    for (const port of [manager.port, other.address().port]) {
+      assert.equal((await request(port, 'GET', '/api/work-items')).status, 200);
     }
+    gateway.signal('SIGTERM');
+    assert.equal(await gateway.exitCode(), 0, gateway.output);
   });
 
   test("log and dashboard show the sockets' addresses instead of the unused settings, even after a reload", async () => {
     using manager = new Manager();
-    for (const workers of ['1', '2']) {
-      const ignored = { HOST: '192.0.2.1', PORT: '1', ADMIN_PORT: '2' };
-      await using gateway = await manager.start({ WORKERS: workers, LOG_LEVEL: 'info', ...ignored });
-      const ready = gateway.logs.find(({ msg }) => msg === 'ready');
-      const places = { host: '127.0.0.1 (socket)', port: `${manager.port} (socket)` };
-      assert.partialDeepStrictEqual(ready?.['settings'], {
-        ...places,
-        adminHost: '127.0.0.1 (socket)',
-        adminPort: `${manager.adminPort} (socket)`,
-      });
-      for (const when of ['at the start', 'after a reload']) {
-        if (when === 'after a reload') {
-          gateway.signal('SIGHUP');
-          await logged(gateway, /^reloaded/);
-        }
-        const { facts } = await readState(manager.adminPort);
-        const shown = facts.settings.filter(({ variable }) => /^(?:ADMIN_)?(?:HOST|PORT)$/.test(variable));
-        assert.deepEqual(
-          shown.map(({ variable, value, source }) => `${variable} ${value} ${source}`).toSorted(),
-          [
-            'ADMIN_HOST 127.0.0.1 socket',
-            `ADMIN_PORT ${manager.adminPort} socket`,
-            'HOST 127.0.0.1 socket',
-            `PORT ${manager.port} socket`,
-          ],
-          when,
-        );
+    const ignored = { HOST: '192.0.2.1', PORT: '1', ADMIN_PORT: '2' };
+    await using gateway = await manager.start({ WORKERS: '2', LOG_LEVEL: 'info', ...ignored });
+    const ready = gateway.logs.find(({ msg }) => msg === 'ready');
+    const places = { host: '127.0.0.1 (socket)', port: `${manager.port} (socket)` };
+    assert.partialDeepStrictEqual(ready?.['settings'], {
+      ...places,
+      adminHost: '127.0.0.1 (socket)',
+      adminPort: `${manager.adminPort} (socket)`,
+    });
+    for (const when of ['at the start', 'after a reload']) {
+      if (when === 'after a reload') {
+        gateway.signal('SIGHUP');
+        await logged(gateway, /^reloaded/);
       }
-      gateway.signal('SIGTERM');
-      assert.equal(await gateway.exitCode(), 0, gateway.output);
+      const { facts } = await readState(manager.adminPort);
+      const shown = facts.settings.filter(({ variable }) => /^(?:ADMIN_)?(?:HOST|PORT)$/.test(variable));
+      assert.deepEqual(
+        shown.map(({ variable, value, source }) => `${variable} ${value} ${source}`).toSorted(),
+        [
+          'ADMIN_HOST 127.0.0.1 socket',
+          `ADMIN_PORT ${manager.adminPort} socket`,
+          'HOST 127.0.0.1 socket',
+          `PORT ${manager.port} socket`,
+        ],
+        when,
+      );
     }
+    gateway.signal('SIGTERM');
+    assert.equal(await gateway.exitCode(), 0, gateway.output);
   });
 
   test('contradictory sockets and settings are reported at the start', async () => {
@@ -281,20 +252,14 @@ describe('inherited sockets', { skip: !isLinux && 'only Linux has systemd' }, ()
       manager.start({ WORKERS: '2', PORT_SHARING: 'reuse-port' }),
       /error: PORT_SHARING is reuse-port, but workers share the socket passed by LISTEN_FDS: leave PORT_SHARING out/,
     );
-    await assert.rejects(
-      manager.start({ LISTEN_FDNAMES: 'admin:client' }),
-      /error: LISTEN_FDS passes 2 sockets, but it is not clear which are for clients and which for the admin listener/,
+    // Standard input is not a socket.
+    await using command = new Command(
+      ['serve'],
+      { BACKEND_URL: backend.url, WORKERS: '2', ADMIN_PORT: '0' },
+      { passed: [0] },
     );
-    for (const workers of ['1', '2']) {
-      // Standard input is not a socket.
-      await using command = new Command(
-        ['serve'],
-        { BACKEND_URL: backend.url, WORKERS: workers, ADMIN_PORT: '0' },
-        { passed: [0] },
-      );
-      assert.equal(await command.exitCode(), 1);
-      assert.match(command.stderr, /error: descriptor \d, passed with LISTEN_FDS, is not a listening TCP socket: /);
-    }
+    assert.equal(await command.exitCode(), 1);
+    assert.match(command.stderr, /error: descriptor \d, passed with LISTEN_FDS, is not a listening TCP socket: /);
   });
 
   test(

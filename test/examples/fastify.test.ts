@@ -9,8 +9,6 @@ import { poll } from '../helpers/changes.ts';
 import { Example, linesOfDocument, runnable, type RunningExample } from '../helpers/examples.ts';
 import { assertReply, invalidId, operations } from '../helpers/expected.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
-import { oddTargets } from '../helpers/odd-targets.ts';
-import { RawClient } from '../helpers/raw-client.ts';
 import { answer } from '../helpers/scripted-backend.ts';
 import { useBackend } from '../helpers/suites.ts';
 
@@ -55,20 +53,6 @@ describe('in Fastify', { skip: example.skip }, () => {
       assert.equal(backend.requests.length, 0);
     });
   }
-
-  test('no odd target bypasses the token [D60]', async () => {
-    let client: RawClient | undefined;
-    for (const target of oddTargets('')) {
-      for (const method of ['GET', 'DELETE']) {
-        client = client?.isOpen === true ? client : await RawClient.open(server.port);
-        const reply = await client.call(method, target).catch(() => undefined);
-        assert.ok(reply === undefined || reply.status >= 400, `${method} ${target}: ${reply?.status ?? 0}`);
-        if (reply === undefined || reply.status === 400) client.destroy();
-      }
-    }
-    client?.destroy();
-    assert.deepEqual(backend.requests, []);
-  });
 
   test('an id with a malformed escape gets the reply of the gateway, and no backend call [D1, D60]', async () => {
     assertReply(await server.call('GET', '/api/work-items/%zz'), 400, invalidId);

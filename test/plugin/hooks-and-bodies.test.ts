@@ -32,13 +32,6 @@ const readAlong: preParsingHookHandler = (_request, _reply, payload, done) => {
 const readers: readonly (readonly [name: string, add: (app: FastifyInstance) => void])[] = [
   ['listens to the body', (app) => app.addHook('preParsing', readAlong)],
   [
-    'listens to the body, before a slow hook',
-    (app) => {
-      app.addHook('preParsing', readAlong);
-      app.addHook('preHandler', (_request, _reply, done) => setTimeout(done, 20));
-    },
-  ],
-  [
     'listens to the body, before a hook that waits for all of it',
     (app) => {
       const seen = new WeakMap<object, Promise<Buffer>>();

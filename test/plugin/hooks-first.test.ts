@@ -11,9 +11,9 @@ import { RawClient } from '../helpers/raw-client.ts';
 const ordinaryMethods = ['GET', 'DELETE', 'PUT', 'POST'];
 const allMethods = [...ordinaryMethods, 'HEAD', 'OPTIONS', 'PATCH', 'TRACE', 'QUERY', 'PROPFIND', 'FOO', 'CONNECT'];
 
-/** All methods for the newest Fastify, two for the oldest: all methods for both would take too long. */
+/** All methods for the newest Fastify, one for the oldest: all methods for both would take too long. */
 function few({ name }: Host, methods: readonly string[]): readonly string[] {
-  return name.includes('newest') ? methods : methods.slice(0, 2);
+  return name.includes('newest') ? methods : ['DELETE'];
 }
 
 async function deny(_request: FastifyRequest, reply: FastifyReply): Promise<void> {
@@ -115,7 +115,7 @@ for (const host of hosts) {
         });
       }
       await using server = await serve(app);
-      const requests = requestsFor(few(host, allMethods)).map((request, index) => ({
+      const requests = requestsFor([...ordinaryMethods, 'HEAD']).map((request, index) => ({
         ...request,
         headers: [['X-Request-Id', `odd-${index}`]] as const,
       }));

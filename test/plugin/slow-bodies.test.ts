@@ -113,7 +113,7 @@ for (const { name, create } of hosts) {
           const startedAt = performance.now();
           return await Promise.resolve(createStream(() => performance.now() - startedAt < 5_000));
         });
-        await using server = await serve(app, { requestTimeoutMs: 1_500 });
+        await using server = await serve(app, { requestTimeoutMs: 700 });
         let isAnswered = false as boolean;
         const call = server.call('PUT', update.path, { body: '{}' }).finally(() => {
           isAnswered = true;
