@@ -5,12 +5,12 @@ import assert from 'node:assert/strict';
 import { after, before, beforeEach, describe, test } from 'node:test';
 import { CertificateFolder, noOpenssl, type Issued } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
-import { logged, runToEnd } from '../helpers/command-tests.ts';
+import { runToEnd } from '../helpers/command-tests.ts';
 import { audience, createPair, goodToken, issuerName, keySetOf, KeyServer } from '../helpers/issuer.ts';
 import { RedisServer, withoutRedis } from '../helpers/redis.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
 import { startCommand } from '../helpers/targets.ts';
-import { assertNoKeys, bearer } from '../helpers/tokens.ts';
+import { bearer } from '../helpers/tokens.ts';
 
 const path = '/api/work-items/5';
 const untrusted =
@@ -93,15 +93,6 @@ describe('a private authority', { skip: noOpenssl }, () => {
       });
     } // prettier-ignore
 
-    test('check reports that Redis counts', async () => {
-      const shown = `rediss://localhost:${redis.tlsPort}`;
-      const settings = environment(`rediss://:Tr0ub4dor@localhost:${redis.tlsPort}`, right);
-      await poll(async () => {
-        const { code, stdout } = await check(settings);
-        return code === 0 && stdout.includes(`rate limit: Redis at ${shown} counted a request in `);
-      }, 'Redis counts');
-    });
-
     test('a wrong authority, another name, no TLS: check reports the cause', async () => {
       await using elsewhere = await RedisServer.start({
         tls: { ...folder.issue(right, 'elsewhere', { names: ['DNS:elsewhere.example'] }), caFile: right.certFile },
@@ -121,18 +112,6 @@ describe('a private authority', { skip: noOpenssl }, () => {
         }, cause);
       }
     }); // prettier-ignore
-
-    test('a wrong authority: the log reports the cause, and the fallback counts', async () => {
-      await onTime(async () => {
-        await using gateway = await startCommand(environment(`rediss://:hunter2@localhost:${redis.tlsPort}`, wrong));
-        const line = await logged(gateway, 'Redis does not count requests');
-        for (const status of [200, 200, 200, 429]) {
-          assert.equal((await gateway.call('GET', path, from('203.0.113.1'))).status, status);
-        }
-        assert.doesNotMatch(gateway.output, /hunter2/);
-        return String(line['cause']);
-      }, untrusted);
-    });
   });
 
   describe('an issuer', () => {
@@ -179,14 +158,6 @@ describe('a private authority', { skip: noOpenssl }, () => {
         assert.match(line.slice(`keys: ${url}: `.length), cause);
       }
       assert.equal(keys.count + elsewhere.count + old.count + plain.count, 0);
-    });
-
-    test('a wrong authority: the log reports the cause, and no token is accepted', async () => {
-      await using keys = await KeyServer.start(keySetOf(pair), 0, server);
-      await using gateway = await startCommand(environment(keys.url, wrong));
-      assert.match(String((await logged(gateway, 'the keys of the issuer cannot be fetched'))['cause']), untrusted);
-      assertNoKeys(await gateway.call('GET', path, { headers }));
-      assert.equal(keys.count, 0);
     });
   });
 });

@@ -1,8 +1,8 @@
-// Two gateways behind a real HAProxy, restarted in turn under load: no call fails. D33. HAProxy runs once with
-// deploy/haproxy.cfg, in which only addresses are replaced, and once with a plain configuration.
+// Two gateways behind a real HAProxy, restarted in turn under load: no call fails. D33. HAProxy runs with
+// deploy/haproxy.cfg, in which only addresses are replaced.
 
 import assert from 'node:assert/strict';
-import { test, type TestContext } from 'node:test';
+import { test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
 import { findFreePort, Haproxy, haproxyProgram, type GatewayPlace } from '../helpers/haproxy.ts';
 import { isServed, judgeOutage, MarkedLoad } from '../helpers/load.ts';
@@ -19,35 +19,7 @@ const limitMs = 240_000;
 
 const skip = haproxyProgram === undefined && 'haproxy is not installed; on Debian: apt-get install haproxy';
 
-/** HAProxy with default settings: its health check uses HTTP/1.0 and sends no `Host`. */
-async function startPlain(program: string, places: readonly GatewayPlace[]): Promise<Haproxy> {
-  const port = await findFreePort();
-  const servers = places.map(
-    (place, index) => `  server gateway-${index} 127.0.0.1:${place.port} check port ${place.adminPort} inter 500ms\n`,
-  );
-  const configuration = `defaults
-  mode http
-  timeout connect 5s
-  timeout client 60s
-  timeout server 60s
-listen gateways
-  bind 127.0.0.1:${port}
-  option httpchk GET /readyz
-${servers.join('')}`;
-  return await Haproxy.startWith(program, configuration, port);
-}
-
-for (const [name, startHaproxy] of [
-  ['as shipped', (program, places) => Haproxy.start(program, places)],
-  ['with a plain check [D57]', startPlain],
-] satisfies [string, typeof startPlain][]) {
-  // prettier-ignore
-  test(`two gateways behind HAProxy ${name}, restarted in turn: none of ${calls} calls fails [D33]`, { skip, timeout: limitMs }, async (t) => {
-    await restartInTurn(startHaproxy, t);
-  });
-}
-
-async function restartInTurn(startHaproxy: typeof startPlain, t: TestContext): Promise<void> {
+test(`two gateways behind HAProxy, restarted in turn: none of ${calls} calls fails [D33]`, { skip, timeout: limitMs }, async (t) => {
   assert.ok(haproxyProgram !== undefined);
   await using backend = await RestartingBackend.start();
   const places = await Promise.all(
@@ -66,7 +38,7 @@ async function restartInTurn(startHaproxy: typeof startPlain, t: TestContext): P
   const gateways = await Promise.all([start(first), start(second)]);
   await using stack = new AsyncDisposableStack();
   for (const gateway of gateways) stack.use(gateway);
-  await using haproxy = await startHaproxy(haproxyProgram, [first, second]);
+  await using haproxy = await Haproxy.start(haproxyProgram, [first, second]);
   const load = new MarkedLoad(haproxy, clients);
   stack.defer(async () => {
     await load.stop();
@@ -97,7 +69,7 @@ async function restartInTurn(startHaproxy: typeof startPlain, t: TestContext): P
   );
   assert.ok(made.length >= calls);
   assert.equal(verdict.writtenTwice, 0);
-}
+}); // prettier-ignore
 
 async function hasServed(gateway: Command): Promise<boolean> {
   const text = await gateway.metrics();

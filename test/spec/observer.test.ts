@@ -144,21 +144,6 @@ for (const [name, backendAnswer, outcome, cause, settings] of failures) {
   });
 }
 
-test('a 404 of one item is "not-found" for a read, and "rejected" for an update or delete [D51]', async () => {
-  for (const [method, expected] of [
-    ['GET', { outcome: 'not-found', backendOutcome: 'not-found', status: 404 }],
-    ['PUT', { outcome: 'rejected', backendOutcome: 'rejected', status: 500 }],
-    ['DELETE', { outcome: 'rejected', backendOutcome: 'rejected', status: 500 }],
-  ] as const) {
-    await using server = await serve();
-    server.backend.answers(answer('{}', { status: 404 }));
-    await server.call(method, '/api/work-items/5', method === 'PUT' ? { body: '{}' } : {});
-    const { outcome, backendOutcome, status, cause } = only(server.records);
-    assert.deepEqual({ outcome, backendOutcome, status }, expected);
-    assert.equal(cause, 'status 404');
-  }
-});
-
 for (const [hostName, cause] of [
   ['127.0.0.1', 'connect ECONNREFUSED 127\\.0\\.0\\.1:PORT'],
   ['localhost', 'ECONNREFUSED; connect \\w+ 127\\.0\\.0\\.1:PORT.*; connect \\w+ ::1:PORT'],

@@ -143,4 +143,4 @@ forEachTarget((target) => {
     backend.answers(answer('[]'));
     await target().settle();
   });
-});
+}, {}, { kinds: ['in-process'] }); // prettier-ignore

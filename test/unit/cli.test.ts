@@ -140,23 +140,6 @@ describe('secrets are not shown', () => {
     }
   });
 
-  test('several addresses in BACKEND_URL are refused with the advice to use a balancer', async () => {
-    for (const value of [
-      'http://a,http://b',
-      'http://a:5104,http://b:5104',
-      'http://a, http://b',
-      'http://a,b:5104',
-      'http://a/base,http://b/base',
-      `http://user:${secret}@a,http://user:${secret}@b`,
-    ]) {
-      assert.equal(
-        await firstProblem(['check'], { BACKEND_URL: value }),
-        'BACKEND_URL must be the address of one backend (put a load balancer in front of several), for instance http://localhost:5104',
-      );
-    }
-    assert.equal((await run(['openapi'], { BACKEND_URL: 'http://a/base,1/x' })).code, 0);
-  });
-
   test('the message names the problem without the secret', async () => {
     for (const [value, expected] of [
       [`http://user:${secret}@h`, /user name and password/],
