@@ -15,7 +15,7 @@ import {
 } from '../helpers/expected.ts';
 import type { Reply } from '../helpers/raw-client.ts';
 import { answer } from '../helpers/scripted-backend.ts';
-import { forEachTarget, withHttp2 } from '../helpers/targets.ts';
+import { forEachTarget } from '../helpers/targets.ts';
 
 const itemMethods = ['DELETE', 'GET', 'HEAD', 'OPTIONS', 'PUT'];
 const unknownPaths = [
@@ -171,7 +171,7 @@ forEachTarget(
     });
   },
   {},
-  { kinds: withHttp2 },
+  { kinds: ['in-process', 'fetch', 'http2'] },
 );
 
 function comparable(reply: Reply): unknown {

@@ -7,13 +7,13 @@ import { createGate } from '../helpers/changes.ts';
 import { assertReply, unavailable } from '../helpers/expected.ts';
 import { chunk } from '../helpers/raw-client.ts';
 import { answer, behind } from '../helpers/scripted-backend.ts';
-import { forEveryTarget } from '../helpers/targets.ts';
+import { forEachTarget } from '../helpers/targets.ts';
 
 const bufferedBytesMax = 100_000;
 const large = JSON.stringify('x'.repeat(89_998));
 const small = JSON.stringify('x'.repeat(19_998));
 
-forEveryTarget(
+forEachTarget(
   (target) => {
     /** Holds back the answer to the next call until the returned gate opens. */
     const holdAnswer = () => {
@@ -80,4 +80,5 @@ forEveryTarget(
     });
   },
   { bufferedBytesMax },
+  { kinds: ['in-process', 'plugin', 'fetch', 'node'] },
 );

@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createGate } from '../helpers/changes.ts';
 import { answer, answerBytes, type Answer } from '../helpers/scripted-backend.ts';
-import { forEveryTarget } from '../helpers/targets.ts';
+import { forEachTarget } from '../helpers/targets.ts';
 
 /** A JSON string of `length` bytes that repeats one letter. */
 function list(letter: string, length: number): Buffer {
@@ -14,7 +14,7 @@ function list(letter: string, length: number): Buffer {
   return bytes;
 }
 
-forEveryTarget((target) => {
+forEachTarget((target) => {
   /** Makes a call whose answer arrives in `pieces`, with another client's complete call between two pieces. */
   const callInterrupted = async (pieces: readonly Buffer[]) => {
     const gates = pieces.slice(1).map(() => ({ sent: createGate(), next: createGate() }));
@@ -125,4 +125,4 @@ forEveryTarget((target) => {
       client.destroy();
     }
   });
-});
+}, {}, { kinds: ['in-process', 'plugin', 'fetch', 'node'] }); // prettier-ignore
