@@ -72,13 +72,6 @@ describe('clients over TLS', { skip: noOpenssl }, () => {
     assert.equal(plain.bytesReceived, 0);
   });
 
-  test('a version older than TLS_MIN_VERSION is refused [D36]', async () => {
-    await using gateway = await startCommand({ ...environment(), TLS_MIN_VERSION: '1.3' });
-    await assert.rejects(RawClient.openSecure(gateway.port, { ...trust(), maxVersion: 'TLSv1.2' }));
-    await using client = await RawClient.openSecure(gateway.port, trust());
-    assert.equal(client.secureSocket.getProtocol(), 'TLSv1.3');
-  });
-
   for (const [settings, versions] of [
     [{}, ['tls 1.2', 'tls 1.3']],
     [{ TLS_MIN_VERSION: '1.3' }, ['tls 1.3']],
@@ -111,29 +104,6 @@ describe('clients over TLS', { skip: noOpenssl }, () => {
       },
     );
   }
-
-  test('TLS_CLIENT_CA_FILE: only clients with a certificate of this authority are served, over each version [D38]', async () => {
-    const names = ['DNS:client'];
-    const known = folder.issue(authority, 'known', { names });
-    const expired = folder.issue(authority, 'expired', { names, days: -1 });
-    const strange = folder.issue(folder.authority('others'), 'strange', { names });
-    await using gateway = await startCommand({ ...environment(), TLS_CLIENT_CA_FILE: authority.certFile });
-    for (const maxVersion of ['TLSv1.2', 'TLSv1.3'] as const) {
-      const calls = backend.requests.length;
-      for (const shown of [undefined, strange, expired]) {
-        const options = { ...trust(), maxVersion, cert: shown?.cert, key: shown?.key };
-        // With TLS 1.3 the client ends its handshake before the server checks the certificate.
-        await assert.rejects(async () => {
-          await using client = await RawClient.openSecure(gateway.port, options);
-          await client.call('GET', '/api/work-items/7');
-        });
-      }
-      assert.equal(backend.requests.length, calls);
-      const { cert, key } = known;
-      await using client = await RawClient.openSecure(gateway.port, { ...trust(), maxVersion, cert, key });
-      assertReply(await client.call('GET', '/api/work-items/7'), 200, item);
-    }
-  });
 
   /** The problems that `serve` prints at the start, without its last line. */
   async function problemsOf(settings: NodeJS.ProcessEnv): Promise<string> {
