@@ -125,11 +125,13 @@ describe('names and defaults', () => {
   });
 
   for (const [name, flag, variable, value] of expected) {
-    test(`${name} is ${flag} and ${variable}, by default ${String(value)}`, () => {
+    test(`${name} is ${flag} and ${variable}, by default or if empty ${String(value)}`, () => {
       assert.equal(flagOf(name), flag);
       assert.equal(variableOf(name), variable);
       assert.equal(plain(settings[name]), value);
       assert.equal(sources[name], 'default');
+      const empty = resolveSettings('check', {}, { [variable]: '' });
+      assert.deepEqual([plain(empty.settings[name]), empty.sources[name]], [value, 'default'], 'empty is unset');
     });
   }
 
@@ -277,14 +279,6 @@ describe('precedence', () => {
     test(what, () => {
       const { settings, sources } = resolveSettings('serve', flags, environment);
       assert.deepEqual([settings.port, sources.port], [port, source]);
-    });
-  }
-
-  for (const [name, , variable, value] of expected) {
-    test(`an empty ${variable} is treated as unset`, () => {
-      const { settings, sources } = resolveSettings('check', {}, { [variable]: '' });
-      assert.equal(plain(settings[name]), value);
-      assert.equal(sources[name], 'default');
     });
   }
 
