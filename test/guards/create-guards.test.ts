@@ -73,7 +73,7 @@ describe('fetching keys once, for an operator', () => {
   const fetchFrom = async (authJwksUrl: string, more: Partial<GuardSettings> = {}) =>
     await fetchKeys({ ...withTokens, authJwksUrl, ...more });
 
-  test('returns the usable keys; unusable keys beside them are not explained', async () => {
+  test('returns the usable keys; if there is one, unusable keys are not explained', async () => {
     await using server = await KeyServer.start(keySetOf(pair, createPair('other', 'ES256'), createPair('x', 'ES384')));
     const { keys, flaws } = await fetchFrom(server.url);
     assert.deepEqual(keys.map(({ kid, algorithm }) => [kid, algorithm]), [['key-1', 'RS256'], ['other', 'ES256']]); // prettier-ignore
