@@ -4,6 +4,7 @@ import { operations } from '../core/operations.ts';
 import { callOutcomes, outcomes, type Fault } from '../core/outcomes.ts';
 import {
   countOf,
+  deathCauses,
   figureNames,
   Figures,
   percentile,
@@ -13,7 +14,6 @@ import {
 } from '../figures/figures.ts';
 import type { Stretch } from '../figures/history.ts';
 import type { Report } from '../figures/report.ts';
-import { deathCauses } from '../figures/worker-deaths.ts';
 import type { Flow, FlowName, Load, Point, StatusClass, Summary } from './state.ts';
 
 /** The sum of a current value over the processes of `reports`. */
@@ -55,15 +55,14 @@ function secondsOf(from: number, at: number): number {
 const operationNames = operations.map(({ name }) => name);
 
 function flowsOf(figures: Figures): Record<FlowName, Flow> {
-  const flowOf = (...names: FigureName[]): Flow => describeFlow(figures, names);
-  const each = figureNames.map((name) => [name, flowOf(name)] as const);
-  const flows = Object.fromEntries(each) as Record<FigureName, Flow>;
-  return { all: flowOf(...operationNames), ...flows };
+  const flows = figureNames.map((name) => [name, flowOf(figures, [name])] as const);
+  return { all: flowOf(figures, operationNames), ...(Object.fromEntries(flows) as Record<FigureName, Flow>) };
 }
 
 const noFlows = flowsOf(new Figures());
 
-function describeFlow(figures: Figures, names: readonly FigureName[]): Flow {
+/** The sum of the figures with these names. */
+export function flowOf(figures: Figures, names: readonly FigureName[]): Flow {
   const byFault: Record<Fault, number> = { backend: 0, gateway: 0, client: 0, nobody: 0 };
   const byStatus: Record<StatusClass, number> = { '2xx': 0, '4xx': 0, '5xx': 0, none: 0 };
   for (const name of names) {
@@ -79,17 +78,18 @@ function describeFlow(figures: Figures, names: readonly FigureName[]): Flow {
   const backend = addDurations(names.map((name) => figures.backendDurations(name)));
   const ended = countOf(durations);
   const rounded = (ms: number | undefined): number | null => (ms === undefined ? null : roundMs(ms));
+  const meanOf = ({ sumMs }: Durations): number | null => (ended === 0 ? null : roundMs(sumMs / ended));
   return {
     requests: nobody + failed.backend + failed.gateway + failed.client,
     byStatus,
     failed,
     p50: rounded(percentile(durations, 0.5)),
     p99: rounded(percentile(durations, 0.99)),
-    mean: ended === 0 ? null : roundMs(durations.sumMs / ended),
+    mean: meanOf(durations),
     backendCalls: countOf(backend),
     backendP50: rounded(percentile(backend, 0.5)),
     backendP99: rounded(percentile(backend, 0.99)),
-    backendMean: ended === 0 ? null : roundMs(backend.sumMs / ended),
+    backendMean: meanOf(backend),
   };
 }
 
@@ -109,13 +109,11 @@ function failuresOf(figures: Figures): Record<string, number> {
 }
 
 function addDurations(all: readonly Durations[]): Durations {
-  const counts = new Float64Array(all[0]?.counts.length ?? 0);
-  for (const durations of all) {
-    for (const [index, count] of durations.counts.entries()) {
-      counts[index] = (counts[index] ?? 0) + count;
-    }
-  }
-  return { sumMs: all.reduce((sum, { sumMs }) => sum + sumMs, 0), counts };
+  const countIn = (index: number): number => all.reduce((sum, { counts }) => sum + (counts[index] ?? 0), 0);
+  return {
+    sumMs: all.reduce((sum, { sumMs }) => sum + sumMs, 0),
+    counts: Float64Array.from(all[0]?.counts ?? [], (_, index) => countIn(index)),
+  };
 }
 
 // Durations are counted in buckets, which are less precise than three digits. Fewer digits make shorter messages.

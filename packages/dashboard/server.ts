@@ -3,7 +3,7 @@
 import { readFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
 
-import type { CreateDashboard, DashboardPort, DashboardSources } from '../command/admin/dashboard-port.ts';
+import type { CreateDashboard, DashboardSources } from '../command/admin/dashboard-port.ts';
 import { share } from '../command/admin/share.ts';
 import { callOutcomes, outcomes } from '../core/outcomes.ts';
 import { shortTextOf } from '../core/reasons.ts';
@@ -11,10 +11,10 @@ import { createFixedReply, replyHeaders, type FixedReply } from '../core/replies
 import { version } from '../core/version.ts';
 import { latestBackendStatus } from '../figures/backend-status.ts';
 import { joinFailures, type Failure } from '../figures/failures.ts';
-import { figureNames, type Figures } from '../figures/figures.ts';
-import { addFigures, historyMs, type History, type Stretch } from '../figures/history.ts';
+import { figureNames } from '../figures/figures.ts';
+import { addFigures, historyMs, stepMs, type History } from '../figures/history.ts';
 import type { Report } from '../figures/report.ts';
-import { loadOf, pointOf, sumOf, summaryOf } from './points.ts';
+import { flowOf, loadOf, pointOf, sumOf, summaryOf } from './points.ts';
 import type { Details, Facts, Kind, Message, Now, Point } from './state.ts';
 
 const hostName = hostname();
@@ -27,13 +27,14 @@ const contentTypes: Readonly<Record<string, string>> = {
   js: 'text/javascript; charset=utf-8',
   svg: 'image/svg+xml',
 };
-const scripts = ['main', 'poll', 'verdict', 'charts', 'loads', 'tables', 'format', 'dom'];
-const styles = ['style.css', 'tables.css', 'well.svg', 'unwell.svg'];
+const scripts = ['main', 'verdict', 'charts', 'tables', 'format', 'dom'].map((name) => `${name}.js`);
 
 /** The dashboard's files by path. */
-const files: ReadonlyMap<string, string> = new Map([
+const files = new Map([
   ['/', 'index.html'],
-  ...[...styles, ...scripts.map((name) => `${name}.js`)].map((name) => [`/dashboard/${name}`, name] as const),
+  ...[...scripts, 'style.css', 'tables.css', 'well.svg', 'unwell.svg'].map(
+    (name) => [`/dashboard/${name}`, name] as const,
+  ),
 ]);
 
 const headers = [
@@ -52,117 +53,95 @@ const kinds: readonly Kind[] = callOutcomes.flatMap((kind) => {
   return fault === 'nobody' ? [] : [{ kind, party: fault, title, meaning }];
 });
 
-class Dashboard implements DashboardPort {
-  readonly #sources: DashboardSources;
-  readonly #history: History;
-  /** The points of the last 15 minutes. */
-  readonly #points: Point[] = [];
+export const createDashboard: CreateDashboard = (sources, history) => {
+  // The points of the last 15 minutes.
+  const points: Point[] = [];
+  let shown = '';
+  let changedAt = 0;
   // At most one state a second is made, whatever the number of pages [D59].
-  readonly #state = share(() => this.#describeState());
-  #details = '';
-  #changedAt = 0;
-
-  constructor(sources: DashboardSources, history: History) {
-    this.#sources = sources;
-    this.#history = history;
-  }
-
-  record(step: Stretch, reports: readonly Report[]): void {
-    this.#points.push(pointOf(step, reports));
-    if (this.#points.length > historyMs / this.#history.stepMs) {
-      this.#points.shift();
-    }
-  }
-
-  async answer(path: string, query: URLSearchParams): Promise<FixedReply | undefined> {
-    if (path === '/dashboard/state') {
-      const { details, ...state } = await this.#state();
-      const message: Message = {
-        ...state,
-        points: this.#points.filter(({ at }) => at > Number(query.get('after'))),
-        ...(query.get('changed') === String(state.changedAt) ? {} : details),
-      };
-      return page('application/json', Buffer.from(JSON.stringify(message)));
-    }
-    const name = files.get(path);
-    if (name === undefined) {
-      return undefined;
-    }
-    const body = await readFile(new URL(`./page/${name}`, import.meta.url));
-    return page(contentTypes[name.replace(/.*\./, '')] ?? '', body);
-  }
-
-  async #describeState(): Promise<Omit<Message, 'points'> & { readonly details: Details }> {
-    const reports = await this.#sources.reports({ withProcessMetrics: false, probesBackend: true });
-    const failures = joinFailures(reports.map((report) => report.failures));
-    const details = { facts: this.#describeFacts(), failures };
+  const readState = share(async () => {
+    const reports = await sources.reports({ withProcessMetrics: false, probesBackend: true });
+    const details: Details = {
+      facts: describeFacts(sources.facts()),
+      failures: joinFailures(reports.map((report) => report.failures)),
+    };
     const text = JSON.stringify(details);
-    if (text !== this.#details) {
-      this.#details = text;
-      this.#changedAt = Date.now();
+    if (text !== shown) {
+      shown = text;
+      changedAt = Date.now();
     }
-    return { now: this.#describeNow(reports, failures), changedAt: this.#changedAt, details };
-  }
-
-  #describeFacts(): Facts {
-    const facts = this.#sources.facts();
-    return {
-      ...facts,
-      version,
-      nodeVersion: process.version,
-      startedAt: Math.round(performance.timeOrigin),
-      instanceName: facts.instanceName.trim() === '' ? hostName : facts.instanceName,
-      hostName,
-      pid: process.pid,
-      certificates: facts.certificates.map(({ use, own, problems }) => ({
-        use,
-        names: own?.names.join(', ') ?? '',
-        expiresAt: own?.expiresAt ?? null,
-        problems,
-      })),
-      historyMs,
-      stepMs: this.#history.stepMs,
-      kinds,
-    };
-  }
-
-  #describeNow(reports: readonly Report[], failures: readonly Failure[]): Now {
-    const counted = addFigures(reports);
-    const backend = latestBackendStatus(reports.map((report) => report.backend));
-    return {
-      at: Date.now(),
-      isDraining: this.#sources.isDraining(),
-      workers: reports.map((report) => ({
-        pid: report.pid,
-        inFlight: report.inFlight,
-        residentBytes: report.residentBytes,
-        heapUsedBytes: report.heapUsedBytes,
-        eventLoopDelayMs: Number(report.eventLoopDelayMs.toPrecision(3)),
-      })),
-      backend: {
-        isReachable: backend?.isReachable === true,
-        since: backend?.since ?? 0,
-        cause: shortTextOf(backend?.reason, backend?.cause),
-      },
-      ...loadOf(reports),
-      clientConnections: sumOf(reports, 'clientConnections'),
-      backendConnections: sumOf(reports, 'backendConnections'),
-      requestsEver: requestsOf(counted),
-      lastMinute: summaryOf(this.#history.since(minuteMs, counted)),
-      wholeHistory: summaryOf(this.#history.since(historyMs, counted)),
-      lastFailures: this.#history.lastFailures(counted, failures),
-      hasNoSuccess: this.#history.hasNoSuccess(counted),
-    };
-  }
-}
-
-export const createDashboard: CreateDashboard = (sources, history) => new Dashboard(sources, history);
+    return { now: describeNow(reports, details.failures, history, sources.isDraining()), changedAt, details };
+  });
+  return {
+    record: (step, reports) => {
+      points.push(pointOf(step, reports));
+      if (points.length > historyMs / stepMs) {
+        points.shift();
+      }
+    },
+    answer: async (path, query) => {
+      if (path === '/dashboard/state') {
+        const { details, ...state } = await readState();
+        const message: Message = {
+          ...state,
+          points: points.filter(({ at }) => at > Number(query.get('after'))),
+          ...(query.get('changed') === String(state.changedAt) ? {} : details),
+        };
+        return page('application/json', Buffer.from(JSON.stringify(message)));
+      }
+      const name = files.get(path);
+      if (name === undefined) {
+        return undefined;
+      }
+      const body = await readFile(new URL(`./page/${name}`, import.meta.url));
+      return page(contentTypes[name.replace(/.*\./, '')] ?? '', body);
+    },
+  };
+};
 
 function page(contentType: string, body: Buffer): FixedReply {
   return createFixedReply(200, replyHeaders(contentType, headers), body);
 }
 
-function requestsOf(figures: Figures): number {
-  const counts = figureNames.flatMap((name) => callOutcomes.map((outcome) => figures.outcomes(name, outcome)));
-  return counts.reduce((sum, count) => sum + count, 0);
+function describeFacts(facts: ReturnType<DashboardSources['facts']>): Facts {
+  return {
+    ...facts,
+    version,
+    nodeVersion: process.version,
+    startedAt: Math.round(performance.timeOrigin),
+    instanceName: facts.instanceName.trim() === '' ? hostName : facts.instanceName,
+    hostName,
+    pid: process.pid,
+    historyMs,
+    stepMs,
+    kinds,
+  };
+}
+
+function describeNow(
+  reports: readonly Report[],
+  failures: readonly Failure[],
+  history: History,
+  isDraining: boolean,
+): Now {
+  const counted = addFigures(reports);
+  const backend = latestBackendStatus(reports.map((report) => report.backend));
+  return {
+    at: Date.now(),
+    isDraining,
+    workers: reports.map((report) => ({ pid: report.pid, heapUsedBytes: report.heapUsedBytes, ...loadOf([report]) })),
+    backend: {
+      isReachable: backend?.isReachable === true,
+      since: backend?.since ?? 0,
+      cause: shortTextOf(backend?.reason, backend?.cause),
+    },
+    ...loadOf(reports),
+    clientConnections: sumOf(reports, 'clientConnections'),
+    backendConnections: sumOf(reports, 'backendConnections'),
+    requestsEver: flowOf(counted, figureNames).requests,
+    lastMinute: summaryOf(history.since(minuteMs, counted)),
+    wholeHistory: summaryOf(history.since(historyMs, counted)),
+    lastFailures: history.lastFailures(counted, failures),
+    hasNoSuccess: history.hasNoSuccess(counted),
+  };
 }

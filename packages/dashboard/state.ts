@@ -1,9 +1,10 @@
 // Types of the state that the dashboard's page fetches. The page's modules import this file too, so it must not use Node's
 // types.
 
+import type { CertificateStatus } from '../figures/certificate-status.ts';
 import type { Failure, LastFailure, Party } from '../figures/failures.ts';
 
-export type { Failure, Party };
+export type { CertificateStatus, Failure, Party };
 
 /** A row of the table of operations: one operation, all five together, or the requests without an operation. */
 export type FlowName = 'all' | 'list' | 'create' | 'read' | 'update' | 'delete' | 'none';
@@ -62,16 +63,6 @@ export interface ShownSetting {
   readonly help: string;
 }
 
-/** The certificates in force for one use: connections of clients, or connections to the backend. */
-export interface ShownCertificate {
-  readonly use: 'clients' | 'backend';
-  readonly names: string;
-  /** Null if only CA certificates are set. */
-  readonly expiresAt: number | null;
-  /** Why the current files were refused. */
-  readonly problems: readonly string[];
-}
-
 /** An outcome of failed requests. */
 export interface Kind {
   readonly kind: string;
@@ -95,7 +86,7 @@ export interface Facts {
   readonly inFlightMax: number;
   readonly bufferedBytesMax: number;
   /** One entry for each use that has certificate files. */
-  readonly certificates: readonly ShownCertificate[];
+  readonly certificates: readonly CertificateStatus[];
   readonly settings: readonly ShownSetting[];
   /** Length of the whole history (`historyMs`) and of one step (`stepMs`). */
   readonly historyMs: number;
@@ -103,7 +94,7 @@ export interface Facts {
   readonly kinds: readonly Kind[];
 }
 
-export interface Worker extends Omit<Load, 'bufferedBytes'> {
+export interface Worker extends Load {
   readonly pid: number;
   readonly heapUsedBytes: number;
 }

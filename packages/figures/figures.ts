@@ -12,12 +12,19 @@ import {
   type CallOutcome,
 } from '../core/outcomes.ts';
 import { tokenFlawNames, type TokenFlaw } from '../core/guards/options/token-flaws.ts';
-import { deathCauses } from './worker-deaths.ts';
 
 /** An operation, or `none` for requests that matched no operation. */
 export type FigureName = OperationName | 'none';
 
 export const figureNames: readonly FigureName[] = [...operations.map(({ name }) => name), 'none'];
+
+/**
+ * Causes of a worker's unexpected end, as labels of the metrics [D63]. `exit`: the worker exited by itself, for instance
+ * after an error outside of a request. `killed`: by SIGKILL, mostly from the kernel when memory ran out. `aborted`: by
+ * SIGABRT, mostly from V8 when its heap was full. `signal`: by another signal. `frozen`: it hung, and the primary process
+ * killed it.
+ */
+export const deathCauses = ['exit', 'killed', 'aborted', 'signal', 'frozen'] as const;
 
 /** Events that are counted apart from the requests. The second part of a name is a label of the metrics. */
 const events = [
@@ -245,4 +252,12 @@ export function percentile(durations: Durations, share: number): number | undefi
     sum += inBucket;
   }
   return boundsMs.at(-1);
+}
+
+/** The cause of a worker's end. `signal` is null if the worker exited by itself. */
+export function causeOfDeath(signal: string | null, isFrozen: boolean): (typeof deathCauses)[number] {
+  if (isFrozen) {
+    return 'frozen';
+  }
+  return signal === null ? 'exit' : signal === 'SIGKILL' ? 'killed' : signal === 'SIGABRT' ? 'aborted' : 'signal';
 }

@@ -14,6 +14,7 @@ import { figureNames, Figures } from './figures.ts';
 import type { Report } from './report.ts';
 
 export const historyMs = 900_000;
+export const stepMs = 5_000;
 // With fewer unsuccessful answers than this, one client could be at fault for all of them.
 const noSuccessAnswersMin = 10;
 const noSuccessMs = 300_000;
@@ -45,7 +46,6 @@ export interface Stretch {
 type Culprit = 'backend' | 'gateway';
 
 export class History {
-  readonly stepMs: number;
   readonly #steps: Step[] = [];
   // The step before `#steps[0]`. At first this is the start, with all counts at zero.
   #before: Step;
@@ -53,8 +53,7 @@ export class History {
   readonly #marks = countCalls(new Figures());
 
   /** `startedAt` is in milliseconds since 1970. The caller records a step every `stepMs`. */
-  constructor(startedAt: number, stepMs: number) {
-    this.stepMs = stepMs;
+  constructor(startedAt: number) {
     this.#before = { at: startedAt, figures: new Figures() };
   }
 
@@ -68,7 +67,7 @@ export class History {
     const last = this.#steps.at(-1) ?? this.#before;
     const stretch = stretchOf(last, counted);
     this.#steps.push({ at: stretch.at, figures: stretch.isIdle ? last.figures : counted });
-    if (this.#steps.length > historyMs / this.stepMs) {
+    if (this.#steps.length > historyMs / stepMs) {
       this.#before = this.#steps.shift() ?? this.#before;
     }
     return stretch;

@@ -5,7 +5,6 @@ import type { Gateway } from '../core/call/gateway.ts';
 import type { BackendMonitor, BackendStatus } from './backend-status.ts';
 import { RecentFailures, type Failure } from './failures.ts';
 import { Figures } from './figures.ts';
-import type { KeyRecords, KeyStatus } from './key-status.ts';
 import { readProcessMetrics, type ProcessMetric } from './process-metrics.ts';
 
 export interface Report {
@@ -143,5 +142,37 @@ function readMemory(last: Memory): Memory {
     return { residentBytes: rss, heapUsedBytes: heapUsed };
   } catch {
     return last;
+  }
+}
+
+/** The state of the issuer's keys. */
+interface KeyStatus {
+  /** Number of usable keys. */
+  readonly keys: number;
+  /** Time of the last successful fetch, in milliseconds since 1970; undefined before the first. */
+  readonly fetchedAt: number | undefined;
+}
+
+export class KeyRecords {
+  #status: KeyStatus | undefined;
+
+  noteKeys(keys: number): void {
+    this.#status = { fetchedAt: undefined, ...this.#status, keys };
+  }
+
+  /** Notes that another process fetched the keys `ageMs` ago. */
+  noteInherited(ageMs: number): void {
+    this.#status = { keys: 0, ...this.#status, fetchedAt: Date.now() - ageMs };
+  }
+
+  /** Notes the end of a fetch. `hasKeys`: the fetch returned usable keys. */
+  noteFetch(hasKeys: boolean): void {
+    const { keys = 0, fetchedAt } = this.#status ?? {};
+    this.#status = { keys, fetchedAt: hasKeys ? Date.now() : fetchedAt };
+  }
+
+  /** Undefined before the first note. */
+  get status(): KeyStatus | undefined {
+    return this.#status;
   }
 }

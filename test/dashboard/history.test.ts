@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { afterEach, beforeEach, mock, test } from 'node:test';
 
 import { Figures } from '../../packages/figures/figures.ts';
-import { addFigures, History as FigureHistory, historyMs } from '../../packages/figures/history.ts';
+import { addFigures, History as FigureHistory, historyMs, stepMs } from '../../packages/figures/history.ts';
 import { pointOf, summaryOf } from '../../packages/dashboard/points.ts';
 import type { Point, Summary } from '../../packages/dashboard/state.ts';
 import type { Report } from '../../packages/figures/report.ts';
@@ -13,7 +13,6 @@ import { operations } from '../../packages/core/operations.ts';
 import { createCallRecord } from '../helpers/call-record.ts';
 import { createReport } from './report.ts';
 
-const stepMs = 5_000;
 const withoutCall = { backendOutcome: undefined, backendDurationMs: undefined };
 
 /** The history of figures, with the dashboard's points and summaries. */
@@ -51,7 +50,7 @@ beforeEach(() => mock.timers.enable({ apis: ['Date'], now: 0 }));
 afterEach(() => mock.timers.reset());
 
 test('a step has the sum over all processes since the previous step', () => {
-  const history = new History(0, stepMs);
+  const history = new History(0);
   const [one, other] = [new Figures(), new Figures()];
   one.record(call('list'));
   mock.timers.tick(stepMs);
@@ -82,7 +81,7 @@ test('a step has the sum over all processes since the previous step', () => {
 });
 
 test('a window covers its duration, or the time since the start if that is shorter', () => {
-  const history = new History(0, stepMs);
+  const history = new History(0);
   const figures = new Figures();
   for (let step = 0; step < 24; step += 1) {
     figures.record(call('list', step < 10 ? { outcome: 'timed-out', backendOutcome: 'timed-out' } : {}));
@@ -102,7 +101,7 @@ test('a window covers its duration, or the time since the start if that is short
 });
 
 test('the history has a fixed size: the oldest step is dropped', () => {
-  const history = new History(0, stepMs);
+  const history = new History(0);
   const figures = new Figures();
   const steps = historyMs / stepMs;
   for (let step = 0; step < steps + 20; step += 1) {
@@ -114,7 +113,7 @@ test('the history has a fixed size: the oldest step is dropped', () => {
 });
 
 test('failures caused by clients are counted for the clients, even with a 500 [D51]', () => {
-  const history = new History(0, stepMs);
+  const history = new History(0);
   const figures = new Figures();
   figures.record(call('read', { outcome: 'not-found', status: 404, backendOutcome: 'not-found' }));
   figures.record(call('create', { outcome: 'rejected', status: 500, backendOutcome: 'rejected' }));
@@ -138,7 +137,7 @@ test('failures caused by clients are counted for the clients, even with a 500 [D
 });
 
 test('calls that succeeded since the last failure are counted, for the backend and the gateway', () => {
-  const history = new History(0, stepMs);
+  const history = new History(0);
   const figures = new Figures();
   const where = { requestId: 'id', operation: 'list', path: '/api/work-items', client: '127.0.0.1' };
   const failure = { ...where, status: 500, cause: undefined, durationMs: 1 };
@@ -168,7 +167,7 @@ test('calls that succeeded since the last failure are counted, for the backend a
 });
 
 test('hasNoSuccess is true after at least ten answers in five minutes without a success [D51]', () => {
-  const history = new History(0, stepMs);
+  const history = new History(0);
   const figures = new Figures();
   const add = (
     count: number,
@@ -199,7 +198,7 @@ test('hasNoSuccess is true after at least ten answers in five minutes without a 
 });
 
 test('the death of a worker is counted in its step; a step without a report is omitted [D63]', () => {
-  const history = new History(0, stepMs);
+  const history = new History(0);
   const figures = new Figures();
   const step = (...reports: Report[]): void => {
     mock.timers.tick(stepMs);

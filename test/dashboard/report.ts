@@ -1,10 +1,14 @@
-// Reports of a gateway process, for tests that start no gateway.
+// Reports and states of a gateway, for tests that start no gateway.
 
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 
+import type { Details, Flow, FlowName, Message } from '../../packages/dashboard/state.ts';
+import type { PageOptions, TestBrowser, WatchedPage } from '../helpers/browser.ts';
+import { readState } from '../helpers/dashboard-state.ts';
 import { Figures } from '../../packages/figures/figures.ts';
 import type { Report, ReportRequest } from '../../packages/figures/report.ts';
+import type { DashboardSources } from '../../packages/command/admin/dashboard-port.ts';
 import { createAdminServer } from '../../packages/command/admin/server.ts';
 import { createDashboard } from '../../packages/dashboard/server.ts';
 
@@ -42,7 +46,11 @@ export async function withAdmin(
     hasDashboard = true,
     facts = () => ({}),
     allowedHosts = [],
-  }: { hasDashboard?: boolean; facts?: () => { inFlightMax?: number }; allowedHosts?: readonly string[] } = {},
+  }: {
+    hasDashboard?: boolean;
+    facts?: () => Partial<ReturnType<DashboardSources['facts']>>;
+    allowedHosts?: readonly string[];
+  } = {},
 ): Promise<void> {
   const { connections, endRecording } = createAdminServer(
     {
@@ -73,4 +81,50 @@ export async function withAdmin(
     listener.close();
     connections.closeAll();
   }
+}
+
+/** The traffic of a period in which all calls succeeded; `more` replaces figures. */
+export function createFlow(more: Partial<Flow> = {}): Flow {
+  return {
+    requests: 1_000,
+    byStatus: { '2xx': 1_000, '4xx': 0, '5xx': 0, none: 0 },
+    failed: { backend: 0, gateway: 0, client: 0 },
+    ...{ p50: 8, p99: 20, mean: 9 },
+    backendCalls: 1_000,
+    ...{ backendP50: 8, backendP99: 18, backendMean: 8 },
+    ...more,
+  };
+}
+
+/** The traffic of every operation; `more` replaces flows. */
+export function createFlows(more: Partial<Record<FlowName, Flow>> = {}): Record<FlowName, Flow> {
+  const flow = createFlow();
+  return { all: flow, list: flow, create: flow, read: flow, update: flow, delete: flow, none: flow, ...more };
+}
+
+/** Opens a dashboard that shows the state of an idle gateway as `change` returns it. */
+export async function withState(
+  browser: TestBrowser,
+  change: (state: Message & Details) => Partial<Message & Details>,
+  act: (watched: WatchedPage, url: string) => Promise<void>,
+  options: PageOptions = {},
+): Promise<void> {
+  await withAdmin(
+    () => [createReport()],
+    async (port) => {
+      const state = await readState(port);
+      const changed = { ...state, ...change(state) };
+      await using watched = await browser.open('about:blank', options);
+      await watched.page.route('**/dashboard/state?*', async (route) => {
+        const { facts, failures, points, ...rest } = changed;
+        const isFirst = route.request().url().includes('changed=0');
+        const message: Message = isFirst ? changed : { ...rest, points: [] };
+        await route.fulfill({ json: message });
+      });
+      const url = `http://127.0.0.1:${port}/`;
+      await watched.page.goto(url);
+      await watched.page.locator('#connection[data-state=live]').waitFor();
+      await act(watched, url);
+    },
+  );
 }

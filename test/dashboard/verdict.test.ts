@@ -3,7 +3,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import type { Facts, Flow, Now, Party, ShownCertificate, Summary } from '../../packages/dashboard/state.ts';
+import type { CertificateStatus, Facts, Flow, Now, Party, Summary } from '../../packages/dashboard/state.ts';
+import { createFlow, createFlows } from './report.ts';
 
 // The page's modules are plain JavaScript with types in comments.
 interface Verdict {
@@ -17,22 +18,11 @@ interface Verdict {
 const verdictModule = new URL('../../packages/dashboard/page/verdict.js', import.meta.url).href;
 const { judge, describeCertificate, describeParties } = (await import(verdictModule)) as {
   judge: (now: Now, facts: Facts) => Verdict;
-  describeCertificate: (certificate: ShownCertificate, now: number) => { text: string; isUnwell: boolean };
+  describeCertificate: (certificate: CertificateStatus, now: number) => { text: string; isUnwell: boolean };
   describeParties: (now: Now, facts: Facts) => Record<string, { text: string; isUnwell: boolean }>;
 };
 
-const flow: Flow = {
-  requests: 1_000,
-  byStatus: { '2xx': 1_000, '4xx': 0, '5xx': 0, none: 0 },
-  failed: { backend: 0, gateway: 0, client: 0 },
-  p50: 4,
-  p99: 20,
-  mean: 5,
-  backendCalls: 1_000,
-  backendP50: 3,
-  backendP99: 18,
-  backendMean: 4,
-};
+const flow = createFlow({ p50: 4, mean: 5, backendP50: 3, backendMean: 4 });
 const facts: Facts = {
   version: '0.1.0',
   nodeVersion: 'v26.0.0',
@@ -62,16 +52,7 @@ function summary(
   failures: Record<string, number> = {},
   others: Partial<Summary['flows']> = {},
 ): Summary {
-  const flows = {
-    all: { ...flow, ...all },
-    list: flow,
-    create: flow,
-    read: flow,
-    update: flow,
-    delete: flow,
-    none: flow,
-    ...others,
-  };
+  const flows = createFlows({ all: { ...flow, ...all }, ...others });
   return { from: 40_000, seconds: 60, flows, failures };
 }
 
@@ -79,7 +60,7 @@ function now(more: Partial<Now> = {}): Now {
   return {
     at: 100_000,
     isDraining: false,
-    workers: [{ pid: 1, inFlight: 0, residentBytes: 0, heapUsedBytes: 0, eventLoopDelayMs: 1 }],
+    workers: [{ pid: 1, inFlight: 0, residentBytes: 0, heapUsedBytes: 0, bufferedBytes: 0, eventLoopDelayMs: 1 }],
     backend: { isReachable: true, since: 0, cause: undefined },
     ...{ inFlight: 3, bufferedBytes: 0, residentBytes: 0, eventLoopDelayMs: 1 },
     clientConnections: 1,
@@ -136,7 +117,7 @@ const cases = [
     'well', undefined, /^All is well$/, /none failed/],
   ['many calls in flight', now({ inFlight: 900 }), 'notice', 'gateway', /nearly full/, /^900 of 1,024/],
   ['a late event loop',
-    now({ workers: [{ pid: 1, inFlight: 0, residentBytes: 0, heapUsedBytes: 0, eventLoopDelayMs: 400 }] }), 'notice',
+    now({ workers: [{ pid: 1, inFlight: 0, residentBytes: 0, heapUsedBytes: 0, bufferedBytes: 0, eventLoopDelayMs: 400 }] }), 'notice',
     'gateway', /CPU time/, /event loop/],
 ] as const; // prettier-ignore
 
@@ -233,15 +214,16 @@ test('a gateway that accepts calls again after an overload is shown as recovered
 test('a certificate is shown with its remaining days, and marked when it must be renewed [D37]', () => {
   const day = 86_400_000;
   const now = Date.parse('2026-11-22T12:00:00Z');
-  const certificate: ShownCertificate = { use: 'clients', names: '', expiresAt: now + 14 * day, problems: [] };
+  const certificate = { use: 'clients', taken: 0, refused: 0, problems: [] } as const;
+  const own = (expiresAt: number) => ({ own: { subject: '', names: [], expiresAt } });
   for (const [more, text, isUnwell] of [
-    [{}, 'until 2026-12-06, 14 days left', false],
-    [{ expiresAt: now + 14 * day - 1 }, 'until 2026-12-06, 13 days left', true],
-    [{ expiresAt: now + day }, 'until 2026-11-23, 1 day left', true],
-    [{ expiresAt: now - 1 }, 'expired on 2026-11-22', true],
-    [{ problems: ['x'] }, 'until 2026-12-06, 14 days left; the new files were refused', true],
-    [{ expiresAt: null }, 'CA certificates only', false],
-    [{ expiresAt: null, problems: ['x'] }, 'CA certificates only; the new files were refused', true],
+    [own(now + 14 * day), 'until 2026-12-06, 14 days left', false],
+    [own(now + 14 * day - 1), 'until 2026-12-06, 13 days left', true],
+    [own(now + day), 'until 2026-11-23, 1 day left', true],
+    [own(now - 1), 'expired on 2026-11-22', true],
+    [{ ...own(now + 14 * day), problems: ['x'] }, 'until 2026-12-06, 14 days left; the new files were refused', true],
+    [{ own: undefined }, 'CA certificates only', false],
+    [{ own: undefined, problems: ['x'] }, 'CA certificates only; the new files were refused', true],
   ] as const) {
     assert.deepEqual(describeCertificate({ ...certificate, ...more }, now), { text, isUnwell });
   }

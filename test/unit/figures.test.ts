@@ -3,9 +3,8 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Figures, statuses } from '../../packages/figures/figures.ts';
+import { causeOfDeath, Figures, statuses } from '../../packages/figures/figures.ts';
 import { failureReplies, notFoundReplies, replies } from '../../packages/core/replies.ts';
-import { causeOfDeath } from '../../packages/figures/worker-deaths.ts';
 
 test('every status of a reply is counted under its own label', () => {
   const all = [...Object.values(replies), ...Object.values(failureReplies), ...Object.values(notFoundReplies)];

@@ -6,11 +6,11 @@ import { isAllowedHost } from '../../core/admission/host-names.ts';
 import type { ServerLimits } from '../../core/http1/connection.ts';
 import { fieldValue, type RequestHead } from '../../core/http1/head.ts';
 import { ClientServer } from '../../core/http1/server.ts';
-import type { Reply, RequestHandler, RequestReceiver, Transport } from '../../core/http1/transport.ts';
+import type { BrokenReason, Reply, RequestReceiver, Transport } from '../../core/http1/transport.ts';
 import { createFixedReply, replyHeaders, replyToBroken, type FixedReply } from '../../core/replies.ts';
 import { latestBackendStatus } from '../../figures/backend-status.ts';
 import { dashboardFolder, type CreateDashboard, type DashboardPort, type DashboardSources } from './dashboard-port.ts';
-import { addFigures, History } from '../../figures/history.ts';
+import { addFigures, History, stepMs } from '../../figures/history.ts';
 import { createRegistry, metricsContentType } from '../metrics/metrics.ts';
 import type { Report } from '../../figures/report.ts';
 import { share } from './share.ts';
@@ -54,7 +54,7 @@ const failures = {
 
 /** Creates the admin server, with the dashboard if the build has it, and starts recording the history. */
 export function createAdminServer(sources: AdminSources, createDashboard?: CreateDashboard): AdminServer {
-  const history = new History(performance.timeOrigin, historyStepMs);
+  const history = new History(performance.timeOrigin);
   const dashboard = createDashboard?.(sources, history);
   // Concurrent requests share one set of reports, because every worker has to make one [D59].
   const reports = share(async () => await sources.reports({ withProcessMetrics: false, probesBackend: true }));
@@ -90,52 +90,34 @@ export function createAdminServer(sources: AdminSources, createDashboard?: Creat
     }
     return failures.internalError;
   };
-  const handler: RequestHandler = {
-    accept: (head, transport) => new AdminRequest(head, transport, answer(head).catch(answerFault), sources.onFault),
-    refuse: (reason) => closingReply(replyToBroken(reason), []),
-    onFault: sources.onFault,
+  const accept = (head: RequestHead, transport: Transport): RequestReceiver => {
+    let isGone = false;
+    const send = (reply: FixedReply): void => {
+      if (!isGone) {
+        transport.reply(closingReply(reply, head.fields), ignore);
+      }
+    };
+    answer(head).catch(answerFault).then(send).catch(sources.onFault);
+    const onGone = (): void => {
+      isGone = true;
+    };
+    // No reply depends on a body or waits for its end.
+    return {
+      start: () => transport.holdBody(),
+      onGone,
+      onBody: ignore,
+      onBodyEnd: ignore,
+      onBroken: ignore,
+      onStall: ignore,
+    };
   };
+  const refuse = (reason: BrokenReason): Reply => closingReply(replyToBroken(reason), []);
+  const handler = { accept, refuse, onFault: sources.onFault };
   return { connections: new ClientServer(limits, handler), endRecording: record(history, sources, dashboard) };
 }
 
-class AdminRequest implements RequestReceiver {
-  readonly #transport: Transport;
-  #isGone = false;
-
-  constructor(head: RequestHead, transport: Transport, answer: Promise<FixedReply>, onFault: (error: unknown) => void) {
-    this.#transport = transport;
-    answer.then((reply) => this.#reply(closingReply(reply, head.fields))).catch(onFault);
-  }
-
-  start(): void {
-    this.#transport.holdBody();
-  }
-
-  #reply(reply: Reply): void {
-    if (!this.#isGone) {
-      this.#transport.reply(reply, () => undefined);
-    }
-  }
-
-  onGone(): void {
-    this.#isGone = true;
-  }
-
-  onBody(): void {
-    // No reply depends on a body.
-  }
-
-  onBodyEnd(): void {
-    // The reply does not wait for it.
-  }
-
-  onBroken(): void {
-    // The reply follows, and closes the connection.
-  }
-
-  onStall(): void {
-    // The connection has been closed.
-  }
+function ignore(): void {
+  // Some events need no reaction.
 }
 
 function closingReply(head: FixedReply, fields: readonly string[]): Reply {
@@ -144,31 +126,27 @@ function closingReply(head: FixedReply, fields: readonly string[]): Reply {
   return { head, added: [], requestId, pieces, length: head.body.length, closes: true, drains: false };
 }
 
-const historyStepMs = 5_000;
-
 // Returns the function that ends the recording.
 function record(
   history: History,
   { reports, onFault }: AdminSources,
   dashboard: DashboardPort | undefined,
 ): () => void {
-  let isRecording = false;
-  const timer = setInterval(() => {
-    if (!isRecording) {
-      isRecording = true;
-      reports({ withProcessMetrics: false, probesBackend: false })
-        .then((all) => {
-          const step = history.record(all);
-          if (step !== undefined) {
-            dashboard?.record(step, all);
-          }
-        })
-        .catch(onFault)
-        .finally(() => {
-          isRecording = false;
-        });
+  let recording: Promise<void> | undefined;
+  const recordStep = async (): Promise<void> => {
+    const all = await reports({ withProcessMetrics: false, probesBackend: false });
+    const step = history.record(all);
+    if (step !== undefined) {
+      dashboard?.record(step, all);
     }
-  }, historyStepMs).unref();
+  };
+  const timer = setInterval(() => {
+    recording ??= recordStep()
+      .catch(onFault)
+      .finally(() => {
+        recording = undefined;
+      });
+  }, stepMs).unref();
   return () => clearInterval(timer);
 }
 

@@ -8,6 +8,7 @@ import { version } from '../../core/version.ts';
 import { backendOutcomes, callOutcomes, faultOfBackendOutcome, outcomes } from '../../core/outcomes.ts';
 import {
   countOf,
+  deathCauses,
   figureNames,
   publishedBounds,
   publishedCounts,
@@ -21,7 +22,6 @@ import { daysLeft, type CertificateStatus } from '../../figures/certificate-stat
 import { addFigures } from '../../figures/history.ts';
 import { loadPrometheusClient, type ProcessMetric } from '../../figures/process-metrics.ts';
 import type { Report } from '../../figures/report.ts';
-import { deathCauses } from '../../figures/worker-deaths.ts';
 
 const prefix = 'work_item_gateway_';
 

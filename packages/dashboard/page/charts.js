@@ -1,10 +1,11 @@
-// The three charts, drawn as SVG, with one time axis and one cursor. As everywhere on the page, blue stands for the
-// backend, ink (black or white) for the gateway and grey for the clients.
+// The three charts, drawn as SVG, with one time axis and one cursor, and the load figures with their sparklines. As
+// everywhere on the page, blue stands for the backend, ink (black or white) for the gateway and grey for the clients.
 
-import { make, say, setText } from './dom.js';
-import { formatCount, formatMs, formatRate, formatTime } from './format.js';
+import { byId, make, say, show } from './dom.js';
+import { formatBytes, formatCount, formatMs, formatRate, formatTime } from './format.js';
 
-/** @import { Flow, FlowName, Party, Point, Summary } from '../state.ts' */
+/** @import { Attributes, Description } from './dom.js' */
+/** @import { Facts, Flow, FlowName, Load, Now, Party, Point, Summary } from '../state.ts' */
 
 /** @typedef {(figures: Flow, seconds: number, others: Flow | undefined) => number | null} Picker */
 
@@ -116,9 +117,11 @@ export const logarithmicScale = (least, most) => {
 /** @type {(places: readonly number[]) => string} */
 const join = (places) => places.map((place) => place.toFixed(2)).join(' ');
 
+/** @typedef {readonly [left: number, bottom: number] | null} Place in percent */
+
 /**
  * The path of a line that breaks at null. A value without neighbours becomes a dot.
- * @type {(places: readonly (readonly [left: number, bottom: number] | null)[]) => string}
+ * @type {(places: readonly Place[]) => string}
  */
 export const drawLine = (places) =>
   places
@@ -155,9 +158,128 @@ export const drawBars = (steps, x, { place }, stepMs) => {
   return paths;
 };
 
+/** @type {(places: readonly Place[]) => string} the dots of values without neighbours, which have no line */
+const drawDots = (places) =>
+  places.map((place, index) => (places[index - 1] || places[index + 1] ? '' : drawLine([place]))).join('');
+
 /** @type {(value: number) => string} */
 const nameTick = (value) =>
   value.toLocaleString('en', { maximumSignificantDigits: 3, notation: value >= 10_000 ? 'compact' : 'standard' });
+
+/** @type {(d: string, className?: string) => Description} */
+const makePath = (d, className = '') => make('path', { class: className, d, 'vector-effect': 'non-scaling-stroke' });
+
+/** @type {(className: string, text: string, left: number, bottom: number) => Description} */
+const makeLabel = (className, text, left, bottom) =>
+  make('span', { class: className, style: `left: ${left}%; bottom: ${bottom}%` }, text);
+
+/** @typedef {(from: Pick<Point, 'flows' | 'seconds'>) => (number | null)[]} ReadValues one value per line */
+
+/**
+ * Describes the lines or bars, the axes and the marks of a chart, with the cursor at `point` if there is one.
+ * @type {(kind: ChartKind, shown: Shown, read: ReadValues, point: Point | undefined) => Description[]}
+ */
+const makeDrawing = ({ lines, isLogarithmic, isOfBars = false }, { points, from, to, stepMs, marks }, read, point) => {
+  const steps = points.map((each) => ({ at: each.at, values: read(each) }));
+  const values = steps.flatMap((step) => step.values).filter((value) => value !== null);
+  const sums = steps.map((step) => step.values.reduce((/** @type {number} */ sum, value) => sum + (value ?? 0), 0));
+  const y = isLogarithmic
+    ? logarithmicScale(Math.max(shortestMs, Math.min(...values, Infinity)), Math.max(...values, 0) || 1)
+    : linearScale(Math.max(...(isOfBars ? sums : values), 0), isOfBars);
+  const x = (/** @type {number} */ at) => ((at - from) / (to - from)) * 100;
+
+  const bars = isOfBars ? drawBars(steps, x, y, stepMs) : undefined;
+  const drawn = lines.map(([, party, name], line) => {
+    /** @type {Place[]} */
+    const places = steps.map(({ at, values: { [line]: value = null } }) =>
+      value === null ? null : [x(at), y.place(value)],
+    );
+    // A gap, so that no line crosses the time in which the gateway was down or suspended.
+    const withGaps = places.flatMap((place, at) =>
+      at > 0 && (points[at]?.at ?? 0) - (points[at - 1]?.at ?? 0) > 3 * stepMs ? [null, place] : [place],
+    );
+    const atCursor = places[points.findIndex((each) => each === point)] ?? null;
+    const end = places.at(-1);
+    return {
+      path: makePath(bars?.[line] ?? drawLine(withGaps), `${isOfBars ? 'bars' : 'line'} ${party}`),
+      dots: makePath(isOfBars ? '' : drawDots(withGaps) + drawLine([atCursor]), `dot ${party}`),
+      // p50 is below the end of its line and p99 above, so that the names do not overlap.
+      names: name !== '' && party === 'gateway' && end ? [makeLabel(`name ${name}`, name, 100, end[1])] : [],
+    };
+  });
+  const visible = marks.filter(({ at }) => at >= from && at <= to);
+  const upright = (/** @type {readonly { at: number }[]} */ all) =>
+    all.map(({ at }) => `M${join([x(at)])} 0V100`).join('');
+  return [
+    make(
+      'svg',
+      { viewBox: '0 0 100 100', preserveAspectRatio: 'none' },
+      makePath(y.ticks.map((tick) => `M0 ${join([100 - y.place(tick)])}H100`).join(''), 'grid'),
+      makePath(upright(visible), 'marks'),
+      makePath(upright(point === undefined ? [] : [point]), 'cursor'),
+      drawn.map(({ path }) => path),
+      drawn.map(({ dots }) => dots),
+    ),
+    ...y.ticks.map((tick) => makeLabel('tick', nameTick(tick), 0, y.place(tick))),
+    ...multiples(from, to, 3 * minuteMs).map((at) => makeLabel('time', formatTime(at).slice(0, 5), x(at), 0)),
+    ...drawn.flatMap(({ names }) => names),
+    ...visible.map(({ at, label }) => makeLabel('event', label, x(at), 100)),
+    // Inside the chart at both ends.
+    ...(point === undefined
+      ? []
+      : [
+          make(
+            'span',
+            { class: 'pointed', style: `left: ${x(point.at)}%; translate: -${x(point.at)}%` },
+            formatTime(point.at),
+          ),
+        ]),
+  ];
+};
+
+/**
+ * Describes a chart. `sentence` has the values at the cursor, or those of the summary.
+ * @type {(kind: ChartKind, shown: Shown, point: Point | undefined, handlers: Attributes) => { figure: Description, sentence: string }}
+ */
+const makeChart = (kind, shown, point, handlers) => {
+  const { flow, stepMs, summary, summaryName, marks } = shown;
+  const { title, format, lines } = kind;
+  /** @type {ReadValues} */
+  const read = ({ flows, seconds }) =>
+    lines.map(([, , , pick]) => pick(flows[flow], seconds, flow === 'all' ? flows.none : undefined));
+  const unit = kind.unit(stepMs);
+  const describe = (/** @type {readonly (number | null)[]} */ values) =>
+    `${title}, ${unit}: ${lines.map(([group, , name], line) => `${group} ${name}`.trim() + ` ${format(values[line] ?? null)}`).join(', ')}`;
+  const values = read(point ?? summary);
+  const legend = [...Map.groupBy(lines.entries(), ([, [group]]) => group)].map(([group, ofGroup]) =>
+    make(
+      'li',
+      { 'data-party': ofGroup[0]?.[1][1] },
+      group,
+      ofGroup.flatMap(([line, [, , name]]) => [` ${name}${name && ' '}`, make('b', {}, format(values[line] ?? null))]),
+    ),
+  );
+  const when = point === undefined ? summaryName : `at ${formatTime(point.at)}`;
+  const events = marks.map(({ label }) => `, ${label}`).join('');
+  const name = `${describe(read(summary))}, ${summaryName}. Chart of the last 15 minutes${events}. Read its values with the arrow keys.`;
+  const area = { class: 'area', tabindex: 0, role: 'img', 'aria-label': name, ...handlers };
+  const figure = make(
+    'figure',
+    { class: title.toLowerCase().replaceAll(' ', '-') },
+    make(
+      'figcaption',
+      {},
+      make('b', {}, title),
+      ' ',
+      make('small', {}, unit),
+      ' ',
+      make('small', { class: 'when' }, when),
+    ),
+    make('ul', {}, legend),
+    make('div', area, makeDrawing(kind, shown, read, point)),
+  );
+  return { figure, sentence: `${point === undefined ? summaryName : formatTime(point.at)}: ${describe(values)}` };
+};
 
 /** @type {Readonly<Record<string, (index: number, last: number) => number>>} the index is -1 without a cursor */
 const moves = {
@@ -168,209 +290,114 @@ const moves = {
   Escape: () => -1,
 };
 
-/** @type {(className: string) => SVGPathElement} */
-const makePath = (className) => {
-  const path = document.createElementNS('http://www.w3.org/2000/svg', 'path');
-  path.setAttribute('class', className);
-  path.setAttribute('vector-effect', 'non-scaling-stroke');
-  return path;
+/** @type {number | undefined} the time of the point at the cursor */
+let pointedAt;
+
+/** @type {(shown: Shown) => string[]} shows the charts, and returns their values at the cursor */
+export const showCharts = (shown) => {
+  const { points, from, to } = shown;
+  const index = points.findIndex(({ at }) => at === pointedAt);
+  const pointAt = (/** @type {Point | undefined} */ point) => {
+    pointedAt = point?.at;
+    return showCharts(shown);
+  };
+  const charts = kinds.map((kind, chart) =>
+    makeChart(kind, shown, points[index], {
+      onpointermove: (/** @type {PointerEvent & { currentTarget: Element }} */ { clientX, currentTarget }) => {
+        const { left, width } = currentTarget.getBoundingClientRect();
+        const at = from + ((clientX - left) / width) * (to - from);
+        pointAt(points.toSorted((one, other) => Math.abs(one.at - at) - Math.abs(other.at - at))[0]);
+      },
+      onpointerleave: () => pointAt(undefined),
+      onblur: () => pointAt(undefined),
+      onkeydown: (/** @type {KeyboardEvent} */ event) => {
+        const next = moves[event.key]?.(index, points.length - 1);
+        if (next !== undefined && points.length > 0) {
+          event.preventDefault();
+          const sentences = pointAt(points[next]);
+          say(next < 0 ? '' : (sentences[chart] ?? ''));
+        }
+      },
+    }),
+  );
+  show(
+    'charts',
+    {},
+    charts.map(({ figure }) => figure),
+  );
+  for (const figure of byId('charts').children) {
+    placeEvents(figure);
+  }
+  return charts.map(({ sentence }) => sentence);
 };
 
-class Chart {
-  #unit = make('small');
-  #when = make('small', { className: 'when' });
-  #pointed = make('span', { className: 'pointed' });
-  #labels = make('div');
-  #grid = makePath('grid');
-  #marks = makePath('marks');
-  #cursor = makePath('cursor');
+/** @type {(figure: Element) => void} if labels of events overlap, only the last one stays */
+const placeEvents = (figure) => {
+  let end = Infinity;
+  for (const element of [.../** @type {NodeListOf<HTMLElement>} */ (figure.querySelectorAll('.event'))].toReversed()) {
+    element.hidden = false;
+    // A label is to the left of its line, unless the chart ends there.
+    element.classList.toggle('after', element.offsetLeft < element.offsetWidth);
+    const { left, right } = element.getBoundingClientRect();
+    element.hidden = right > end;
+    end = element.hidden ? end : left;
+  }
+};
 
-  /**
-   * @param {ChartKind} kind
-   * @param {HTMLElement} parent
-   */
-  constructor(kind, parent) {
-    this.kind = kind;
-    const legend = make('ul');
-    this.lines = kind.lines.map(([group, party, name, pick]) => {
-      const cell = make('b');
-      if (legend.lastElementChild?.firstChild?.textContent !== group) {
-        legend.append(make('li', {}, group));
-      }
-      const item = /** @type {HTMLElement} */ (legend.lastElementChild);
-      item.dataset['party'] = party;
-      item.append(` ${name}${name && ' '}`, cell);
-      const path = makePath(`${kind.isOfBars ? 'bars' : 'line'} ${party}`);
-      return { name, party, pick, cell, path, dot: makePath(`dot ${party}`), fullName: `${group} ${name}`.trim() };
+/**
+ * @typedef {object} ShownLoad
+ * @property {string} name
+ * @property {keyof Load} key
+ * @property {(value: number) => string} format
+ * @property {(facts: Facts) => number} [max]
+ * @property {(now: Now) => string} [note] shown in place of a limit
+ */
+
+/** @type {readonly ShownLoad[]} */
+const loads = [
+  { name: 'Calls in flight', key: 'inFlight', format: formatCount, max: ({ inFlightMax }) => inFlightMax },
+  { name: 'Buffered bodies', key: 'bufferedBytes', format: formatBytes, max: ({ bufferedBytesMax: max }) => max },
+  {
+    name: 'Memory',
+    key: 'residentBytes',
+    format: formatBytes,
+    note: ({ workers }) => `heap ${formatBytes(workers.reduce((sum, { heapUsedBytes }) => sum + heapUsedBytes, 0))}`,
+  },
+  { name: 'Event loop delay', key: 'eventLoopDelayMs', format: formatMs, note: () => 'p99 over ~5\u00a0s' },
+];
+
+/** @type {(facts: Facts, now: Now, points: readonly Point[]) => void} a figure with a limit also has a meter */
+export const showLoads = (facts, now, points) => {
+  const items = loads.map(({ name, key, format, max, note }) => {
+    const most = max?.(facts) ?? Infinity;
+    const [figure, limit] = [format(now[key]), note?.(now) ?? `of ${format(most)}`];
+    const percent = Math.min(100, (now[key] / most) * 100);
+    const meter = make('div', {
+      class: percent >= 80 ? 'meter full' : 'meter',
+      style: `--part: ${percent}%`,
+      role: 'meter',
+      'aria-label': `${name}, share of the limit`,
+      'aria-valuenow': percent.toFixed(1),
+      'aria-valuetext': `${figure} ${limit}`,
     });
-    const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
-    svg.setAttribute('viewBox', '0 0 100 100');
-    svg.setAttribute('preserveAspectRatio', 'none');
-    const paths = this.lines.map(({ path }) => path);
-    svg.append(this.#grid, this.#marks, this.#cursor, ...paths, ...this.lines.map(({ dot }) => dot));
-    this.area = make('div', { className: 'area', tabIndex: 0, role: 'img' }, svg, this.#labels, this.#pointed);
-    const caption = make('figcaption', {}, make('b', {}, kind.title), ' ', this.#unit, ' ', this.#when);
-    const className = kind.title.toLowerCase().replaceAll(' ', '-');
-    parent.append(make('figure', { className }, caption, legend, this.area));
-  }
-
-  /**
-   * Draws `shown`, with the cursor at the point with this index, or without a cursor. Returns the values at the cursor,
-   * or those of the summary, as a sentence.
-   * @type {(shown: Shown, index: number) => string}
-   */
-  show(shown, index) {
-    const { points, flow, from, to, stepMs } = shown;
-    const { isLogarithmic, isOfBars = false } = this.kind;
-    const steps = points.map((point) => ({ at: point.at, values: this.#pick(point, flow) }));
-    const values = steps.flatMap((step) => step.values).filter((value) => value !== null);
-    const sums = steps.map((step) => step.values.reduce((/** @type {number} */ sum, value) => sum + (value ?? 0), 0));
-    const y = isLogarithmic
-      ? logarithmicScale(Math.max(shortestMs, Math.min(...values, Infinity)), Math.max(...values, 0) || 1)
-      : linearScale(Math.max(...(isOfBars ? sums : values), 0), isOfBars);
-    const x = (/** @type {number} */ at) => ((at - from) / (to - from)) * 100;
-    const bars = isOfBars ? drawBars(steps, x, y, stepMs) : undefined;
-    for (const [line, { path, dot }] of this.lines.entries()) {
-      const places = steps.map(({ at, values: all }) => {
-        const value = all[line] ?? null;
-        return value === null ? null : /** @type {const} */ ([x(at), y.place(value)]);
-      });
-      // A gap, so that no line crosses the time in which the gateway was down or suspended.
-      const withGaps = places.flatMap((place, at) =>
-        at > 0 && (points[at]?.at ?? 0) - (points[at - 1]?.at ?? 0) > 3 * stepMs ? [null, place] : [place],
-      );
-      // A value without neighbours has no line, so it is a dot, as is the value at the cursor.
-      const dots = withGaps.filter((place, at) => place !== null && !withGaps[at - 1] && !withGaps[at + 1]);
-      path.setAttribute('d', bars?.[line] ?? (isOfBars ? '' : drawLine(withGaps)));
-      dot.setAttribute('d', isOfBars ? '' : [...dots, places[index] ?? null].map((each) => drawLine([each])).join(''));
-    }
-    this.#grid.setAttribute('d', y.ticks.map((tick) => `M0 ${join([100 - y.place(tick)])}H100`).join(''));
-    const step = steps[index];
-    this.#cursor.setAttribute('d', step === undefined ? '' : `M${join([x(step.at)])} 0V100`);
-    this.#label(shown, steps.at(-1), x, y);
-    return this.#describe(shown, step, x);
-  }
-
-  /** @type {(from: Pick<Point, 'flows' | 'seconds'>, flow: FlowName) => (number | null)[]} */
-  #pick({ flows, seconds }, flow) {
-    return this.lines.map(({ pick }) => pick(flows[flow], seconds, flow === 'all' ? flows.none : undefined));
-  }
-
-  /**
-   * Writes the labels of the axes, of the marks and of the ends of the gateway's lines.
-   * @type {(shown: Shown, last: Step | undefined, x: (at: number) => number, y: Scale) => void}
-   */
-  #label({ from, to, marks }, last, x, y) {
-    /** @type {(className: string, text: string, left: number, bottom: number) => HTMLElement} */
-    const label = (className, text, left, bottom) => {
-      const element = make('span', { className }, text);
-      Object.assign(element.style, { left: `${left}%`, bottom: `${bottom}%` });
-      return element;
-    };
-    // p50 is below the end of its line and p99 above, so that the names do not overlap.
-    const names = this.lines.flatMap(({ name, party }, line) => {
-      const value = last?.values[line] ?? null;
-      return name === '' || party === 'client' || party === 'backend' || value === null
-        ? []
-        : [label(`name ${name}`, name, 100, y.place(value))];
-    });
-    const drawn = marks.filter(({ at }) => at >= from && at <= to);
-    this.#marks.setAttribute('d', drawn.map(({ at }) => `M${join([x(at)])} 0V100`).join(''));
-    const markLabels = drawn.map(({ at, label: text }) => label('event', text, x(at), 100));
-    this.#labels.replaceChildren(
-      ...y.ticks.map((tick) => label('tick', nameTick(tick), 0, y.place(tick))),
-      ...multiples(from, to, 3 * minuteMs).map((at) => label('time', formatTime(at).slice(0, 5), x(at), 0)),
-      ...names,
-      ...markLabels,
+    const highest = Math.max(0, ...points.map((point) => point[key]));
+    const leftOf = (/** @type {number} */ at) => 100 - ((now.at - at) / facts.historyMs) * 100;
+    const line = drawLine(points.map((point) => [leftOf(point.at), (point[key] / (highest || 1)) * 100]));
+    const spark = make(
+      'div',
+      { class: 'spark', 'aria-hidden': 'true' },
+      make('svg', { viewBox: '0 -3 100 105', preserveAspectRatio: 'none' }, makePath(line)),
+      make('small', {}, highest === 0 ? '' : format(highest)),
+      make('small', {}, '0'),
     );
-    // If labels overlap, only the last one stays.
-    let end = Infinity;
-    for (const element of markLabels.toReversed()) {
-      // A label is to the left of its line, unless the chart ends there.
-      element.classList.toggle('after', element.offsetLeft < element.offsetWidth);
-      const { left, right } = element.getBoundingClientRect();
-      element.hidden = right > end;
-      end = element.hidden ? end : left;
-    }
-  }
-
-  /** @type {(shown: Shown, step: Step | undefined, x: (at: number) => number) => string} */
-  #describe({ flow, stepMs, summary, summaryName, marks }, step, x) {
-    const values = step?.values ?? this.#pick(summary, flow);
-    const texts = this.lines.map(({ fullName, cell }, line) => {
-      const text = this.kind.format(values[line] ?? null);
-      setText(cell, text);
-      return `${fullName} ${text}`;
-    });
-    setText(this.#unit, this.kind.unit(stepMs));
-    const sentence = `${this.kind.title}, ${this.#unit.textContent}: ${texts.join(', ')}`;
-    this.#pointed.hidden = step === undefined;
-    if (step === undefined) {
-      setText(this.#when, summaryName);
-      const events = marks.map(({ label }) => `, ${label}`).join('');
-      this.area.ariaLabel = `${sentence}, ${summaryName}. Chart of the last 15 minutes${events}. Read its values with the arrow keys.`;
-      return `${summaryName}: ${sentence}`;
-    }
-    const time = formatTime(step.at);
-    setText(this.#when, `at ${time}`);
-    setText(this.#pointed, time);
-    // Keeps the label inside the chart at both ends.
-    Object.assign(this.#pointed.style, { left: `${x(step.at)}%`, translate: `-${x(step.at)}%` });
-    return `${time}: ${sentence}`;
-  }
-}
-
-export class Charts {
-  /** @type {Shown | undefined} */
-  #shown;
-  /** @type {number | undefined} the time of the point at the cursor */
-  #pointedAt;
-  #charts;
-
-  /** @param {HTMLElement} parent */
-  constructor(parent) {
-    this.#charts = kinds.map((kind) => new Chart(kind, parent));
-    for (const [chart, { area }] of this.#charts.entries()) {
-      area.addEventListener('pointermove', ({ clientX }) => {
-        const { left, width } = area.getBoundingClientRect();
-        const { points, from, to } = this.#shown ?? { points: [], from: 0, to: 0 };
-        const at = from + ((clientX - left) / width) * (to - from);
-        const [nearest] = points.toSorted((one, other) => Math.abs(one.at - at) - Math.abs(other.at - at));
-        this.#pointAt(nearest);
-      });
-      area.addEventListener('pointerleave', () => this.#pointAt(undefined));
-      area.addEventListener('blur', () => this.#pointAt(undefined));
-      area.addEventListener('keydown', (event) => {
-        const points = this.#shown?.points ?? [];
-        const index = moves[event.key]?.(this.#indexIn(points), points.length - 1);
-        if (index !== undefined && points.length > 0) {
-          event.preventDefault();
-          const sentences = this.#pointAt(points[index]);
-          say(index < 0 ? '' : (sentences[chart] ?? ''));
-        }
-      });
-    }
-  }
-
-  /** @param {Shown} shown its marks are in order of time */
-  show(shown) {
-    this.#shown = shown;
-    this.#draw();
-  }
-
-  /** @param {readonly Point[]} points */
-  #indexIn(points) {
-    return points.findIndex(({ at }) => at === this.#pointedAt);
-  }
-
-  /** @param {Point | undefined} point */
-  #pointAt(point) {
-    this.#pointedAt = point?.at;
-    return this.#draw();
-  }
-
-  #draw() {
-    const shown = this.#shown;
-    return shown === undefined ? [] : this.#charts.map((chart) => chart.show(shown, this.#indexIn(shown.points)));
-  }
-}
+    const figures = [
+      make('b', {}, figure),
+      ' ',
+      make('small', {}, limit),
+      ...(max === undefined ? [] : [meter]),
+      spark,
+    ];
+    return make('div', {}, make('dt', {}, name), make('dd', {}, figures));
+  });
+  show('loads', {}, items);
+};

@@ -1,6 +1,8 @@
 // Formats figures with grouped digits, one decimal below a hundred, and a unit. A missing value is a dash. A value above
 // zero is never shown as zero.
 
+/** @import { Kind } from '../state.ts' */
+
 const none = '–';
 const space = '\u00a0';
 
@@ -104,15 +106,5 @@ export function describeTimeZone() {
   return `${zone.replace('GMT', 'UTC').replace('-', '−')}; the log uses UTC`;
 }
 
-/** @import { Kind } from '../state.ts' */
-
-/** @type {ReadonlyMap<string, Kind>} */
-let kinds = new Map();
-
-/** @type {(all: readonly Kind[]) => void} keeps the names and meanings of the kinds of failures */
-export const learnKinds = (all) => {
-  kinds = new Map(all.map((each) => [each.kind, each]));
-};
-
-/** @type {(kind: string) => string} */
-export const nameOfKind = (kind) => kinds.get(kind)?.title ?? kind;
+/** @type {(kinds: readonly Kind[], kind: string) => string} */
+export const nameOfKind = (kinds, kind) => kinds.find((each) => each.kind === kind)?.title ?? kind;

@@ -1,9 +1,9 @@
-// The tables. Each table is described by its columns. An update of a row changes only its texts, so that the user keeps
-// selection and focus.
+// The tables. Each table is described by its columns.
 
-import { byId, copy, make, say, setText } from './dom.js';
+import { byId, copy, make, show } from './dom.js';
 import * as format from './format.js';
 
+/** @import { Attributes, Child, Description } from './dom.js' */
 /** @import { Facts, Failure, Flow, FlowName, Kind, Now, Party, ShownSetting, StatusClass, Summary, Worker } from '../state.ts' */
 
 /** @type {readonly Party[]} in the order of a call's path */
@@ -20,104 +20,52 @@ const shownMax = 50;
  * @template Row
  * @typedef {object} Column
  * @property {string} [name] in the table's head
- * @property {Node | string} [head] in place of `name` in the table's head
+ * @property {Child} [head] in place of `name` in the table's head
  * @property {string} [group] heading above this column and its neighbours of the same group
  * @property {string} [className]
  * @property {boolean} [isHeading] its cells are the headings of their rows
- * @property {(row: Row) => string} [text] set on each update
- * @property {(row: Row, cell: HTMLTableCellElement) => (Node | string)[]} [fill] set once, for the life of the row
- * @property {(row: Row) => boolean} [isBad] marks a value that needs attention
+ * @property {(row: Row) => Child | readonly Child[]} cell
+ * @property {(row: Row) => string} [mark] a further class of a cell
+ * @property {(row: Row) => string | undefined} [title] of a cell
  */
 
-/** @template Row */
-class Table {
-  /** @type {Map<unknown, HTMLTableRowElement>} */
-  #rows = new Map();
-  body = make('tbody');
-
-  /**
-   * @param {HTMLElement} place
-   * @param {readonly Column<Row>[]} columns
-   * @param {(row: Row) => unknown} keyOf
-   * @param {(row: Row, element: HTMLTableRowElement) => void} [mark] updates the look of a row
-   */
-  constructor(place, columns, keyOf, mark = () => undefined) {
-    this.columns = columns;
-    this.keyOf = keyOf;
-    this.mark = mark;
-    place.append(make('table', {}, makeHead(columns), this.body));
-  }
-
-  /** @param {readonly Row[]} rows */
-  show(rows) {
-    const shown = new Map(rows.map((row) => [this.keyOf(row), row]));
-    for (const [key, element] of this.#rows) {
-      if (!shown.has(key)) {
-        element.remove();
-        this.#rows.delete(key);
-      }
-    }
-    let next = this.body.firstElementChild;
-    for (const [key, row] of shown) {
-      const element = this.#rows.get(key) ?? this.#make(row);
-      this.#rows.set(key, element);
-      // Moves only rows that are out of place, because a moved row loses the focus.
-      if (element === next) {
-        next = next.nextElementSibling;
-      } else {
-        this.body.insertBefore(element, next);
-      }
-      for (const [index, { text, isBad }] of this.columns.entries()) {
-        const cell = element.cells[index];
-        if (text !== undefined) {
-          setText(cell, text(row));
-        }
-        cell?.classList.toggle('bad', isBad?.(row) === true);
-      }
-      this.mark(row, element);
-    }
-  }
-
-  /** @param {Row} row */
-  #make(row) {
-    const cells = this.columns.map((column, index) => {
-      const { name = '', group = '', className = '', isHeading = false, fill } = column;
-      const cell = isHeading ? make('th', { scope: 'row' }) : make('td', { className });
+/**
+ * Describes a table. `describeRow` returns the attributes of a row.
+ * @template Row
+ * @param {readonly Column<Row>[]} columns
+ * @param {readonly Row[]} rows
+ * @param {(row: Row) => Attributes} describeRow
+ */
+const makeTable = (columns, rows, describeRow) => {
+  const isFirst = (/** @type {number} */ index) =>
+    columns[index]?.group !== undefined && columns[index]?.group !== columns[index - 1]?.group;
+  const cellsOf = (/** @type {Row} */ row) =>
+    columns.map(({ name = '', group, className = '', isHeading = false, cell, mark, title }, index) => {
+      const look = [isHeading ? '' : className, isFirst(index) ? 'first' : '', mark?.(row) ?? ''].join(' ').trim();
+      const attributes = { class: look, title: title?.(row), scope: isHeading && 'row' };
       // In narrow windows the style sheet hides the table's head and shows these names in the cells.
-      Object.assign(cell.dataset, { name }, isFirst(this.columns, index) && { group });
-      cell.classList.toggle('first', isFirst(this.columns, index));
-      cell.append(...(fill?.(row, cell) ?? []));
-      return cell;
+      const names = { 'data-name': name, 'data-group': isFirst(index) ? group : undefined };
+      return make(isHeading ? 'th' : 'td', { ...attributes, ...names }, cell(row));
     });
-    return make('tr', {}, ...cells);
-  }
-}
+  const body = rows.map((row) => make('tr', describeRow(row), cellsOf(row)));
+  return make('table', {}, makeHead(columns, isFirst), make('tbody', {}, body));
+};
 
-/** @type {(columns: readonly Column<never>[], index: number) => boolean} the column is the first one of a group */
-const isFirst = (columns, index) =>
-  columns[index]?.group !== undefined && columns[index]?.group !== columns[index - 1]?.group;
-
-/** @type {(columns: readonly Column<never>[]) => HTMLElement} with a second row if there are groups */
-const makeHead = (columns) => {
-  const rowSpan = columns.some(({ group }) => group !== undefined) ? 2 : 1;
-  const [upper, lower] = [make('tr'), make('tr')];
+/** @type {(columns: readonly Column<never>[], isFirst: (index: number) => boolean) => Description} with a second row if there are groups */
+const makeHead = (columns, isFirst) => {
+  const hasGroups = columns.some(({ group }) => group !== undefined);
+  /** @type {[Description[], Description[]]} */
+  const [upper, lower] = [[], []];
   for (const [index, { name = '', head = name, group, className = '' }] of columns.entries()) {
-    const cell = make('th', { scope: 'col', className }, head);
-    if (group === undefined) {
-      cell.rowSpan = rowSpan;
-      upper.append(cell);
-      continue;
+    const first = isFirst(index) ? `first ${className}` : className;
+    if (isFirst(index)) {
+      const colspan = columns.filter((column) => column.group === group).length;
+      upper.push(make('th', { scope: 'colgroup', colspan, class: first }, make('span', {}, group ?? '')));
     }
-    lower.append(cell);
-    if (isFirst(columns, index)) {
-      cell.classList.add('first');
-      const colSpan = columns.filter((column) => column.group === group).length;
-      upper.append(
-        make('th', { scope: 'colgroup', colSpan, className: `first ${className}` }, make('span', {}, group)),
-      );
-    }
+    const rowspan = hasGroups && group === undefined ? 2 : 1;
+    (group === undefined ? upper : lower).push(make('th', { scope: 'col', class: first, rowspan }, head));
   }
-  return make('thead', {}, upper, ...(rowSpan === 2 ? [lower] : []));
+  return make('thead', {}, make('tr', {}, upper), hasGroups ? make('tr', {}, lower) : []);
 };
 
 /**
@@ -130,15 +78,19 @@ const makeHead = (columns) => {
 
 /**
  * A column of figures. Requests that called no operation have no backend figures.
- * @type {(group: string | undefined, name: string, read: (figures: Flow, seconds: number) => string, more?: Partial<Column<Operation>>) => Column<Operation>}
+ * @type {(group: string | undefined, name: string, read: (figures: Flow, seconds: number) => string, isBad?: (figures: Flow) => boolean) => Column<Operation>}
  */
-const figure = (group, name, read, more = {}) => ({
-  name,
-  ...(group !== undefined && { group }),
-  className: group === ofBackend ? 'backend' : '',
-  text: ({ name: flow, figures, seconds }) => (flow === 'none' && group === ofBackend ? '' : read(figures, seconds)),
-  ...more,
-});
+const figure = (group, name, read, isBad = () => false) => {
+  const cell = (/** @type {Operation} */ { name: flow, figures, seconds }) =>
+    flow === 'none' && group === ofBackend ? '' : read(figures, seconds);
+  return {
+    name,
+    ...(group === undefined ? { head: 'Requests\nper second' } : { group }),
+    className: group === ofBackend ? 'backend' : '',
+    cell,
+    mark: (row) => (/^0(?:\s%)?$/.test(cell(row)) ? 'zero' : isBad(row.figures) ? 'bad' : ''),
+  };
+};
 
 const ofBackend = 'Backend calls';
 
@@ -147,239 +99,225 @@ const operationColumns = [
   {
     head: make('h2', { id: 'operations-title' }, 'Operations'),
     isHeading: true,
-    text: ({ name }) => (name === 'all' ? 'All five' : name === 'none' ? 'no operation' : name),
+    cell: ({ name }) => (name === 'all' ? 'All five' : name === 'none' ? 'no operation' : name),
   },
-  figure(undefined, 'per second', ({ requests }, seconds) => format.formatRate(requests / seconds), {
-    head: 'Requests\nper second',
-  }),
+  figure(undefined, 'per second', ({ requests }, seconds) => format.formatRate(requests / seconds)),
   ...statusClasses.map((name) => figure('Replies', name, ({ byStatus }) => format.formatCount(byStatus[name]))),
   ...parties.map((party) =>
-    figure('Failed due to', partyNames[party].toLowerCase(), ({ failed }) => format.formatCount(failed[party]), {
+    figure(
+      'Failed due to',
+      partyNames[party].toLowerCase(),
+      ({ failed }) => format.formatCount(failed[party]),
       // Client errors are not marked, because the operator cannot fix them.
-      isBad: ({ figures }) => party !== 'client' && figures.failed[party] > 0,
-    }),
+      ({ failed }) => party !== 'client' && failed[party] > 0,
+    ),
   ),
   figure('Duration', 'p50', ({ p50 }) => format.formatMs(p50)),
   figure('Duration', 'p99', ({ p99 }) => format.formatMs(p99)),
-  figure(ofBackend, 'failed', ({ failed, backendCalls }) => format.formatShare(failed.backend, backendCalls), {
-    isBad: ({ figures }) => figures.failed.backend > 0,
-  }),
+  figure(
+    ofBackend,
+    'failed',
+    ({ failed, backendCalls }) => format.formatShare(failed.backend, backendCalls),
+    ({ failed }) => failed.backend > 0,
+  ),
   figure(ofBackend, 'p50', ({ backendP50 }) => format.formatMs(backendP50)),
   figure(ofBackend, 'p99', ({ backendP99 }) => format.formatMs(backendP99)),
-  {
-    head: "Backend's share of the mean duration",
-    className: 'share',
-    fill: () => [make('div', { className: 'bar' }), make('small')],
-  },
+  { head: "Backend's share of the mean duration", className: 'share', cell: makeShare },
 ];
 
-/** @type {Table<Operation>} */
-const operationTable = new Table(
-  byId('operation-table'),
-  operationColumns,
-  ({ name }) => name,
-  ({ name, figures, longest }, row) => {
-    const { requests, mean, backendMean } = figures;
-    row.className = name;
-    row.hidden = name === 'none' && requests === 0;
-    row.classList.toggle('idle', requests === 0);
-    for (const cell of row.cells) {
-      cell.classList.toggle('zero', /^0(?:\s%)?$/.test(cell.textContent));
-    }
-    const part = mean === null || mean === 0 ? 0 : Math.min(1, (backendMean ?? 0) / mean);
-    row.style.setProperty('--mean', `${mean === null || longest === 0 ? 0 : (mean / longest) * 100}%`);
-    row.style.setProperty('--part', `${part * 100}%`);
-    const text = mean === null || name === 'none' ? '' : `${Math.round(part * 100)}\u00a0% of ${format.formatMs(mean)}`;
-    setText(row.querySelector('.share small'), text);
-  },
-);
+/** @param {Operation} row */
+function makeShare({ name, figures: { mean, backendMean }, longest }) {
+  const part = mean === null || mean === 0 ? 0 : Math.min(1, (backendMean ?? 0) / mean);
+  const style = `--mean: ${((mean ?? 0) / (longest || 1)) * 100}%; --part: ${part * 100}%`;
+  const text = `${Math.round(part * 100)}\u00a0% of ${format.formatMs(mean)}`;
+  return [make('div', { class: 'bar', style }), make('small', {}, mean === null || name === 'none' ? '' : text)];
+}
 
 /** @param {Summary} summary */
 export function showOperations({ flows, seconds }) {
   const longest = Math.max(...Object.values(flows).map(({ mean }) => mean ?? 0));
-  operationTable.show(
-    /** @type {FlowName[]} */ ([...operationNames, 'all', 'none']).map((name) => ({
-      name,
-      figures: flows[name],
-      seconds,
-      longest,
-    })),
-  );
+  /** @type {FlowName[]} */
+  const names = [...operationNames, 'all', 'none'];
+  const rows = names.map((name) => ({ name, figures: flows[name], seconds, longest }));
+  const table = makeTable(operationColumns, rows, ({ name, figures: { requests } }) => ({
+    class: requests === 0 ? `${name} idle` : name,
+    hidden: name === 'none' && requests === 0,
+  }));
+  show('operation-table', {}, table);
 }
 
-/** @type {Table<Worker>} */
-const workerTable = new Table(
-  byId('worker-table'),
-  [
-    { name: 'Process', isHeading: true, text: ({ pid }) => String(pid) },
-    { name: 'in flight', text: ({ inFlight }) => format.formatCount(inFlight) },
-    { name: 'memory', text: ({ residentBytes }) => format.formatBytes(residentBytes) },
-    { name: 'event loop delay', text: ({ eventLoopDelayMs }) => format.formatMs(eventLoopDelayMs) },
-  ],
-  ({ pid }) => pid,
-);
+/** @type {readonly Column<Worker>[]} */
+const workerColumns = [
+  { name: 'Process', isHeading: true, cell: ({ pid }) => String(pid) },
+  { name: 'in flight', cell: ({ inFlight }) => format.formatCount(inFlight) },
+  { name: 'memory', cell: ({ residentBytes }) => format.formatBytes(residentBytes) },
+  { name: 'event loop delay', cell: ({ eventLoopDelayMs }) => format.formatMs(eventLoopDelayMs) },
+];
 
 /** @param {readonly Worker[]} workers */
 export function showWorkers(workers) {
-  byId('workers').hidden = workers.length < 2;
-  workerTable.show(workers);
+  show('workers', { hidden: workers.length < 2 });
+  show(
+    'worker-table',
+    {},
+    makeTable(workerColumns, workers, ({ pid }) => ({ key: pid })),
+  );
 }
-
-/** @typedef {{ kind: Kind, counts: readonly number[] }} KindCount */
 
 /**
- * Makes the tables of failures by kind, one per party. Returns the function that updates their counts.
- * @param {Facts} facts
+ * Shows a table of failures by kind for each party.
+ * @type {(facts: Facts, now: Now) => void}
  */
-export function createKindTables({ kinds }) {
-  byId('kind-tables').replaceChildren();
-  const tables = parties.map((party) => {
-    const place = make('div');
-    const rest = make('p', { className: 'hint' });
-    place.dataset['party'] = party;
-    /** @type {Table<KindCount>} */
-    const table = new Table(
-      place,
-      [
-        { name: partyNames[party], className: `text party ${party}`, isHeading: true, fill: nameKind },
-        { name: 'last minute', text: ({ counts: [count = 0] }) => format.formatCount(count) },
-        { name: '15 minutes', text: ({ counts: [, count = 0] }) => format.formatCount(count) },
-      ],
-      ({ kind }) => kind.kind,
-      ({ counts }, row) => {
-        for (const [index, count] of counts.entries()) {
-          row.cells[index + 1]?.classList.toggle('some', count > 0);
-        }
-        // Kinds without failures are listed below the table instead. A row stays visible while it has the focus.
-        row.hidden = counts.every((count) => count === 0) && !row.contains(document.activeElement);
-      },
-    );
-    place.append(rest);
-    byId('kind-tables').append(place);
-    return { table, kinds: kinds.filter((each) => each.party === party), rest };
+export const showKinds = ({ kinds }, { lastMinute, wholeHistory }) => {
+  /** @type {(name: string, summary: Summary) => Column<Kind>} */
+  const countIn = (name, { failures }) => ({
+    name,
+    cell: ({ kind }) => format.formatCount(failures[kind] ?? 0),
+    mark: ({ kind }) => (failures[kind] === undefined ? '' : 'some'),
   });
-  return (/** @type {Now} */ { lastMinute, wholeHistory }) => {
-    for (const { table, kinds: ofParty, rest } of tables) {
-      table.show(
-        ofParty.map((kind) => ({
-          kind,
-          counts: [lastMinute, wholeHistory].map(({ failures }) => failures[kind.kind] ?? 0),
-        })),
-      );
-      const absent = ofParty.filter((_, index) => table.body.rows[index]?.hidden).map(({ title }) => title);
-      rest.hidden = absent.length === 0;
-      setText(rest, `Did not occur: ${absent.join(', ')}.`);
-    }
-  };
-}
+  const focused = document.activeElement?.getAttribute('data-kind');
+  const tables = parties.map((party) => {
+    const ofParty = kinds.filter((each) => each.party === party);
+    // Kinds without failures are listed below the table instead. A row stays visible while it has the focus.
+    const shown = ofParty.filter(({ kind }) => kind in wholeHistory.failures || kind === focused);
+    const absent = ofParty.filter((kind) => !shown.includes(kind)).map(({ title }) => title);
+    /** @type {readonly Column<Kind>[]} */
+    const columns = [
+      { name: partyNames[party], className: `text party ${party}`, isHeading: true, cell: nameKind },
+      countIn('last minute', lastMinute),
+      countIn('15 minutes', wholeHistory),
+    ];
+    const hint = make('p', { class: 'hint', hidden: absent.length === 0 }, `Did not occur: ${absent.join(', ')}.`);
+    return make(
+      'div',
+      { 'data-party': party },
+      makeTable(columns, shown, ({ kind }) => ({ key: kind })),
+      hint,
+    );
+  });
+  show('kind-tables', {}, tables);
+};
 
-/** @param {KindCount} row */
-function nameKind({ kind: { kind, title, meaning } }) {
-  const ariaLabel = `${title}: show these failed calls`;
-  const button = make('button', { type: 'button', className: 'plain', ariaLabel }, title);
-  button.addEventListener('click', () => {
+/** @param {Kind} kind */
+function nameKind({ kind, title, meaning }) {
+  const onclick = () => {
     filterBy('', kind);
     byId('failures').scrollIntoView({ block: 'nearest' });
-    filters.kind.focus({ preventScroll: true });
-  });
-  return [button, ' ', make('small', {}, meaning)];
+  };
+  const name = { 'aria-label': `${title}: show these failed calls`, 'data-kind': kind };
+  return [make('button', { type: 'button', class: 'plain', ...name, onclick }, title), ' ', make('small', {}, meaning)];
 }
 
-/** @type {(text: string | undefined, cell: HTMLElement) => (Node | string)[]} */
-const asCode = (text, cell) => {
-  cell.title = text ?? '';
-  return [make('code', {}, text ?? '–')];
-};
+/** @type {(name: string, read: (failure: Failure) => string | undefined) => Column<Failure>} */
+const codeColumn = (name, read) => ({
+  name,
+  className: `text ${name.toLowerCase()}`,
+  title: (failure) => read(failure) ?? '',
+  cell: (failure) => make('code', {}, read(failure) ?? '–'),
+});
 
-/** @type {Table<Failure>} */
-const failureTable = new Table(
-  byId('failure-table'),
-  [
-    {
-      name: 'Time',
-      className: 'text when',
-      fill: ({ at }) => {
-        const dateTime = new Date(at).toISOString();
-        return [make('time', { dateTime, title: dateTime }, format.formatMoment(at, Date.now()))];
-      },
+/** @type {(kinds: readonly Kind[]) => readonly Column<Failure>[]} */
+const failureColumns = (kinds) => [
+  {
+    name: 'Time',
+    className: 'text when',
+    cell: ({ at }) => {
+      const datetime = new Date(at).toISOString();
+      return make('time', { datetime, title: datetime }, format.formatMoment(at, Date.now()));
     },
-    {
-      name: 'At fault',
-      className: 'text whose',
-      fill: ({ party }) => [make('span', { className: `party ${party}` }, partyNames[party])],
-    },
-    { name: 'Operation', className: 'text', text: ({ operation }) => operation ?? 'none' },
-    { name: 'Status', text: ({ status }) => (status === 0 ? '–' : String(status)) },
-    { name: 'Duration', text: ({ durationMs }) => format.formatMs(durationMs) },
-    { name: 'Path', className: 'text path', fill: ({ path }, cell) => asCode(path, cell) },
-    { name: 'Client', className: 'text client', fill: ({ client }, cell) => asCode(client, cell) },
-    {
-      name: 'Kind',
-      className: 'text kind',
-      fill: ({ outcome, cause }) => [
-        format.nameOfKind(outcome),
-        ...(cause === undefined ? [] : [' ', make('small', {}, cause)]),
-      ],
-    },
-    { name: 'Request id', className: 'text id', fill: ({ requestId }) => copyable(requestId) },
-  ],
-  ({ at, requestId }) => `${at} ${requestId}`,
-);
+  },
+  {
+    name: 'At fault',
+    className: 'text whose',
+    cell: ({ party }) => make('span', { class: `party ${party}` }, partyNames[party]),
+  },
+  { name: 'Operation', className: 'text', cell: ({ operation }) => operation ?? 'none' },
+  { name: 'Status', cell: ({ status }) => (status === 0 ? '–' : String(status)) },
+  { name: 'Duration', cell: ({ durationMs }) => format.formatMs(durationMs) },
+  codeColumn('Path', ({ path }) => path),
+  codeColumn('Client', ({ client }) => client),
+  {
+    name: 'Kind',
+    className: 'text kind',
+    cell: ({ outcome, cause }) => [
+      format.nameOfKind(kinds, outcome),
+      ...(cause === undefined ? [] : [' ', make('small', {}, cause)]),
+    ],
+  },
+  {
+    name: 'Request id',
+    className: 'text id',
+    cell: ({ requestId }) => [make('code', { title: requestId }, requestId), ' ', makeCopyButton(requestId)],
+  },
+];
+
+/** @type {string | undefined} the request id that was copied within the last 2 s */
+let copied;
 
 /** @param {string} requestId */
-function copyable(requestId) {
-  const code = make('code', { title: requestId }, requestId);
-  const ariaLabel = `Copy request id ${requestId}`;
-  const button = make('button', { type: 'button', className: 'copy', ariaLabel }, 'Copy');
-  button.addEventListener('click', () => {
-    if (copy(code, 'request id', `Copied ${requestId}`)) {
-      button.textContent = 'Copied';
-      setTimeout(() => {
-        button.textContent = 'Copy';
-      }, 2_000);
+function makeCopyButton(requestId) {
+  const onclick = (/** @type {MouseEvent & { currentTarget: Element }} */ { currentTarget }) => {
+    const code = currentTarget.parentElement?.querySelector('code');
+    if (code && copy(code, 'request id', `Copied ${requestId}`)) {
+      markCopied(requestId);
+      setTimeout(markCopied, 2_000);
     }
-  });
-  return [code, ' ', button];
+  };
+  const attributes = { type: 'button', class: 'copy', 'aria-label': `Copy request id ${requestId}`, onclick };
+  return make('button', attributes, copied === requestId ? 'Copied' : 'Copy');
 }
 
-const filters = {
-  operation: /** @type {HTMLSelectElement} */ (byId('filter-operation')),
-  kind: /** @type {HTMLSelectElement} */ (byId('filter-kind')),
-  clear: byId('filter-clear'),
+/** @param {string} [requestId] */
+const markCopied = (requestId) => {
+  copied = requestId;
+  update();
 };
-filters.operation.append(
-  new Option('all', ''),
-  ...operationNames.map((name) => new Option(name, name)),
-  new Option('no operation', 'none'),
-);
-/** @type {readonly Failure[]} */
-let failures = [];
 
-/** @param {readonly Failure[]} latest */
-export function showFailures(latest) {
-  failures = latest;
-  renderFailures();
-}
+/** Lets the main module show the state again. */
+const update = () => document.dispatchEvent(new Event('change'));
 
-function renderFailures() {
-  const [wantedOperation, wantedKind] = [filters.operation.value, filters.kind.value];
+const select = (/** @type {string} */ id) => /** @type {HTMLSelectElement} */ (byId(id));
+
+/** @type {(operation: string, kind: string) => void} */
+const filterBy = (operation, kind) => {
+  select('filter-operation').value = operation;
+  select('filter-kind').value = kind;
+  update();
+  select('filter-kind').focus({ preventScroll: true });
+};
+
+/** @type {(facts: Facts, failures: readonly Failure[]) => void} */
+export const showFailures = ({ kinds }, failures) => {
+  const option = (/** @type {string} */ value, text = value) => make('option', { value }, text);
+  show(
+    'filter-operation',
+    {},
+    option('', 'all'),
+    operationNames.map((name) => option(name)),
+    option('none', 'no operation'),
+  );
+  const groups = parties.map((party) => {
+    const ofParty = kinds.filter((each) => each.party === party).map(({ kind, title }) => option(kind, title));
+    return make('optgroup', { label: partyNames[party] }, option(`party:${party}`, `all ${party} failures`), ofParty);
+  });
+  show('filter-kind', {}, option('', 'all'), groups);
+  const [wantedOperation, wantedKind] = [select('filter-operation').value, select('filter-kind').value];
   const wanted = failures.filter(
     ({ operation, outcome, party }) =>
       ['', operation ?? 'none'].includes(wantedOperation) && ['', outcome, `party:${party}`].includes(wantedKind),
   );
   const shown = wanted.slice(0, shownMax);
-  failureTable.show(shown);
   const isFiltered = wantedOperation !== '' || wantedKind !== '';
-  filters.clear.hidden = !isFiltered;
-  byId('failures').classList.toggle('empty', shown.length === 0);
-  setText(byId('failures-note'), describeFailures(shown.length, isFiltered));
-}
+  const table = makeTable(failureColumns(kinds), shown, ({ at, requestId }) => ({ key: `${at} ${requestId}` }));
+  show('failure-table', { hidden: shown.length === 0 }, table);
+  show('filter-clear', { hidden: !isFiltered, onclick: () => filterBy('', '') });
+  show('failures-note', {}, failures.length === 0 ? noFailure : describeFailures(shown.length, isFiltered));
+};
+
+const noFailure = 'No call has failed since the gateway started.';
 
 /** @type {(count: number, isFiltered: boolean) => string} */
 const describeFailures = (count, isFiltered) => {
-  if (failures.length === 0) {
-    return 'No call has failed since the gateway started.';
-  }
   if (count === 0) {
     return 'None of the failed calls in the list matches.';
   }
@@ -387,93 +325,51 @@ const describeFailures = (count, isFiltered) => {
   return `${calls}, latest first. Times are ${format.describeTimeZone()}. The request id is also in the log, in the reply and in the call to the backend.`;
 };
 
-for (const select of [filters.operation, filters.kind]) {
-  select.addEventListener('change', () => {
-    renderFailures();
-    say(byId('failures-note').textContent);
-  });
-}
-filters.clear.addEventListener('click', () => {
-  filterBy('', '');
-  filters.kind.focus();
-});
-
-/** @type {(operation: string, kind: string) => void} */
-function filterBy(operation, kind) {
-  filters.operation.value = operation;
-  filters.kind.value = kind;
-  renderFailures();
-}
-
-/**
- * Fills the filter of failure kinds.
- * @param {Facts} facts
- */
-export function offerKinds({ kinds }) {
-  const chosen = filters.kind.value;
-  const groups = parties.map((party) =>
-    make(
-      'optgroup',
-      { label: partyNames[party] },
-      new Option(`all ${party} failures`, `party:${party}`),
-      ...kinds.filter((each) => each.party === party).map(({ kind, title }) => new Option(title, kind)),
-    ),
-  );
-  filters.kind.replaceChildren(new Option('all', ''), ...groups);
-  filters.kind.value = chosen;
-}
-
 /** @type {Record<string, string>} names of sources that differ from their identifiers */
 const sourceNames = { file: 'settings file', socket: 'passed socket' };
 
-const isChosen = (/** @type {ShownSetting} */ { source }) => source !== 'default';
-
-let showsDefaults = false;
-
-/** @type {Table<ShownSetting>} */
-const settingTable = new Table(
-  byId('setting-table'),
-  [
-    { name: 'Variable', className: 'text', isHeading: true, fill: ({ variable }) => [make('code', {}, variable)] },
-    { name: 'Value', className: 'text value', fill: describeValue },
-    {
-      name: 'Source',
-      className: 'text source',
-      text: ({ source, flag }) => (source === 'flag' ? `flag ${flag}` : (sourceNames[source] ?? source)),
-    },
-    { name: 'Description', className: 'text help', text: ({ help }) => help.replaceAll('`', '') },
-  ],
-  // The key has all properties of a setting, because a setting that a reload has changed needs a new row.
-  (setting) => JSON.stringify(setting),
-  (setting, row) => {
-    row.classList.toggle('chosen', isChosen(setting));
-    row.hidden = !isChosen(setting) && !showsDefaults;
+/** @type {readonly Column<ShownSetting>[]} */
+const settingColumns = [
+  { name: 'Variable', isHeading: true, className: 'text', cell: ({ variable }) => make('code', {}, variable) },
+  { name: 'Value', className: 'text value', cell: describeValue },
+  {
+    name: 'Source',
+    className: 'text source',
+    cell: ({ source, flag }) => (source === 'flag' ? `flag ${flag}` : (sourceNames[source] ?? source)),
   },
-);
+  { name: 'Description', className: 'text help', cell: ({ help }) => help.replaceAll('`', '') },
+];
 
 /** @param {ShownSetting} setting */
 function describeValue({ value, unit }) {
   // Digits are grouped by CSS, so that a copied number has no spaces. A number without a unit, such as a port, is not
   // grouped.
   const groups = unit !== undefined && /^\d{5,}$/.test(value) ? value.split(/(?=(?:\d{3})+$)/) : [];
-  const spans = groups.map((group) => make('span', { className: 'group' }, group));
-  const code = make('code', {}, ...(groups.length === 0 ? [value] : spans));
+  const spans = groups.map((group) => make('span', { class: 'group' }, group));
   const readable = format.formatSetting(Number(value), unit);
-  return [code, ` ${unit ?? ''}`, ...(readable === '' ? [] : [' ', make('small', {}, readable)])];
+  const small = readable === '' ? [] : [' ', make('small', {}, readable)];
+  return [make('code', {}, groups.length === 0 ? value : spans), ` ${unit ?? ''}`, ...small];
 }
 
+let showsDefaults = false;
+
 /** @param {readonly ShownSetting[]} settings */
-export function showSettings(settings) {
+export const showSettings = (settings) => {
+  const isChosen = (/** @type {ShownSetting} */ { source }) => source !== 'default';
   const chosen = settings.filter(isChosen);
-  settingTable.show([...chosen, ...settings.filter((setting) => !isChosen(setting))]);
+  const rows = [...chosen, ...settings.filter((setting) => !isChosen(setting))];
+  const table = makeTable(settingColumns, rows, (setting) => ({
+    key: setting.variable,
+    class: isChosen(setting) ? 'chosen' : '',
+    hidden: !isChosen(setting) && !showsDefaults,
+  }));
+  show('setting-table', { hidden: chosen.length === 0 && !showsDefaults }, table);
   const count = chosen.length === 0 ? 'none' : format.formatCount(chosen.length);
-  setText(byId('settings-count'), `${count} of ${format.formatCount(settings.length)} changed`);
-  byId('settings').classList.toggle('empty', chosen.length === 0 && !showsDefaults);
-  const toggle = byId('settings-toggle');
-  setText(toggle, showsDefaults ? 'Hide defaults' : 'Show defaults too');
-  toggle.ariaExpanded = String(showsDefaults);
-  toggle.onclick = () => {
+  show('settings-count', {}, `${count} of ${format.formatCount(settings.length)} changed`);
+  const onclick = () => {
     showsDefaults = !showsDefaults;
-    showSettings(settings);
+    update();
   };
-}
+  const text = showsDefaults ? 'Hide defaults' : 'Show defaults too';
+  show('settings-toggle', { 'aria-expanded': String(showsDefaults), onclick }, text);
+};

@@ -3,7 +3,7 @@
 
 import { formatAge, formatCount, formatMs, formatRate, formatTime } from './format.js';
 
-/** @import { Facts, Flow, Now, Party, ShownCertificate } from '../state.ts' */
+/** @import { Facts, Flow, Now, Party, CertificateStatus } from '../state.ts' */
 
 /** @typedef {'well' | 'notice' | 'unwell'} Level */
 
@@ -274,13 +274,14 @@ export const describeParties = (now, facts) => {
 
 /**
  * Describes a certificate in force, and flags one that needs attention.
- * @type {(certificate: ShownCertificate, now: number) => { text: string, isUnwell: boolean }}
+ * @type {(certificate: CertificateStatus, now: number) => { text: string, isUnwell: boolean }}
  */
-export const describeCertificate = ({ expiresAt, problems }, now) => {
+export const describeCertificate = ({ own, problems }, now) => {
   const refused = problems.length === 0 ? '' : '; the new files were refused';
-  if (expiresAt === null) {
+  if (own === undefined) {
     return { text: `CA certificates only${refused}`, isUnwell: refused !== '' };
   }
+  const { expiresAt } = own;
   const days = Math.floor((expiresAt - now) / dayMs);
   const date = new Date(expiresAt).toISOString().slice(0, 10);
   const text = expiresAt < now ? `expired on ${date}` : `until ${date}, ${countOf(days, 'day')} left`;
