@@ -30,33 +30,43 @@ function openOf(clients: readonly RawClient[]): number {
   return clients.filter(({ isOpen }) => isOpen).length;
 }
 
-/** Makes reports of an idle process, and counts them. */
-function countReports(): { count: () => number; reports: () => Report[] } {
-  let count = 0;
-  return {
-    count: () => count,
-    reports: () => {
-      count += 1;
-      return [createReport()];
+/** Makes reports of an idle process, and counts them. The first report is made by `makeFirst`. */
+function countReports(makeFirst: () => void | Promise<void> = () => undefined) {
+  const counter = {
+    count: 0,
+    reports: async (): Promise<Report[]> => {
+      counter.count += 1;
+      const inFlight = counter.count;
+      if (inFlight === 1) await makeFirst();
+      return [createReport({ inFlight })];
     },
   };
+  return counter;
+}
+
+/** Sends `next` every `ms` milliseconds until the connection is closed. */
+async function sendUntilClosed(client: RawClient, next: string | Buffer, ms: number): Promise<void> {
+  const timer = setInterval(() => client.send(next), ms);
+  try {
+    await client.closed(unusedMs + 2_000);
+  } finally {
+    clearInterval(timer);
+  }
 }
 
 for (const kilobytes of [61, 612]) {
   test(`${kilobytes} KB of pipelined requests: only the first gets a reply, and the connection closes [D59]`, async () => {
     for (const path of ['/metrics', '/readyz', '/livez', '/']) {
-      const { count, reports } = countReports();
-      await withAdmin(reports, async (port) => {
+      const counter = countReports();
+      await withAdmin(counter.reports, async (port) => {
         const one = requestBytes('GET', path);
-        const many = Buffer.concat(Array.from({ length: (kilobytes * 1024) / one.length }, () => one));
         await using client = await RawClient.open(port);
-        client.send(many);
+        client.send(Buffer.concat(Array.from({ length: (kilobytes * 1024) / one.length }, () => one)));
         const reply = await client.reply();
-        assert.equal(reply.status, 200);
-        assert.equal(reply.header('connection'), 'close');
+        assert.deepEqual([reply.status, reply.header('connection')], [200, 'close']);
         assert.equal(await client.closed(), 'end');
         assert.equal(client.unread.length, 0, 'nothing follows the reply');
-        assert.ok(count() <= 1, `${count()} reports`);
+        assert.ok(counter.count <= 1, `${counter.count} reports`);
       });
     }
   });
@@ -87,64 +97,52 @@ for (const WORKERS of ['1', '2']) {
 
 test('/metrics is made once a second, and all requests until then get the same text [D59]', async () => {
   const gate = createGate();
-  let made = 0;
-  await withAdmin(
-    async () => {
-      made += 1;
-      if (made === 1) await gate.opened;
-      return [createReport({ inFlight: made })];
-    },
-    async (port) => {
-      const inFlightOf = async (): Promise<string | undefined> =>
-        /^work_item_gateway_requests_in_flight (\d+)$/m.exec((await request(port, 'GET', '/metrics')).text)?.[1];
-      const waiting = Array.from({ length: 20 }, inFlightOf);
-      await poll(() => made === 1, 'the first text is being made');
-      gate.open();
-      const startedAt = performance.now();
-      assert.deepEqual(new Set(await Promise.all(waiting)), new Set(['1']));
-      let last: string | undefined = '1';
-      await poll(async () => {
-        last = await inFlightOf();
-        return last !== '1';
-      }, 'the second text is made');
-      assert.ok(performance.now() - startedAt >= 1_000);
-      assert.equal(last, '2');
-      assert.equal(made, 2);
-    },
-  );
+  const counter = countReports(() => gate.opened);
+  await withAdmin(counter.reports, async (port) => {
+    const inFlightOf = async (): Promise<string | undefined> =>
+      /^work_item_gateway_requests_in_flight (\d+)$/m.exec((await request(port, 'GET', '/metrics')).text)?.[1];
+    const waiting = Array.from({ length: 20 }, inFlightOf);
+    await poll(() => counter.count === 1, 'the first text is being made');
+    gate.open();
+    const startedAt = performance.now();
+    assert.deepEqual(new Set(await Promise.all(waiting)), new Set(['1']));
+    let last: string | undefined = '1';
+    await poll(async () => {
+      last = await inFlightOf();
+      return last !== '1';
+    }, 'the second text is made');
+    assert.ok(performance.now() - startedAt >= 1_000);
+    assert.deepEqual([last, counter.count], ['2', 2]);
+  });
 });
 
 test('/readyz and dashboards make one report a second each, whatever the number of requests [D59]', async () => {
-  const { count, reports } = countReports();
-  await withAdmin(reports, async (port) => {
+  const counter = countReports();
+  await withAdmin(counter.reports, async (port) => {
     const startedAt = performance.now();
     while (performance.now() - startedAt < 2_000) {
       assert.ok((await readState(port)).facts);
       assert.equal((await request(port, 'GET', '/readyz')).status, 200);
     }
     // Two a second, and one more of each.
-    assert.ok(count() <= 2 * (performance.now() - startedAt) * 0.001 + 2, `${count()} times`);
+    assert.ok(counter.count <= 2 * (performance.now() - startedAt) * 0.001 + 2, `${counter.count} times`);
   });
 });
 
 test('a failed report is 500 for every request that shares it and is one fault; a later report succeeds [D59]', async () => {
-  let made = 0;
-  const reports = () => {
-    made += 1;
-    if (made === 1) throw new Error('no descriptors');
-    return [createReport()];
-  };
+  const counter = countReports(() => {
+    throw new Error('no descriptors');
+  });
   const faults: unknown[] = [];
   await withAdmin(
-    reports,
+    counter.reports,
     async (port) => {
       for (let round = 0; round < 5; round += 1) {
-        const reply = await request(port, 'GET', '/readyz');
-        assert.equal(reply.status, 500);
-        assert.equal(reply.text, '{"error":"Internal server error"}');
+        const { status, text } = await request(port, 'GET', '/readyz');
+        assert.deepEqual([status, text], [500, '{"error":"Internal server error"}']);
       }
       await poll(async () => (await request(port, 'GET', '/readyz')).status === 200, 'a report succeeds');
-      assert.equal(made, 2);
+      assert.equal(counter.count, 2);
     },
     (fault) => faults.push(fault),
   );
@@ -153,34 +151,26 @@ test('a failed report is 500 for every request that shares it and is one fault; 
 
 test('/livez is served while 64 requests wait for a report [D59]', async () => {
   const gate = createGate();
-  let asked = 0;
-  const reports = async () => {
-    asked += 1;
-    await gate.opened;
-    return [createReport()];
-  };
-  await withAdmin(reports, async (port) => {
+  const counter = countReports(() => gate.opened);
+  await withAdmin(counter.reports, async (port) => {
     const waiting = Array.from({ length: connectionsMax }, () =>
       request(port, 'GET', '/readyz').catch(() => undefined),
     );
-    await poll(() => asked > 0, 'a report has begun');
+    await poll(() => counter.count > 0, 'a report has begun');
     for (let round = 0; round < 5; round += 1) {
       assert.equal((await request(port, 'GET', '/livez')).status, 200);
     }
     gate.open();
     const replies = await Promise.all(waiting);
     assert.ok(replies.filter((reply) => reply?.status === 200).length >= connectionsMax - 1);
-    assert.equal(asked, 1);
+    assert.equal(counter.count, 1);
   });
 });
 
 test('a head may arrive in pieces, after empty lines; bytes after the head are ignored [D59]', async () => {
   const bytes = Buffer.from('\r\n\r\nGET /livez HTTP/1.1\r\nHost: localhost\r\n\r\nGET /livez HTTP/1.1\r\n');
-  const pieces = Array.from({ length: bytes.length - 1 }, (_, at) => [
-    bytes.subarray(0, at + 1),
-    bytes.subarray(at + 1),
-  ]);
-  for (const each of [...pieces, Array.from(bytes, (byte) => Buffer.of(byte))]) {
+  const splits = Array.from(bytes, (_, at) => [bytes.subarray(0, at), bytes.subarray(at)]).slice(1);
+  for (const each of [...splits, Array.from(bytes, (byte) => Buffer.of(byte))]) {
     await using client = await connect();
     await client.sendPieces(each);
     assert.equal((await client.reply()).text, '{"status":"alive"}');
@@ -204,9 +194,8 @@ test('malformed requests and heads of more than 8 KiB are refused at once [D59]'
     await using client = await connect();
     client.send(sent);
     const reply = await client.reply();
-    assert.equal(reply.status, status, sent.slice(0, 40));
-    assert.equal(reply.text, JSON.stringify({ error }));
-    assert.equal(reply.header('connection'), 'close');
+    const { text } = reply;
+    assert.deepEqual([reply.status, text, reply.header('connection')], [status, JSON.stringify({ error }), 'close']);
     assert.equal(await client.closed(), 'end');
   }
 });
@@ -267,12 +256,7 @@ describe('limits on time', { concurrency: true }, () => {
           await using client = await RawClient.open(port);
           const startedAt = performance.now();
           client.send(first);
-          const timer = setInterval(() => client.send(next), 100);
-          try {
-            await client.closed(unusedMs + 2_000);
-          } finally {
-            clearInterval(timer);
-          }
+          await sendUntilClosed(client, next, 100);
           assert.ok(performance.now() - startedAt >= unusedMs - 50);
           assert.ok(client.unread.toString().endsWith(reply));
           assert.equal(client.unread.length === 0, reply === '');
@@ -329,12 +313,7 @@ describe('limits on time', { concurrency: true }, () => {
         await using client = await RawClient.open(port);
         client.send(requestBytes('GET', '/metrics'));
         assert.equal((await client.reply()).status, 200);
-        const timer = setInterval(() => client.send(Buffer.alloc(100_000, 'x')), 20);
-        try {
-          await client.closed(unusedMs + 2_000);
-        } finally {
-          clearInterval(timer);
-        }
+        await sendUntilClosed(client, Buffer.alloc(100_000, 'x'), 20);
       },
     );
   });

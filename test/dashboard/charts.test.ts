@@ -3,15 +3,15 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 
-import type { Flow, Message, Point } from '../../packages/dashboard/state.ts';
-import { TestBrowser, type PageOptions, type WatchedPage } from '../helpers/browser.ts';
+import type { Flow, Point } from '../../packages/dashboard/state.ts';
+import { TestBrowser, type WatchedPage } from '../helpers/browser.ts';
 import { openDashboard, reads } from '../helpers/dashboard-page.ts';
-import { readState } from '../helpers/dashboard-state.ts';
 import { Figures } from '../../packages/figures/figures.ts';
+import { stepMs } from '../../packages/figures/history.ts';
 import { poll } from '../helpers/changes.ts';
 import { useBackend } from '../helpers/suites.ts';
 import { startCommand } from '../helpers/targets.ts';
-import { createReport, withAdmin } from './report.ts';
+import { createFlow, createFlows, createReport, withAdmin, withState } from './report.ts';
 
 interface Scale {
   readonly place: (value: number) => number;
@@ -38,50 +38,31 @@ after(async () => {
   await browser[Symbol.asyncDispose]();
 });
 
-const stepMs = 5_000;
 const steps = 170;
-
-const quiet: Flow = {
-  requests: 100,
-  byStatus: { '2xx': 100, '4xx': 0, '5xx': 0, none: 0 },
-  failed: { backend: 0, gateway: 0, client: 0 },
-  p50: 8,
-  p99: 20,
-  mean: 9,
-  backendCalls: 100,
-  backendP50: 8,
-  backendP99: 20,
-  backendMean: 8,
-};
 
 /** Opens the dashboard of a gateway with 14 minutes of constant load. `change` returns the figures that differ at a step. */
 async function withPoints(
   change: (step: number) => Partial<Flow>,
   act: (watched: WatchedPage, points: readonly Point[]) => Promise<void>,
-  options: PageOptions = { width: 1_440, height: 900 },
 ): Promise<void> {
-  await withAdmin(
-    () => [createReport()],
-    async (port) => {
-      const state = await readState(port);
-      const none = { ...quiet, requests: 0 };
-      const others = { list: quiet, create: none, read: none, update: none, delete: none, none };
-      const points = Array.from({ length: steps }, (_, step) => ({
-        at: state.now.at - (steps - 1 - step) * stepMs,
+  const load = { inFlight: 0, bufferedBytes: 0, residentBytes: 60 * 1_048_576, eventLoopDelayMs: 0, workerDeaths: 0 };
+  let points: Point[] = [];
+  await withState(
+    browser,
+    ({ now }) => {
+      points = Array.from({ length: steps }, (_, step) => ({
+        at: now.at - (steps - 1 - step) * stepMs,
         seconds: stepMs / 1_000,
-        flows: { all: { ...quiet, ...change(step) }, ...others },
-        ...{ inFlight: 0, bufferedBytes: 0, residentBytes: 60 * 1_048_576, eventLoopDelayMs: 0, workerDeaths: 0 },
+        flows: createFlows({ all: createFlow({ p99: 20, backendP99: 20, ...change(step) }) }),
+        ...load,
       }));
-      await using watched = await browser.open('about:blank', options);
-      await watched.page.route('**/dashboard/state?*', async (route) => {
-        const isFirst = route.request().url().includes('after=0');
-        const message: Message = isFirst ? { ...state, points } : { now: state.now, changedAt: 1, points: [] };
-        await route.fulfill({ json: message });
-      });
-      await watched.page.goto(`http://127.0.0.1:${port}/`);
+      return { points };
+    },
+    async (watched) => {
       await reads(watched, '.requests .when', /^in the last minute$/);
       await act(watched, points);
     },
+    { width: 1_440, height: 900 },
   );
 }
 
@@ -200,7 +181,7 @@ describe('the charts', () => {
     );
   });
 
-  test('a restart is marked, and the values before it stay', async () => {
+  test('a lost connection is shown; after a restart the page is live again, marks it and keeps earlier values', async () => {
     let gateway = await startCommand({ BACKEND_URL: backend.url });
     try {
       const { port, adminPort } = gateway;
@@ -211,10 +192,17 @@ describe('the charts', () => {
       await page.locator('.requests .area[aria-label*="from clients"][aria-label*=", started "]').waitFor();
       await poll(async () => (await countTimes(watched)) > 0, 'a step is drawn', 15_000);
       await gateway.stop();
+      await reads(watched, '#lost', /^No connection to the gateway since \d\d:\d\d:\d\d/);
       await reads(watched, '#connection', /^Connection lost$/);
+      await reads(watched, '#verdict-title', /^No connection to the gateway$/);
+      await reads(watched, '#verdict-detail', /^Last verdict, at \d\d:\d\d:\d\d: /);
+      assert.match(await page.title(), /: No connection – Work Item Gateway$/);
+      await watched.savePicture('dashboard-lost-light');
       const before = await countTimes(watched);
       gateway = await startCommand({ BACKEND_URL: backend.url, PORT: String(port), ADMIN_PORT: String(adminPort) });
       await reads(watched, '#connection', /^Live$/);
+      await page.locator('#lost').waitFor({ state: 'hidden' });
+      await reads(watched, '#verdict-title', /^All is well$/);
       await page.locator('.requests .area[aria-label*=", restarted "]').waitFor();
       assert.match(
         (await area.getAttribute('aria-label')) ?? '',
@@ -222,6 +210,14 @@ describe('the charts', () => {
       );
       assert.ok((await countTimes(watched)) >= before, 'the earlier values are still drawn');
       assert.ok(await page.locator('#traffic').isVisible(), 'visible, although the new process has served no call');
+      await gateway.call('GET', '/api/work-items');
+      await reads(watched, '#operation-table tbody .list', /\d\sms/);
+      // The browser logs each failed attempt to reconnect.
+      const isExpected = /ERR_CONNECTION_|ERR_INCOMPLETE_|ERR_EMPTY_|ERR_ABORTED/;
+      assert.deepEqual(
+        watched.takeProblems().filter((problem) => !isExpected.test(problem)),
+        [],
+      );
     } finally {
       await gateway.stop();
     }

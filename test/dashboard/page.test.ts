@@ -1,28 +1,19 @@
 // The dashboard in a real browser with the built command: display, keyboard and accessibility.
 
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 
+import type { Details, Message } from '../../packages/dashboard/state.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
 import { TestBrowser, type PageOptions, type WatchedPage } from '../helpers/browser.ts';
 import { openDashboard, readOperation, reads } from '../helpers/dashboard-page.ts';
 import { statePath } from '../helpers/dashboard-state.ts';
-import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { answer } from '../helpers/scripted-backend.ts';
 import { useBackend } from '../helpers/suites.ts';
 import { startCommand, type Command } from '../helpers/targets.ts';
 import { poll } from '../helpers/changes.ts';
-import { createReport, withAdmin } from './report.ts';
+import { createFlow, createFlows, createReport, withAdmin, withState } from './report.ts';
 
-const sizes = [
-  [360, 740],
-  [768, 1_024],
-  [1_440, 900],
-  [2_560, 1_440],
-] as const;
-const colorSchemes = ['light', 'dark'] as const;
 const backendShownWithinMs = 2_000;
 
 let browser: TestBrowser;
@@ -45,10 +36,6 @@ async function open(options?: PageOptions, of = command): Promise<WatchedPage> {
   return await openDashboard(browser, of, options);
 }
 
-async function assertAccessible(watched: WatchedPage): Promise<void> {
-  assert.deepEqual(await watched.findAccessibilityProblems(), []);
-}
-
 const failed = { status: 503 } as const;
 
 /** Makes calls of every operation, with failures of clients and of the backend. */
@@ -69,17 +56,14 @@ async function makeTraffic(): Promise<void> {
 
 describe('the dashboard', () => {
   test('without traffic the page shows a command to try', async () => {
-    for (const colorScheme of colorSchemes) {
-      await using watched = await open({ colorScheme });
-      const { page } = watched;
-      await reads(watched, '#verdict-title', /^All is well$/);
-      await reads(watched, '#welcome', /No calls yet/);
-      await reads(watched, '#welcome-command', new RegExp(`^curl http://127.0.0.1:${command.port}/api/work-items$`));
-      assert.equal(await page.locator('#charts').isVisible(), false, 'no empty chart');
-      if (colorScheme === 'light') await assertAccessible(watched);
-      await watched.savePicture(`dashboard-no-traffic-${colorScheme}`);
-      watched.assertClean(address(command));
-    }
+    await using watched = await open();
+    await reads(watched, '#verdict-title', /^All is well$/);
+    await reads(watched, '#welcome', /No calls yet/);
+    await reads(watched, '#welcome-command', new RegExp(`^curl http://127.0.0.1:${command.port}/api/work-items$`));
+    assert.equal(await watched.page.locator('#charts').isVisible(), false, 'no empty chart');
+    assert.deepEqual(await watched.findAccessibilityProblems(), []);
+    await watched.savePicture('dashboard-no-traffic-light');
+    watched.assertClean(address(command));
   });
 
   test('traffic appears in the table within two seconds, and in the charts at the next step', async () => {
@@ -99,32 +83,33 @@ describe('the dashboard', () => {
     await using watched = await open();
     const { page } = watched;
     await reads(watched, '#verdict-title', /^The backend fails calls$/);
-    for (const [window, name] of [
-      ['the last minute', 'in the last minute'],
-      ['15 minutes', 'in 15 minutes'],
-    ] as const) {
+    for (const window of ['the last minute', '15 minutes']) {
       await page.getByRole('radio', { name: window }).check({ force: true });
-      await reads(watched, '.requests .when', new RegExp(`^${name}$`));
+      await reads(watched, '.requests .when', new RegExp(`^in ${window}$`));
       // Stops updates, so that all texts are of one moment.
       await page.getByRole('button', { name: 'Pause' }).click();
       const all = await readOperation(watched, 'all');
-      const legend = async (selector: string) => await page.locator(`#charts ${selector} b`).allTextContents();
-      assert.deepEqual(await legend('.requests [data-party=gateway]'), [all['rate']]);
-      assert.deepEqual(await legend('.failed-requests [data-party=backend]'), [all['backend']]);
-      assert.deepEqual(await legend('.latency [data-party=gateway]'), [all['p50'], all['p99']]);
-      assert.deepEqual(await legend('.latency [data-party=backend]'), [all['backend p50'], all['backend p99']]);
-      if (name === 'in the last minute') {
+      for (const [selector, ...columns] of [
+        ['.requests [data-party=gateway]', 'rate'],
+        ['.failed-requests [data-party=backend]', 'backend'],
+        ['.latency [data-party=gateway]', 'p50', 'p99'],
+        ['.latency [data-party=backend]', 'backend p50', 'backend p99'],
+      ] as const) {
+        const shown = await page.locator(`#charts ${selector} b`).allTextContents();
+        assert.deepEqual(
+          shown,
+          columns.map((column) => all[column]),
+          selector,
+        );
+      }
+      if (window === 'the last minute') {
         assert.equal(all['backend'], '2');
         const detail = (await page.locator('#verdict-detail').textContent()) ?? '';
-        const calls = /^2 of (\d+) backend calls failed in the last minute \(\d\d:\d\d:\d\d to \d\d:\d\d:\d\d\): /.exec(
-          detail,
-        );
-        assert.ok(calls, detail);
-        assert.equal(all['backend failed'], `${(200 / Number(calls[1])).toFixed(1)}\u00a0%`);
-        assert.equal(
-          await page.locator('#parties [data-party=backend] .said').textContent(),
-          'answers, 2 failures in the last minute',
-        );
+        const [, calls] =
+          /^2 of (\d+) backend calls failed in the last minute \(\d\d:\d\d:\d\d to \d\d:\d\d:\d\d\): /.exec(detail) ??
+          assert.fail(detail);
+        assert.equal(all['backend failed'], `${(200 / Number(calls)).toFixed(1)}\u00a0%`);
+        await reads(watched, '#parties [data-party=backend] .said', /^answers, 2 failures in the last minute$/);
       }
       await page.getByRole('button', { name: 'Resume' }).click();
     }
@@ -179,63 +164,53 @@ describe('the dashboard', () => {
     await reads(watched, '#kind-tables [data-party=backend] .hint', /^Did not occur: unreachable, timed out, /);
   });
 
-  test('a backend that has recovered is shown as recovered, with the time, and not in red', async (t) => {
-    const ownBackend = await ScriptedBackend.start();
-    t.after(() => ownBackend.stop());
-    ownBackend.answers(answer('[]'));
-    await using own = await startCommand({ BACKEND_URL: ownBackend.url });
-    await using watched = await open({}, own);
-    const { page } = watched;
-    for (let count = 0; count < 20; count += 1) await own.call('GET', '/api/work-items');
-    await ownBackend.stop();
-    for (let count = 0; count < 20; count += 1) await own.call('GET', '/api/work-items');
-    await reads(watched, '#verdict[data-level=unwell] h2', /^The backend does not answer$/);
-    await reads(watched, '#failure-table tbody .kind', /^unreachable connection refused$/);
-    const { cause } = await own.log((line) => line['outcome'] === 'unreachable', 'the line of a call');
-    assert.match(String(cause), /ECONNREFUSED.*127\.0\.0\.1:\d/, 'the log has the address');
-    await ownBackend.restart();
-    const title = page.locator('#verdict-title');
-    await poll(
-      async () => {
-        await own.call('GET', '/api/work-items');
-        return (await title.textContent()) === 'The backend has recovered';
-      },
-      'the backend has recovered',
-      20_000,
-    );
-    await reads(
-      watched,
-      '#verdict-detail',
-      /^Recovered \d+\ss ago\. 20 of \d+ backend calls failed in the last minute \([\d:]+ to [\d:]+\): 20 unreachable\.$/,
-    );
-    await reads(
-      watched,
-      '#parties [data-party=backend] .said',
-      /^recovered \d+\ss ago, 20 failures in the last minute$/,
-    );
-    assert.equal(await page.locator('#parties .blamed, #parties .unwell').count(), 0);
-    const [mark, well] = await page.evaluate<string[]>(`[
-      getComputedStyle(document.querySelector('.mark')).stroke,
-      getComputedStyle(document.querySelector('#connection'), '::before').backgroundColor,
-    ]`);
-    assert.equal(mark, well);
-    assert.equal(await page.locator('#icon').getAttribute('href'), 'dashboard/well.svg');
-    await assertAccessible(watched);
-    await watched.savePicture('dashboard-recovered-light');
-  });
-
-  test('axe finds no problem in light and dark, and the page fits windows of every size', async () => {
-    for (const [width, height] of sizes) {
-      for (const colorScheme of colorSchemes) {
-        await using watched = await open({ width, height, colorScheme });
-        await reads(watched, '#failure-table tbody', /not-json-1/);
-        await watched.assertFits();
-        // Two of the sizes only, because a check takes seconds.
-        if (width === 360 || width === 1_440) await assertAccessible(watched);
-        await watched.savePicture(`dashboard-traffic-${width}-${colorScheme}`);
-        watched.assertClean(address(command));
-      }
-    }
+  test('a backend that has recovered is shown as recovered, with the time, and not in red', async () => {
+    const recovered = ({ now }: Message): Partial<Message & Details> => {
+      const all = createFlow({ backendCalls: 100, failed: { backend: 20, gateway: 0, client: 0 } });
+      const failure = { at: now.at - 30_000, requestId: 'lost-1', operation: 'list', path: '/', client: undefined };
+      return {
+        now: {
+          ...now,
+          requestsEver: 100,
+          lastMinute: { ...now.lastMinute, flows: createFlows({ all }), failures: { unreachable: 20 } },
+          lastFailures: { backend: { at: now.at - 30_000, callsSince: 80 }, gateway: null },
+        },
+        failures: [
+          {
+            ...failure,
+            status: 500,
+            outcome: 'unreachable',
+            party: 'backend',
+            cause: 'connection refused',
+            durationMs: 1,
+          },
+        ],
+      };
+    };
+    await withState(browser, recovered, async (watched) => {
+      const { page } = watched;
+      await reads(watched, '#verdict[data-level=over] h2', /^The backend has recovered$/);
+      await reads(watched, '#failure-table tbody .kind', /^unreachable connection refused$/);
+      await reads(
+        watched,
+        '#verdict-detail',
+        /^Recovered 30\ss ago\. 20 of 100 backend calls failed in the last minute \([\d:]+ to [\d:]+\): 20 unreachable\.$/,
+      );
+      await reads(
+        watched,
+        '#parties [data-party=backend] .said',
+        /^recovered 30\ss ago, 20 failures in the last minute$/,
+      );
+      assert.equal(await page.locator('#parties .blamed, #parties .unwell').count(), 0);
+      const [mark, well] = await page.evaluate<string[]>(`[
+        getComputedStyle(document.querySelector('.mark')).stroke,
+        getComputedStyle(document.querySelector('#connection'), '::before').backgroundColor,
+      ]`);
+      assert.equal(mark, well);
+      assert.equal(await page.locator('#icon').getAttribute('href'), 'dashboard/well.svg');
+      assert.deepEqual(await watched.findAccessibilityProblems(), []);
+      await watched.savePicture('dashboard-recovered-light');
+    });
   });
 
   test('failed calls are filtered by operation, kind and party, and a button copies a request id', async () => {
@@ -244,15 +219,13 @@ describe('the dashboard', () => {
     const ids = async () => await page.locator('#failure-table tbody .id code').allTextContents();
     await reads(watched, '#failure-table tbody', /not-json-1/);
     assert.deepEqual(await ids(), ['not-json-1', 'refused-1', 'mistake-2', 'mistake-1']);
+    const paths = await page.locator('#failure-table tbody td.path').allTextContents();
     assert.deepEqual(
-      await page.locator('#failure-table tbody td.path, #failure-table tbody td.client').allTextContents(),
-      [
-        ...['/api/work-items/7', '127.0.0.1'],
-        ...['/api/work-items', '127.0.0.1'],
-        ...['/api/work-items/5', '127.0.0.1'],
-        ...['/api/work-items/nonsense', '127.0.0.1'],
-      ],
+      paths,
+      ['7', '', '5', 'nonsense'].map((id) => `/api/work-items${id && `/${id}`}`),
     );
+    const clients = await page.locator('#failure-table tbody td.client').allTextContents();
+    assert.deepEqual(new Set(clients), new Set(['127.0.0.1']));
     await page.getByRole('combobox', { name: 'Operation' }).selectOption('list');
     assert.deepEqual(await ids(), ['refused-1']);
     await page.getByRole('button', { name: 'Show all' }).click();
@@ -374,7 +347,7 @@ describe('the dashboard', () => {
       await reads(watched, '#verdict-next', /^Check that the backend is running/);
       await reads(watched, '#parties .blamed .said', /^unreachable since/);
       if (round === 0) {
-        await assertAccessible(watched);
+        assert.deepEqual(await watched.findAccessibilityProblems(), []);
         await watched.savePicture('dashboard-backend-down-dark');
       }
       await backend.restart();
@@ -382,36 +355,6 @@ describe('the dashboard', () => {
     }
     assert.equal(backend.requests.length, calls, 'the gateway connects to find out, and makes no call');
     watched.assertClean(address(command));
-  });
-
-  test('a lost connection is shown, and the page reconnects when the gateway is back', async () => {
-    const environment = { BACKEND_URL: backend.url };
-    let own = await startCommand(environment);
-    try {
-      await using watched = await open({}, own);
-      const { page } = watched;
-      const ADMIN_PORT = String(own.adminPort);
-      await own.stop();
-      await reads(watched, '#lost', /^No connection to the gateway since \d\d:\d\d:\d\d/);
-      await reads(watched, '#connection', /^Connection lost$/);
-      await reads(watched, '#verdict-title', /^No connection to the gateway$/);
-      await reads(watched, '#verdict-detail', /^Last verdict, at \d\d:\d\d:\d\d: /);
-      assert.match(await page.title(), /: No connection – Work Item Gateway$/);
-      await watched.savePicture('dashboard-lost-light');
-      own = await startCommand({ ...environment, ADMIN_PORT });
-      await reads(watched, '#connection', /^Live$/);
-      await page.locator('#lost').waitFor({ state: 'hidden' });
-      await reads(watched, '#verdict-title', /^All is well$/);
-      await own.call('GET', '/api/work-items');
-      await reads(watched, '#operation-table tbody .list', /\d\sms/);
-      // The browser logs each failed attempt to reconnect.
-      const problems = watched
-        .takeProblems()
-        .filter((problem) => !/ERR_CONNECTION_|ERR_INCOMPLETE_|ERR_EMPTY_|ERR_ABORTED/.test(problem));
-      assert.deepEqual(problems, []);
-    } finally {
-      await own.stop();
-    }
   });
 
   test('a hidden page fetches nothing, and continues when it is visible', async () => {
@@ -454,20 +397,32 @@ describe('the dashboard', () => {
   });
 
   test('after a reload an open page shows the new settings, their sources and the limits', async () => {
-    const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-dashboard-'));
-    try {
-      const file = join(folder, 'settings.env');
-      writeFileSync(file, 'IN_FLIGHT_MAX=60\n');
-      await using reloading = await startCommand({ BACKEND_URL: backend.url, WORKERS: '2', SETTINGS_FILE: file });
-      await using watched = await open({}, reloading);
-      await reads(watched, '#setting-table tbody tr.chosen', /IN_FLIGHT_MAX.*60 calls.*settings file/);
-      writeFileSync(file, 'IN_FLIGHT_MAX=50\n');
-      reloading.signal('SIGHUP');
-      await reads(watched, '#setting-table tbody tr.chosen', /IN_FLIGHT_MAX.*50 calls.*settings file/);
-      await reads(watched, '#loads div:nth-child(1)', /Calls in flight0 of 50/);
-      watched.assertClean(address(reloading));
-    } finally {
-      rmSync(folder, { recursive: true });
-    }
+    let inFlightMax = 60;
+    const setting = {
+      variable: 'IN_FLIGHT_MAX',
+      flag: '--in-flight-max',
+      unit: 'calls',
+      source: 'file',
+      help: '',
+    } as const;
+    const facts = () => ({ inFlightMax, settings: [{ ...setting, value: String(inFlightMax) }] });
+    await withAdmin(
+      () => [createReport()],
+      async (adminPort) => {
+        await using watched = await openDashboard(browser, { adminPort });
+        for (const max of [60, 50]) {
+          inFlightMax = max;
+          await reads(
+            watched,
+            '#setting-table tbody tr.chosen',
+            new RegExp(`IN_FLIGHT_MAX.*${max} calls.*settings file`),
+          );
+          await reads(watched, '#loads div:nth-child(1)', new RegExp(`Calls in flight0 of ${max}`));
+        }
+        watched.assertClean(`http://127.0.0.1:${adminPort}/`);
+      },
+      undefined,
+      { facts },
+    );
   });
 });
