@@ -5,18 +5,17 @@ import { fileURLToPath } from 'node:url';
 
 import { format, resolveConfig } from 'prettier';
 
-import { defaultOf } from '../packages/command/settings/describe.ts';
-import { settingGroups, type SettingGroup } from '../packages/command/settings/groups.ts';
-import { commandNames, type Command } from '../packages/command/settings/row.ts';
 import {
+  defaultOf,
   flagOf,
   groupSettings,
+  rowOf,
+  type SettingName,
   settingNames,
   settingsOf,
-  rowOf,
   variableOf,
-  type SettingName,
 } from '../packages/command/settings/settings.ts';
+import { type Command, commandNames, type SettingGroup, settingGroups } from '../packages/command/settings/groups.ts';
 
 const settingsDocPath = fileURLToPath(new URL('../docs/settings.md', import.meta.url));
 

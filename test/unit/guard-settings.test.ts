@@ -2,9 +2,8 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { describeChanges, showValue } from '../../packages/command/settings/describe.ts';
+import { describeChanges, SettingsError, showValue } from '../../packages/command/settings/settings.ts';
 import { resolveSettings } from '../../packages/command/settings/resolve.ts';
-import { SettingsError } from '../../packages/command/settings/settings.ts';
 
 const whole = {
   AUTH_ISSUER: 'https://login.example.com/',

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { findMissingPackages, isInstalled } from '../../packages/command/settings/optional-packages.ts';
+import { findMissingPackages, isInstalled } from '../../packages/command/settings/resolve.ts';
 
 const wanted = { otelExporterOtlpEndpoint: 'http://localhost:4318', logFormat: 'pretty' } as const;
 

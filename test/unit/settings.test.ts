@@ -6,20 +6,22 @@ import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 
-import { defaultOf, describeChanges, describeSettings, showValue } from '../../packages/command/settings/describe.ts';
-import { settingGroups } from '../../packages/command/settings/groups.ts';
-import { resolveSettings } from '../../packages/command/settings/resolve.ts';
-import { type Command } from '../../packages/command/settings/row.ts';
 import {
+  defaultOf,
+  describeChanges,
+  describeSettings,
   flagOf,
   groupSettings,
   rowOf,
-  SettingsError,
-  settingNames,
-  settingsOf,
-  variableOf,
   type SettingName,
+  settingNames,
+  SettingsError,
+  settingsOf,
+  showValue,
+  variableOf,
 } from '../../packages/command/settings/settings.ts';
+import { type Command, settingGroups } from '../../packages/command/settings/groups.ts';
+import { resolveSettings } from '../../packages/command/settings/resolve.ts';
 import { findHttp2Problem } from '../../packages/command/settings/tls-settings.ts';
 
 // Listed by hand, because operators depend on each name and default.

@@ -4,7 +4,6 @@ import type { FixedReply } from '../../core/replies.ts';
 import type { CertificateStatus } from '../../figures/certificate-status.ts';
 import type { History, Stretch } from '../../figures/history.ts';
 import type { Report, Reporter } from '../../figures/report.ts';
-import type { DescribedSetting } from '../settings/describe.ts';
 
 export const dashboardFolder = 'packages/dashboard';
 
@@ -17,8 +16,18 @@ interface DashboardFacts {
   readonly inFlightMax: number;
   readonly bufferedBytesMax: number;
   readonly certificates: readonly CertificateStatus[];
-  /** Without secrets. */
   readonly settings: readonly DescribedSetting[];
+}
+
+/** A setting in force. */
+interface DescribedSetting {
+  readonly variable: string;
+  readonly flag: string;
+  /** Without secrets. */
+  readonly value: string;
+  readonly unit: string | undefined;
+  readonly source: 'default' | 'file' | 'environment' | 'flag' | 'socket';
+  readonly help: string;
 }
 
 export interface DashboardSources extends Reporter {

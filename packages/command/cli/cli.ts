@@ -9,20 +9,19 @@ import { version } from '../../core/version.ts';
 import type { Terminal } from '../commands/command.ts';
 import { commands } from '../commands/commands.ts';
 import type { Parts } from '../service/parts.ts';
-import { defaultOf } from '../settings/describe.ts';
-import { settingGroups } from '../settings/groups.ts';
-import { resolveSettings } from '../settings/resolve.ts';
-import { commandNames, type Command } from '../settings/row.ts';
 import {
   briefOf,
+  defaultOf,
   flagOf,
   groupSettings,
   rowOf,
+  type SettingName,
   SettingsError,
   settingsOf,
   variableOf,
-  type SettingName,
 } from '../settings/settings.ts';
+import { type Command, commandNames, settingGroups } from '../settings/groups.ts';
+import { resolveSettings } from '../settings/resolve.ts';
 import { findInvocation, programName, type Invocation } from './invocation.ts';
 import { findStrayWords, flagsOf } from './stray-words.ts';
 

@@ -2,7 +2,7 @@
 
 import { basename, relative, sep } from 'node:path';
 
-import type { Command } from '../settings/row.ts';
+import type { Command } from '../settings/groups.ts';
 
 export const programName = 'work-item-gateway';
 

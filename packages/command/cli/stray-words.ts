@@ -2,7 +2,7 @@
 
 import { joinWithOr, suggest } from '../../core/hosts/options/similar.ts';
 import { commands } from '../commands/commands.ts';
-import { commandNames, type Command } from '../settings/row.ts';
+import { commandNames, type Command } from '../settings/groups.ts';
 import { flagOf, settingsOf } from '../settings/settings.ts';
 
 /** The flags of the command's settings, and its flags that are not settings. */

@@ -7,8 +7,7 @@ import { backendPath } from '../../core/operations.ts';
 import { withoutEndSlashes } from '../../core/text/addresses.ts';
 import { escapeControls } from '../../core/text/escape.ts';
 import { unusedPasswordText } from '../service/guards.ts';
-import { showValue } from '../settings/describe.ts';
-import type { Settings } from '../settings/settings.ts';
+import { type Settings, showValue } from '../settings/settings.ts';
 import type { CheckResult } from './command.ts';
 
 /** Requests the list of work items once, and explains a failure. */

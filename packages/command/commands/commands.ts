@@ -1,6 +1,6 @@
 // The list of commands.
 
-import type { Command } from '../settings/row.ts';
+import type { Command } from '../settings/groups.ts';
 import { backendCommand } from './backend.ts';
 import { checkCommand } from './check.ts';
 import type { CommandEntry } from './command.ts';

@@ -3,8 +3,13 @@
 import type { Log, Logger } from '../log/log.ts';
 import type { ClientService } from '../service/parts.ts';
 import { followFiles, type InForce } from '../service/service.ts';
-import { changedSettings, describeChanges } from '../settings/describe.ts';
-import { SettingsError, type ResolvedSettings, type Settings } from '../settings/settings.ts';
+import {
+  changedSettings,
+  describeChanges,
+  type ResolvedSettings,
+  type Settings,
+  SettingsError,
+} from '../settings/settings.ts';
 import { certificateSettings } from '../settings/tls-settings.ts';
 import { openCertificates } from './running.ts';
 

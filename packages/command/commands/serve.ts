@@ -14,8 +14,14 @@ import { loadPart } from '../service/parts.ts';
 import { findPassedSockets, settingsOfSockets } from '../service/passed-sockets.ts';
 import { openServiceManager, type ServiceManager } from '../service/service-manager.ts';
 import { addAdmin, type InForce, type WholeService } from '../service/service.ts';
-import { showInForce, showValue, withSockets } from '../settings/describe.ts';
-import { settingsOf, variableOf, type ResolvedSettings } from '../settings/settings.ts';
+import {
+  type ResolvedSettings,
+  settingsOf,
+  showInForce,
+  showValue,
+  variableOf,
+  withSockets,
+} from '../settings/settings.ts';
 import type { CommandEntry, CommandRun } from './command.ts';
 import { loggerOfEveryLevel, reload } from './reload.ts';
 import { describePlaces, logWarnings, openCertificates, withLog } from './running.ts';

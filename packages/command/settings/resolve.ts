@@ -1,16 +1,18 @@
 // Resolves the settings from flags, the environment and the settings file. Checks each setting alone, then their
 // combinations.
 
+import { readFileSync } from 'node:fs';
+import { parseEnv } from 'node:util';
+
 import { findRateProblems } from '../../core/guards/options/rate-options.ts';
 import { findTokenProblems } from '../../core/guards/options/token-options.ts';
 import { quoteIfPlain } from '../../core/hosts/options/accepted-values.ts';
 import { findCorsProblems } from '../../core/hosts/options/cors-options.ts';
 import { Problem } from '../../core/hosts/options/problem.ts';
-import { defaultOf } from './describe.ts';
-import { findMissingPackages } from './optional-packages.ts';
-import type { Command } from './row.ts';
-import { readSettingsFile } from './settings-file.ts';
+import { suggest } from '../../core/hosts/options/similar.ts';
+import type { Command } from './groups.ts';
 import {
+  defaultOf,
   flagOf,
   rowOf,
   settingNames,
@@ -85,4 +87,81 @@ export function resolveSettings(
     throw new SettingsError(problems);
   }
   return { command, settings: Object.freeze(settings) as Settings, sources: Object.freeze(sources) };
+}
+
+// A blank line, a comment or an assignment.
+const settingLine = /^\s*(?:#.*|[^\s=#][^=]*=.*)?$/s;
+
+/** Returns the variables of the file. Adds a problem for each invalid line and each name that is not a setting. */
+function readSettingsFile(name: string, problems: string[]): NodeJS.Dict<string> {
+  if (name === '') {
+    return {};
+  }
+  let text;
+  try {
+    text = readFileSync(name, 'utf8');
+  } catch (error) {
+    const { code = String(error) } = error as NodeJS.ErrnoException;
+    const shown = quoteIfPlain(name);
+    problems.push(`SETTINGS_FILE${shown === undefined ? '' : ` is ${shown}, which`} cannot be read (${code})`);
+    return {};
+  }
+  // Node's parser silently skips invalid lines, so a mistyped setting would have no effect.
+  for (const [index, line] of text.split('\n').entries()) {
+    if (!settingLine.test(line)) {
+      problems.push(`line ${index + 1} of the settings file is not VARIABLE=value`);
+    }
+  }
+  const variables = parseEnv(text);
+  const known = settingNames.filter((each) => each !== 'settingsFile').map(variableOf);
+  for (const variable of Object.keys(variables).filter((each) => !known.includes(each))) {
+    // A mistyped line can have anything before its `=`, even a password.
+    const named = /^[A-Z][A-Z_]{0,39}$/.test(variable) ? variable : 'a name (not shown)';
+    problems.push(
+      `${named} in the settings file is not a setting that a settings file can have${suggest(named, known)}`,
+    );
+  }
+  for (const variable of known.filter((each) => variables[each]?.includes('\n') === true)) {
+    problems.push(`${variable} in the settings file has a quotation mark that is not closed on its line`);
+    // The value may contain the text of other lines, so it is not checked.
+    variables[variable] = '';
+  }
+  return variables;
+}
+
+// Optional peers in package.json.
+const tracePackages = [
+  '@opentelemetry/api',
+  '@opentelemetry/core',
+  '@opentelemetry/exporter-trace-otlp-proto',
+  '@opentelemetry/resources',
+  '@opentelemetry/sdk-trace',
+];
+
+/** One problem for each setting whose packages are not all installed. */
+export function findMissingPackages(
+  { otelExporterOtlpEndpoint = '', logFormat }: Partial<Pick<Settings, 'otelExporterOtlpEndpoint' | 'logFormat'>>,
+  isThere = isInstalled,
+): string[] {
+  const needed: readonly [SettingName, readonly string[]][] = [
+    ['otelExporterOtlpEndpoint', otelExporterOtlpEndpoint === '' ? [] : tracePackages],
+    ['logFormat', logFormat === 'pretty' ? ['pino-pretty'] : []],
+  ];
+  return needed
+    .map(([setting, packages]) => [setting, packages.filter((name) => !isThere(name))] as const)
+    .filter(([, missing]) => missing.length > 0)
+    .map(([setting, missing]) => {
+      const what = missing.length === 1 ? 'a package that is' : 'packages that are';
+      const advice = `run \`npm install ${missing.join(' ')}\` where work-item-gateway is installed, or leave the setting out`;
+      return `${variableOf(setting)} needs ${what} not installed: ${advice}`;
+    });
+}
+
+export function isInstalled(name: string): boolean {
+  try {
+    import.meta.resolve(name);
+    return true;
+  } catch {
+    return false;
+  }
 }

@@ -28,7 +28,7 @@ import {
   secretHeaders,
   serverName,
 } from './kinds.ts';
-import { settings, type Command } from './row.ts';
+import { settings, type Command } from './groups.ts';
 
 const gateway: readonly Command[] = ['serve', 'dev', 'check', 'openapi'];
 const serving: readonly Command[] = ['serve', 'check', 'openapi'];

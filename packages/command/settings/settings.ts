@@ -1,9 +1,8 @@
 // The settings of the command, as the table in rows.ts describes them. Flags, variables, defaults, checks, help and
-// docs/settings.md come from its rows.
+// docs/settings.md come from its rows. What is shown of a setting contains no secrets.
 
 import type { TextKind } from '../../core/hosts/options/kinds.ts';
-import { settingGroups, type SettingGroup } from './groups.ts';
-import { toVariable, type Command, type Row } from './row.ts';
+import { settingGroups, toVariable, type Command, type Row, type SettingGroup } from './groups.ts';
 import { settingsTable } from './rows.ts';
 
 export type SettingName = keyof typeof settingsTable;
@@ -63,4 +62,58 @@ export function groupSettings(names: readonly SettingName[]): [SettingGroup, Set
   return (Object.keys(settingGroups) as SettingGroup[])
     .map((group): [SettingGroup, SettingName[]] => [group, names.filter((name) => rowOf(name).group === group)])
     .filter(([, members]) => members.length > 0);
+}
+
+/** The default of a setting in `command`, as text. */
+export function defaultOf(name: SettingName, command: Command): string {
+  const { default: standard, invertedIn = [] } = rowOf(name);
+  return String(typeof standard === 'boolean' ? standard !== invertedIn.includes(command) : standard);
+}
+
+/** The value of a setting, without secrets. */
+export function showValue(name: SettingName, settings: Settings): string {
+  const text = String(settings[name]);
+  return rowOf(name).kind.show?.(text) ?? text;
+}
+
+/**
+ * Marks the settings that are replaced by sockets which another process (such as systemd) passed to this one. `sockets` has
+ * the text to show for each of these settings.
+ */
+export function withSockets(
+  resolved: ResolvedSettings,
+  sockets: Readonly<Partial<Record<SettingName, string>>>,
+): ResolvedSettings {
+  const names = Object.keys(sockets) as SettingName[];
+  const sources = names.map((name) => [name, 'socket'] as const);
+  return { ...resolved, sources: { ...resolved.sources, ...Object.fromEntries(sources) }, sockets };
+}
+
+/** The value of a setting, or the socket that replaces it, without secrets. */
+export function showInForce(name: SettingName, { settings, sockets }: ResolvedSettings): string {
+  return sockets?.[name] ?? showValue(name, settings);
+}
+
+/** The settings in force, for the dashboard. */
+export function describeSettings(resolved: ResolvedSettings) {
+  return settingsOf(resolved.command).map((name) => ({
+    variable: variableOf(name),
+    flag: flagOf(name),
+    value: showInForce(name, resolved),
+    unit: rowOf(name).kind.unit,
+    source: resolved.sources[name],
+    help: rowOf(name).help,
+  }));
+}
+
+/** The names of the settings whose values differ between `before` and `after`. */
+export function changedSettings(before: Settings, after: Settings): SettingName[] {
+  return settingNames.filter((name) => String(before[name]) !== String(after[name]));
+}
+
+/** The changed settings as `old → new`, for the log, without secrets. */
+export function describeChanges(before: Settings, after: Settings): Partial<Record<SettingName, string>> {
+  return Object.fromEntries(
+    changedSettings(before, after).map((name) => [name, `${showValue(name, before)} → ${showValue(name, after)}`]),
+  );
 }

@@ -8,7 +8,7 @@ import {
   type CertificateUse,
   type NamedFile,
 } from '../certificates/certificates.ts';
-import { variableOf, type SettingName, type Settings } from './settings.ts';
+import { rowOf, settingNames, variableOf, type SettingName, type Settings } from './settings.ts';
 
 const http2NodeMin = 26;
 
@@ -36,13 +36,8 @@ const pairs = [
 const ofClientTls = ['tlsClientCaFile', 'tlsMinVersion', 'http2'] as const;
 const ofBackendTls = ['backendCaFile', 'backendCertFile', 'backendKeyFile', 'backendServerName'] as const;
 
-export const certificateSettings: readonly SettingName[] = [
-  ...pairs[0],
-  'tlsClientCaFile',
-  'tlsMinVersion',
-  'tlsReloadMs',
-  ...ofBackendTls,
-];
+/** The settings of certificates: those of TLS without HTTP2. */
+export const certificateSettings = settingNames.filter((name) => rowOf(name).group === 'tls' && name !== 'http2');
 
 /**
  * Returns the problems of the TLS settings: settings without effect, incomplete pairs [D41], and unusable files if
