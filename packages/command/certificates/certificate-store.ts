@@ -1,7 +1,6 @@
 // Keeps the certificates in force. Reads their files at the start, then checks them for changes at intervals and on demand
 // [D37]. File-system events would miss a change by Kubernetes, which swaps a symbolic link in a folder above the files.
 
-import { randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 
 import { certificateDaysMin, daysLeft, type CertificateStatus } from '../../figures/certificate-status.ts';
@@ -24,12 +23,10 @@ import {
 import { StartError } from '../../core/hosts/common/start-error.ts';
 
 interface CertificateStoreOptions {
-  readonly files: Readonly<Record<CertificateUse, CertificateFiles>>;
-  readonly minVersion: '1.2' | '1.3';
+  readonly tlsMinVersion: '1.2' | '1.3';
+  readonly tlsReloadMs: number;
   /** If empty, the host name in the backend's address is used. */
   readonly backendServerName: string;
-  readonly reloadMs: number;
-  readonly logger: Logger;
 }
 
 interface Use {
@@ -53,21 +50,27 @@ const settleTries = 20;
 const ticketKeysMsMax = 86_400_000;
 
 export class CertificateStore {
-  /** Called when the certificates or ticket keys in force have changed. */
-  onChange: (tls: TlsInForce) => void = () => undefined;
   inForce: TlsInForce;
   readonly #options: CertificateStoreOptions;
+  readonly #logger: Logger;
   readonly #uses: readonly Use[];
-  #ticketKeys = randomBytes(48);
+  #ticketKeys = drawTicketKeys();
   #ticketKeysSince = Date.now();
-  #isAsked = false;
-  #looking: Promise<void> | undefined;
   #timer: NodeJS.Timeout | undefined;
+  // The last check, and the check that waits for its end.
+  #last = Promise.resolve();
+  #next: Promise<void> | undefined;
+  #onChange: (tls: TlsInForce) => void = () => undefined;
 
-  /** Reads the files. Throws a StartError if they cannot be used. */
-  constructor(options: CertificateStoreOptions) {
+  /** Reads the files, if any. Throws a StartError if they cannot be used. */
+  constructor(
+    files: Readonly<Record<CertificateUse, CertificateFiles>>,
+    options: CertificateStoreOptions,
+    logger: Logger,
+  ) {
     this.#options = options;
-    const all = (['clients', 'backend'] as const).map((name) => readUse(name, options.files[name]));
+    this.#logger = logger;
+    const all = (['clients', 'backend'] as const).map((name) => readUse(name, files[name]));
     this.#uses = all.filter((use) => use !== undefined);
     this.inForce = this.#compose();
     for (const use of this.#uses) {
@@ -86,12 +89,13 @@ export class CertificateStore {
     }));
   }
 
-  /** Starts to check the files at intervals. */
-  begin(): void {
+  /** Starts to check the files at intervals. Calls `onChange` when the certificates or ticket keys in force have changed. */
+  begin(onChange: (tls: TlsInForce) => void): void {
+    this.#onChange = onChange;
     if (this.#uses.length > 0) {
       this.#timer = setInterval(() => {
         void this.look();
-      }, this.#options.reloadMs).unref();
+      }, this.#options.tlsReloadMs).unref();
     }
   }
 
@@ -100,21 +104,16 @@ export class CertificateStore {
     clearInterval(this.#timer);
   }
 
-  /** Checks the files now. If a check is in progress, checks them once more after it. Resolves when done; never rejects. */
+  /** Checks the files, after the check in progress if there is one. Resolves when done; never rejects. */
   async look(): Promise<void> {
-    this.#isAsked = true;
-    await (this.#looking ??= this.#lookInTurn());
-  }
-
-  async #lookInTurn(): Promise<void> {
-    try {
-      while (this.#isAsked) {
-        this.#isAsked = false;
+    if (this.#next === undefined) {
+      this.#next = this.#last.then(async () => {
+        this.#next = undefined;
         await this.#lookOnce();
-      }
-    } finally {
-      this.#looking = undefined;
+      });
+      this.#last = this.#next;
     }
+    await this.#next;
   }
 
   async #lookOnce(): Promise<void> {
@@ -124,16 +123,15 @@ export class CertificateStore {
     }
     const now = Date.now();
     if (hasChanged || now - this.#ticketKeysSince >= ticketKeysMsMax) {
-      this.#ticketKeys = randomBytes(48);
+      this.#ticketKeys = drawTicketKeys();
       this.#ticketKeysSince = now;
       this.inForce = this.#compose();
-      this.onChange(this.inForce);
+      this.#onChange(this.inForce);
     }
   }
 
   // Returns true if the certificates in force have changed.
   async #lookAt(use: Use): Promise<boolean> {
-    const { logger } = this.#options;
     const texts = await readSettled(use.files, use.seen);
     if (areSame(texts, use.seen)) {
       return false;
@@ -141,7 +139,7 @@ export class CertificateStore {
     use.seen = texts;
     if (areSame(texts, use.inForce)) {
       use.problems = [];
-      logger.info({ use: use.name }, 'certificate files match the ones in force again');
+      this.#logger.info({ use: use.name }, 'certificate files match the ones in force again');
       return false;
     }
     const set = readCertificateSet(use.files, texts);
@@ -149,7 +147,7 @@ export class CertificateStore {
     use.problems = problems.filter((each) => each !== undefined);
     if (!('own' in set) || use.problems.length > 0) {
       use.refused += 1;
-      logger.error(
+      this.#logger.error(
         { use: use.name, problems: use.problems },
         'new certificate files refused: the certificates in force stay',
       );
@@ -166,26 +164,22 @@ export class CertificateStore {
     const [clients, backend] = (['clients', 'backend'] as const).map(
       (name) => this.#uses.find((use) => use.name === name)?.set,
     );
-    const { minVersion, backendServerName } = this.#options;
+    const { tlsMinVersion: minVersion, backendServerName } = this.#options;
+    const serverName = backendServerName === '' ? undefined : backendServerName;
     return {
       clients:
-        clients?.cert === undefined || clients.key === undefined
-          ? undefined
-          : { cert: clients.cert, key: clients.key, clientCa: clients.ca, minVersion, ticketKeys: this.#ticketKeys },
+        clients?.cert !== undefined && clients.key !== undefined
+          ? { cert: clients.cert, key: clients.key, clientCa: clients.ca, minVersion, ticketKeys: this.#ticketKeys }
+          : undefined,
       backend:
-        backend === undefined && backendServerName === ''
-          ? undefined
-          : {
-              ca: backend?.ca,
-              cert: backend?.cert,
-              key: backend?.key,
-              serverName: backendServerName === '' ? undefined : backendServerName,
-            },
+        backend !== undefined || serverName !== undefined
+          ? { ca: backend?.ca, cert: backend?.cert, key: backend?.key, serverName }
+          : undefined,
     };
   }
 
   #describe({ name, files, set }: Use, message: string): void {
-    const { logger } = this.#options;
+    const logger = this.#logger;
     const { own } = set;
     if (own === undefined) {
       logger.info({ use: name, authorities: set.authorities.length }, message);
@@ -202,6 +196,11 @@ export class CertificateStore {
       logger.info(facts, message);
     }
   }
+}
+
+// An `import` of node:crypto would load more than this function needs.
+function drawTicketKeys(): Buffer {
+  return process.getBuiltinModule('node:crypto').randomBytes(48);
 }
 
 function readUse(name: CertificateUse, files: CertificateFiles): Use | undefined {

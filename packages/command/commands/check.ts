@@ -64,7 +64,7 @@ async function check({ resolved: { settings, sources }, terminal }: CommandRun):
     const errors = problems.map((problem) => `error: ${escapeControls(problem)}`);
     print({ lines: lines.map(escapeControls), problems: errors });
   }
-  print(await checkBackend(settings, await openBackendTls(settings)));
+  print(await checkBackend(settings, openBackendTls(settings)));
   print(await checkTokens(settings));
   print(await checkRedis(settings));
   return exitCode;
@@ -72,12 +72,11 @@ async function check({ resolved: { settings, sources }, terminal }: CommandRun):
 
 async function checkContract({ resolved: { settings }, terminal, ownFlags, parts }: CommandRun): Promise<number> {
   const { signals, write } = terminal;
-  const tls = await openBackendTls(settings);
+  const tls = openBackendTls(settings);
   const { runContractCheck } = await loadPart(parts, 'contractCheck', 'check --contract');
   return await runContractCheck(ownFlags, settings, tls, showValue('backendUrl', settings), signals, write);
 }
 
-async function openBackendTls(settings: Settings): Promise<ClientTls | undefined> {
-  const certificates = await openCertificates(settings, createLogger('silent', { write: () => undefined }));
-  return certificates?.inForce.backend;
+function openBackendTls(settings: Settings): ClientTls | undefined {
+  return openCertificates(settings, createLogger('silent', { write: () => undefined })).inForce.backend;
 }

@@ -20,7 +20,7 @@ export const devCommand: CommandEntry = {
 async function runDev({ resolved, terminal, parts }: CommandRun, log: Log): Promise<number> {
   const { settings, sources } = resolved;
   const { embeddedBackendHost: host, embeddedBackendPort: port, embeddedBackendDatabase: database } = settings;
-  const certificates = await openCertificates(settings, log.logger);
+  const certificates = openCertificates(settings, log.logger);
   // `dev` does not reload, so SIGHUP always stops it.
   const stop = listenForStop(log.logger, terminal, true);
   const { startEmbeddedBackend } = await loadPart(parts, 'standInBackend', 'dev');
@@ -29,7 +29,7 @@ async function runDev({ resolved, terminal, parts }: CommandRun, log: Log): Prom
   try {
     const withBackend = { ...settings, backendUrl: new URL(backend.url) };
     const inForce = { resolved: { ...resolved, settings: withBackend }, certificates };
-    const clients = await startClientService(withBackend, log, { tls: certificates?.inForce ?? {}, parts });
+    const clients = await startClientService(withBackend, log, { tls: certificates.inForce, parts });
     service = await addAdmin(clients, inForce, log.logger, { clients: [], admin: [] }, parts);
   } catch (error) {
     await backend.stop();

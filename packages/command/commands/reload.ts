@@ -2,7 +2,7 @@
 
 import type { Log, Logger } from '../log/log.ts';
 import type { ClientService } from '../service/parts.ts';
-import { followFiles, type InForce } from '../service/service.ts';
+import type { InForce } from '../service/service.ts';
 import {
   changedSettings,
   describeChanges,
@@ -80,18 +80,18 @@ async function serveBy(
   const last = inForce.certificates;
   const changed = changedSettings(inForce.resolved.settings, settings);
   if (!certificateSettings.some((name) => changed.includes(name))) {
-    await last?.look();
-    return await clients.reload(settings, last?.inForce ?? {});
+    await last.look();
+    return await clients.reload(settings, last.inForce);
   }
-  const next = await openCertificates(settings, logger);
-  last?.end();
+  const next = openCertificates(settings, logger);
+  last.end();
   try {
-    const reloaded = await clients.reload(settings, next?.inForce ?? {});
+    const reloaded = await clients.reload(settings, next.inForce);
     inForce.certificates = next;
-    followFiles(next, clients);
+    next.begin((tls) => clients.renewTls(tls));
     return reloaded;
   } catch (error) {
-    last?.begin();
+    last.begin((tls) => clients.renewTls(tls));
     throw error;
   }
 }

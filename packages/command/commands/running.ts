@@ -1,7 +1,6 @@
 // Shared by the commands that run until they are stopped.
 
-import type { CertificateStore } from '../certificates/certificate-store.ts';
-import { hasFiles } from '../certificates/certificates.ts';
+import { CertificateStore } from '../certificates/certificate-store.ts';
 import { createLog, type Log, type Logger } from '../log/log.ts';
 import type { WholeService } from '../service/service.ts';
 import type { Settings } from '../settings/settings.ts';
@@ -22,18 +21,9 @@ export async function withLog(
   }
 }
 
-/**
- * Opens the certificates that the settings name. Returns undefined and loads nothing if there are no certificate files
- * and no BACKEND_SERVER_NAME. Rejects with a StartError if the files cannot be used.
- */
-export async function openCertificates(settings: Settings, logger: Logger): Promise<CertificateStore | undefined> {
-  const { tlsMinVersion, tlsReloadMs, backendServerName } = settings;
-  const files = certificateFilesOf(settings);
-  if (backendServerName === '' && !hasFiles(files.clients) && !hasFiles(files.backend)) {
-    return undefined;
-  }
-  const { CertificateStore } = await import('../certificates/certificate-store.ts');
-  return new CertificateStore({ files, minVersion: tlsMinVersion, backendServerName, reloadMs: tlsReloadMs, logger });
+/** Opens the certificates that the settings name. Throws a StartError if the files cannot be used. */
+export function openCertificates(settings: Settings, logger: Logger): CertificateStore {
+  return new CertificateStore(certificateFilesOf(settings), settings, logger);
 }
 
 export function logWarnings(settings: Settings, { environment }: Terminal, logger: Logger): void {

@@ -58,11 +58,11 @@ async function serve(
       undefined,
     );
   }
-  const inForce: InForce = { resolved, certificates: await openCertificates(settings, log.logger) };
+  const inForce: InForce = { resolved, certificates: openCertificates(settings, log.logger) };
   const stop = listenForStop(log.logger, terminal, terminal.isInteractive);
   const isStopping = (): boolean => stop.wanted.aborted;
   const beginReloads = terminal.isInteractive ? undefined : listenForReloads(terminal.signals);
-  const tls = inForce.certificates?.inForce ?? {};
+  const tls = inForce.certificates.inForce;
   const clients =
     settings.workers === 1
       ? await startClientService(settings, log, { tls, passed: passed.clients, parts })

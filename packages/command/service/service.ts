@@ -15,8 +15,7 @@ import type { PassedSockets } from './passed-sockets.ts';
 /** The settings and certificates in force; a reload changes them. */
 export interface InForce {
   resolved: ResolvedSettings;
-  /** Undefined if the settings have no certificate files and no BACKEND_SERVER_NAME. */
-  certificates: CertificateStore | undefined;
+  certificates: CertificateStore;
 }
 
 export interface WholeService extends Service {
@@ -54,7 +53,7 @@ export async function addAdmin(
         backendUrl: settingsInForce().backendUrl.href,
         inFlightMax: settingsInForce().inFlightMax,
         bufferedBytesMax: settingsInForce().bufferedBytesMax,
-        certificates: inForce.certificates?.status() ?? [],
+        certificates: inForce.certificates.status(),
         settings: describeSettings(inForce.resolved),
       }),
     },
@@ -68,7 +67,7 @@ export async function addAdmin(
     await clients.stop();
     throw error;
   }
-  followFiles(inForce.certificates, clients);
+  inForce.certificates.begin((tls) => clients.renewTls(tls));
   return {
     get url() {
       return clients.url;
@@ -82,18 +81,10 @@ export async function addAdmin(
     finishDrain: (signal) => clients.finishDrain(signal),
     stop: async () => {
       admin.endRecording();
-      inForce.certificates?.end();
+      inForce.certificates.end();
       await Promise.all([clients.stop(), listener.close()]);
       admin.connections.closeAll();
     },
     hasFailed: () => clients.hasFailed?.() === true,
   };
-}
-
-/** Reloads the certificates when their files change, and passes them on to `clients`. */
-export function followFiles(certificates: CertificateStore | undefined, clients: ClientService): void {
-  if (certificates !== undefined) {
-    certificates.onChange = (tls) => clients.renewTls(tls);
-    certificates.begin();
-  }
 }
