@@ -32,6 +32,8 @@ test('reloads run one after the other, and all signals during one cause one more
     await gate?.opened;
     running -= 1;
   });
+  signals.emit('SIGHUP');
+  await turn();
   for (let count = 0; count < 25; count += 1) signals.emit('SIGHUP');
   await turn();
   assert.equal(begun, 1);

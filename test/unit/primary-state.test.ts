@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { JoinedCount } from '../../packages/core/guards/rate-limit/count.ts';
-import { KeptKeys } from '../../packages/command/service/keeper.ts';
+import { createKeeper } from '../../packages/command/service/keeper.ts';
 import { CounterGoneError } from '../../packages/core/guards/options/ports.ts';
 import { PrimaryCounter } from '../../packages/command/cluster/primary-counter.ts';
 
@@ -32,11 +32,13 @@ test('keys, and windows of different lengths, are counted separately', () => {
 });
 
 test("the issuer's keys are kept with their address and their age", () => {
-  const kept = new KeptKeys();
-  assert.equal(kept.find('https://a/keys', 0), undefined);
-  kept.keep('https://a/keys', { text: '{"keys":[]}', ageMs: 500 }, 10_000);
-  assert.deepEqual(kept.find('https://a/keys', 12_000), { text: '{"keys":[]}', ageMs: 2_500 });
-  assert.equal(kept.find('https://b/keys', 12_000), undefined);
+  let now = 10_000;
+  const keeper = createKeeper(() => now);
+  assert.equal(keeper.findKeys('https://a/keys'), undefined);
+  keeper.keepKeys('https://a/keys', { text: '{"keys":[]}', ageMs: 500 });
+  now = 12_000;
+  assert.deepEqual(keeper.findKeys('https://a/keys'), { text: '{"keys":[]}', ageMs: 2_500 });
+  assert.equal(keeper.findKeys('https://b/keys'), undefined);
 });
 
 const question = { rate: { limit: 1, windowMs: 1_000 }, keys: ['a'] };

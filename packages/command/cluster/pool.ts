@@ -17,7 +17,7 @@ import { addFigures } from '../../figures/history.ts';
 import type { Report, ReportRequest } from '../../figures/report.ts';
 import type { TlsInForce } from '../certificates/certificates.ts';
 import type { Log, Logger } from '../log/log.ts';
-import { KeptKeys } from '../service/keeper.ts';
+import { createKeeper } from '../service/keeper.ts';
 import { startDeadline, untilAborted } from '../service/lifecycle.ts';
 import { openListener } from '../service/listener.ts';
 import type { ClientService } from '../service/parts.ts';
@@ -84,7 +84,7 @@ class WorkerPool implements ClientService {
   #failures: readonly Failure[] = [];
   // The counts of the rate limit for all workers together.
   #count: ReturnType<RateLimitPart['createJoinedCount']> | undefined;
-  readonly #keys = new KeptKeys();
+  readonly #keys = createKeeper();
   #heartbeat: NodeJS.Timeout | undefined;
   // This process keeps the passed sockets open without listening, so they outlive any worker.
   readonly #passed: readonly number[];
@@ -106,7 +106,7 @@ class WorkerPool implements ClientService {
     onCount: (member, id, question) => {
       void this.#answerCount(member, id, question);
     },
-    onKeys: (jwksUrl, keys) => this.#keys.keep(jwksUrl, keys, performance.now()),
+    onKeys: (jwksUrl, keys) => this.#keys.keepKeys(jwksUrl, keys),
     onUnreachable: ({ pid }, error) => this.#logger.error({ err: error, worker: pid }, 'a worker cannot be reached'),
     onGone: (member) => {
       this.#members.delete(member);
@@ -350,7 +350,7 @@ class WorkerPool implements ClientService {
         serialization: 'advanced',
         stdio: ['inherit', 'inherit', 'inherit', 'ipc', ...this.#passed],
       });
-      const keys = this.#keys.find(settings.authJwksUrl, performance.now());
+      const keys = this.#keys.findKeys(settings.authJwksUrl);
       const passed = this.#passed.map((_, index) => firstPassed + index);
       const start = { sharing: this.#sharing, tls: this.#tls, passed, keys };
       const member = new Member(child, settings, start, this.#observer);

@@ -7,7 +7,7 @@ import type { Report, ReportRequest } from '../../figures/report.ts';
 import { createLog, type Log, type Logger } from '../log/log.ts';
 import { startClientService, type LocalClientService } from '../service/client-service.ts';
 import { createKeeper } from '../service/keeper.ts';
-import { createStop, runUntilStopped, type StopRequest } from '../service/lifecycle.ts';
+import { createStop, runUntilStopped, type Stop } from '../service/lifecycle.ts';
 import { onceASecond } from '../service/listener.ts';
 import type { Parts } from '../service/parts.ts';
 import type { Settings } from '../settings/settings.ts';
@@ -37,7 +37,7 @@ async function run(
   const settings = fromPlain(plain);
   const inForce = { settings };
   const log = createLog({ ...settings, isShared: true });
-  const request = listenForStop(log.logger);
+  const stop = listenForStop(log.logger);
   const counter = new PrimaryCounter((id, question) => {
     void send({ kind: 'count', id, question });
   });
@@ -96,7 +96,7 @@ async function run(
   await send({ kind: 'ready', url: service.url });
   // The primary process has already waited for SHUTDOWN_DELAY_MS.
   const settingsInForce = (): Settings => ({ ...inForce.settings, shutdownDelayMs: 0 });
-  const exitCode = await runUntilStopped(service, settingsInForce, log.logger, request);
+  const exitCode = await runUntilStopped(service, settingsInForce, log.logger, stop);
   await log.end(logEndMs);
   const last = { withProcessMetrics: false, probesBackend: false };
   await send({ kind: 'reports', id: -1, reports: await reportsOf(service, last, log.logger) });
@@ -142,20 +142,20 @@ async function reportsOf(
 
 // A terminal or service manager sends signals to every process of the group. The worker ignores them, because the primary
 // process handles them. If the primary process ends, the worker stops too.
-function listenForStop(logger: Logger): StopRequest {
-  const { request, want, cut } = createStop(logger, process);
+function listenForStop(logger: Logger): Stop {
+  const stop = createStop(logger, process);
   for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) {
     process.on(signal, () => undefined);
   }
   process.once('disconnect', () => {
     logger.error('the primary process has ended: finishing requests in flight, then stopping');
-    want();
+    stop.wanted.abort();
   });
   process.on('message', ({ kind }: ToWorker) => {
-    if (kind === 'finish-drain' || kind === 'cut') want();
-    if (kind === 'cut') cut();
+    if (kind === 'finish-drain' || kind === 'cut') stop.wanted.abort();
+    if (kind === 'cut') stop.cut.abort();
   });
-  return request;
+  return stop;
 }
 
 // Sends nothing once the primary process has ended; the event `disconnect` reports that end.

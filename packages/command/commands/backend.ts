@@ -17,8 +17,8 @@ export const backendCommand: CommandEntry = {
       const { startEmbeddedBackend } = await loadPart(parts, 'standInBackend', 'backend');
       const backend = await startEmbeddedBackend({ host, port, database, logger });
       logger.info({ url: backend.url, database }, 'embedded backend ready (not for production)');
-      await untilAborted(stop.wanted);
+      await untilAborted(stop.wanted.signal);
       await backend.stop();
-      return stop.hasFault() ? 1 : 0;
+      return stop.hasFault ? 1 : 0;
     }),
 };

@@ -60,7 +60,7 @@ async function serve(
   }
   const inForce: InForce = { resolved, certificates: openCertificates(settings, log.logger) };
   const stop = listenForStop(log.logger, terminal, terminal.isInteractive);
-  const isStopping = (): boolean => stop.wanted.aborted;
+  const isStopping = (): boolean => stop.wanted.signal.aborted;
   const beginReloads = terminal.isInteractive ? undefined : listenForReloads(terminal.signals);
   const tls = inForce.certificates.inForce;
   const clients =
@@ -84,7 +84,7 @@ async function serve(
     log.output.flush();
     notifyReady();
   }
-  void untilAborted(stop.wanted).then(() => manager.stopping());
+  void untilAborted(stop.wanted.signal).then(() => manager.stopping());
   beginReloads?.(async () => {
     if (isStopping()) {
       log.logger.warn('SIGHUP ignored: the gateway is stopping');

@@ -8,7 +8,7 @@ import { RecentFailures } from '../../figures/failures.ts';
 import { Figures } from '../../figures/figures.ts';
 import { createReporter } from '../../figures/report.ts';
 import type { TlsInForce } from '../certificates/certificates.ts';
-import type { Log, Logger } from '../log/log.ts';
+import type { Log } from '../log/log.ts';
 import { changedSettings, type SettingName, type Settings } from '../settings/settings.ts';
 import { createKeeper } from './keeper.ts';
 import { startShutdownTimeout } from './lifecycle.ts';
@@ -69,12 +69,6 @@ export async function startClientService(
     await current.stop();
     throw error;
   }
-  const beginDrain = (): void => {
-    isDraining = true;
-    for (const each of servings) {
-      each.beginDrain();
-    }
-  };
   return {
     get url() {
       return listener?.url.replace('http:', `${current.scheme}:`) ?? '';
@@ -90,7 +84,12 @@ export async function startClientService(
         each.renewTls(next);
       }
     },
-    beginDrain,
+    beginDrain: () => {
+      isDraining = true;
+      for (const each of servings) {
+        each.beginDrain();
+      }
+    },
     finishDrain: async (signal) => {
       await listener?.close();
       await Promise.all(servings.map((each) => each.drain(signal)));
@@ -115,20 +114,16 @@ export async function startClientService(
       current = fresh;
       served = next;
       servings = [fresh, ...servings];
+      // After the timeout, the remaining calls are cut.
       const finish = async (): Promise<void> => {
-        await finishServing(last, next.shutdownTimeoutMs, logger);
+        last.beginDrain();
+        const { signal, callOff } = startShutdownTimeout(next.shutdownTimeoutMs, logger);
+        await last.drain(signal);
+        callOff();
+        await last.stop();
         servings = servings.filter((each) => each !== last);
       };
       return { finished: finish() };
     },
   };
-}
-
-// Lets the calls of `serving` finish. After the timeout it cuts the remaining calls.
-async function finishServing(serving: Serving, shutdownTimeoutMs: number, logger: Logger): Promise<void> {
-  serving.beginDrain();
-  const { signal, callOff } = startShutdownTimeout(shutdownTimeoutMs, logger);
-  await serving.drain(signal);
-  callOff();
-  await serving.stop();
 }

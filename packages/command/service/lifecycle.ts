@@ -12,10 +12,10 @@ export interface SignalSource {
   on(fault: 'uncaughtException' | 'unhandledRejection', listener: (error: unknown) => void): unknown;
 }
 
-// Signals that arrive while the program is loading are held until it can handle them. Otherwise a signal would end the
-// half-started program, or would be lost if the program is process 1 of a container.
-
-/** Passes signals on to listeners. Held signals come first. */
+/**
+ * Passes signals on to listeners. Signals that arrive while the program is loading are held until then. Otherwise they would
+ * end the half-started program, or would be lost if it is process 1 of a container.
+ */
 export interface HeldSignals extends SignalSource {
   /** Stops holding signals. From now on every signal, also a held one, ends the process. */
   readonly release: () => void;
@@ -70,43 +70,29 @@ export interface Service {
   readonly hasFailed?: () => boolean;
 }
 
-/** The parts of a process that listenForStop() uses. */
-interface SignalledProcess {
-  readonly environment: Readonly<Record<string, string | undefined>>;
-  readonly signals: SignalSource;
-}
-
 // Under `npm run` a signal to the process group, such as that of Ctrl-C, arrives twice: directly, and later from npm. So
 // one repetition within this time does not count as a second signal.
 const repetitionByNpmMsMax = 1_000;
 // Time limit for the last step of a stop, `service.stop()`, which cuts all connections and kills hanging workers.
 const stopMsMax = 4_000;
 
-/** A request to stop the process, by an operator or an internal error. */
-export interface StopRequest {
+/** Requests to stop the process, by an operator or an internal error. */
+export interface Stop {
   /** Aborted when a stop is requested. */
-  readonly wanted: AbortSignal;
-  /** True if there was an internal error, before or after the request. */
-  readonly hasFault: () => boolean;
+  readonly wanted: AbortController;
   /** Aborted when the remaining connections are to be cut. */
-  readonly cut: AbortSignal;
+  readonly cut: AbortController;
+  /** True if there was an internal error, before or after the request. */
+  hasFault: boolean;
 }
 
-interface StopControl {
-  readonly request: StopRequest;
-  readonly want: () => void;
-  readonly cut: () => void;
-}
-
-/** Creates a stop request. Every uncaught error triggers it too. */
-export function createStop(logger: Logger, source: SignalSource): StopControl {
-  const wanted = new AbortController();
-  const cut = new AbortController();
-  let hasFault = false;
+/** Creates a `Stop`. Every uncaught error requests it too. */
+export function createStop(logger: Logger, source: SignalSource): Stop {
+  const stop = { wanted: new AbortController(), cut: new AbortController(), hasFault: false };
   // After an uncaught error the state is unknown, so the process drains and stops.
   const onFault = (error: unknown): void => {
-    hasFault = true;
-    wanted.abort();
+    stop.hasFault = true;
+    stop.wanted.abort();
     try {
       logger.fatal({ err: error }, 'internal error outside any request: stopping');
     } catch {
@@ -115,11 +101,7 @@ export function createStop(logger: Logger, source: SignalSource): StopControl {
   };
   source.on('uncaughtException', onFault);
   source.on('unhandledRejection', onFault);
-  return {
-    request: { wanted: wanted.signal, hasFault: () => hasFault, cut: cut.signal },
-    want: () => wanted.abort(),
-    cut: () => cut.abort(),
-  };
+  return stop;
 }
 
 /**
@@ -129,15 +111,15 @@ export function createStop(logger: Logger, source: SignalSource): StopControl {
  */
 export function listenForStop(
   logger: Logger,
-  { environment, signals: source }: SignalledProcess,
+  { environment, signals: source }: { readonly environment: NodeJS.ProcessEnv; readonly signals: SignalSource },
   stopsOnHangUp: boolean,
-): StopRequest {
-  const { request, want, cut } = createStop(logger, source);
+): Stop {
+  const stop = createStop(logger, source);
   const startDrain = (signal: NodeJS.Signals): void => {
-    if (!request.wanted.aborted) {
+    if (!stop.wanted.signal.aborted) {
       logger.info({ signal }, 'draining: finishing requests in flight; a second signal cuts them off');
     }
-    want();
+    stop.wanted.abort();
   };
   let first: { readonly signal: NodeJS.Signals; readonly at: number } | undefined;
   let awaitsRepetition = environment['npm_lifecycle_event'] !== undefined;
@@ -150,7 +132,7 @@ export function listenForStop(
       awaitsRepetition = false;
     } else {
       logger.warn({ signal }, 'second signal: cutting requests still in flight');
-      cut();
+      stop.cut.abort();
     }
   };
   source.on('SIGTERM', onSignal);
@@ -160,7 +142,7 @@ export function listenForStop(
     // service managers send it right after SIGTERM.
     source.on('SIGHUP', startDrain);
   }
-  return request;
+  return stop;
 }
 
 /**
@@ -168,28 +150,21 @@ export function listenForStop(
  * earlier is held until then. Reloads run one after the other; all signals during a reload together cause one more.
  */
 export function listenForReloads(source: SignalSource): (reload: () => Promise<void>) => void {
-  let isAsked = false;
-  let isRunning = false;
-  let reload: (() => Promise<void>) | undefined;
-  const run = async (): Promise<void> => {
-    if (isRunning || reload === undefined) {
-      return;
-    }
-    isRunning = true;
-    while (isAsked) {
-      isAsked = false;
-      await reload();
-    }
-    isRunning = false;
-  };
+  const begun = Promise.withResolvers<() => Promise<void>>();
+  let last: Promise<unknown> = begun.promise;
+  let isWaiting = false;
   source.on('SIGHUP', () => {
-    isAsked = true;
-    void run();
+    if (!isWaiting) {
+      isWaiting = true;
+      last = last.then(async () => {
+        isWaiting = false;
+        await (
+          await begun.promise
+        )();
+      });
+    }
   });
-  return (each) => {
-    reload = each;
-    void run();
-  };
+  return begun.resolve;
 }
 
 /**
@@ -201,14 +176,14 @@ export async function runUntilStopped(
   service: Service,
   settingsInForce: () => Pick<Settings, 'shutdownDelayMs' | 'shutdownTimeoutMs'>,
   logger: Logger,
-  request: StopRequest,
+  stop: Stop,
 ): Promise<number> {
-  await untilAborted(request.wanted);
+  await untilAborted(stop.wanted.signal);
   service.beginDrain();
   const { shutdownDelayMs, shutdownTimeoutMs } = settingsInForce();
-  await delay(shutdownDelayMs, undefined, { signal: request.cut }).catch(() => undefined);
+  await delay(shutdownDelayMs, undefined, { signal: stop.cut.signal }).catch(() => undefined);
   const timeout = startShutdownTimeout(shutdownTimeoutMs, logger);
-  const cut = AbortSignal.any([request.cut, timeout.signal]);
+  const cut = AbortSignal.any([stop.cut.signal, timeout.signal]);
   // After an internal error, draining and stopping may never finish.
   await Promise.race([service.finishDrain(cut), untilAborted(cut)]);
   timeout.callOff();
@@ -216,7 +191,7 @@ export async function runUntilStopped(
   const callOffLate = startDeadline(stopMsMax, () => late.resolve(false));
   const isStopped = await Promise.race([service.stop().then(() => true), late.promise]);
   callOffLate();
-  const hasFailed = request.hasFault() || service.hasFailed?.() === true || !isStopped;
+  const hasFailed = stop.hasFault || service.hasFailed?.() === true || !isStopped;
   const exitCode = cut.aborted || hasFailed ? 1 : 0;
   logger.info({ exitCode }, 'stopped');
   return exitCode;
@@ -251,10 +226,7 @@ export function startDeadline(ms: number, onOver: () => void): () => void {
   return () => clearTimeout(timer);
 }
 
-/**
- * Limits the time in which calls in flight may finish [D33]. When the time is over, a line is logged and `signal` is
- * aborted.
- */
+/** Limits the time in which calls in flight may finish [D33]: logs its end, and then aborts `signal`. */
 export function startShutdownTimeout(
   shutdownTimeoutMs: number,
   logger: Logger,
