@@ -6,7 +6,7 @@ import type { CallRecord } from '../../packages/core/call/call-record.ts';
 import type { RequestHead } from '../../packages/core/http1/head.ts';
 import { operations } from '../../packages/core/operations.ts';
 import type { TraceOptions } from '../../packages/command/service/parts.ts';
-import { CallSpans } from '../../packages/command/traces/call-spans.ts';
+import { createSpanWriter } from '../../packages/command/traces/call-spans.ts';
 import { createCallRecord } from '../helpers/call-record.ts';
 
 const traceParent = `00-${'1'.repeat(32)}-${'2'.repeat(16)}-01`;
@@ -26,12 +26,12 @@ const options = {
 /** The names of the spans of a call for which the call to the backend was prepared. */
 function namesFor(record: Partial<CallRecord>): string[] {
   const names: string[] = [];
-  const spans = new CallSpans(options, ({ name, attributes }) =>
+  const write = createSpanWriter(options, ({ name, attributes }) =>
     names.push(`${name}: ${String(attributes['error.type'])}`),
   );
   const backendCall = { traceParent, path: '/api/WorkItem/5', startedAt: 0 };
   const call = { head, traceParent, parent: undefined, traceState: undefined, startedAt: 0, backendCall };
-  spans.write(call, createCallRecord({ operation: operations.find(({ name }) => name === 'read'), ...record }));
+  write(call, createCallRecord({ operation: operations.find(({ name }) => name === 'read'), ...record }));
   return names;
 }
 

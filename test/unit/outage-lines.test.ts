@@ -16,11 +16,11 @@ interface Line {
 function create() {
   const clock = new HandClock();
   const said: Line[] = [];
-  const lines = new OutageLines({
+  const lines = new OutageLines(
+    (cause, outages) => said.push({ at: clock.steady(), is: 'down', outages, cause }),
+    () => said.push({ at: clock.steady(), is: 'up', outages: 0, cause: undefined }),
     clock,
-    onDown: (cause, outages) => said.push({ at: clock.steady(), is: 'down', outages, cause }),
-    onUp: () => said.push({ at: clock.steady(), is: 'up', outages: 0, cause: undefined }),
-  });
+  );
   const texts = () => said.map(({ at, is, outages, cause }) => `${at} ${is === 'down' ? `down ${outages} ${String(cause)}` : is}`); // prettier-ignore
   return { clock, said, lines, texts };
 }

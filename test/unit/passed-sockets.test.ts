@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { findPassedSockets, settingsOfSockets } from '../../packages/command/service/passed-sockets.ts';
+import { findPassedSockets, settingsOfSockets } from '../../packages/command/service/systemd.ts';
 
 const pid = 4711;
 

@@ -6,6 +6,7 @@ import { SpanKind, SpanStatusCode, TraceFlags } from '@opentelemetry/api';
 import { ExportResultCode, type ExportResult } from '@opentelemetry/core';
 import { defaultResource } from '@opentelemetry/resources';
 import type { ReadableSpan } from '@opentelemetry/sdk-trace';
+import { createLogger } from '../../packages/command/log/log.ts';
 import { quietMs } from '../../packages/command/service/outage-lines.ts';
 import { SpanExport } from '../../packages/command/traces/span-export.ts';
 import { HandClock } from '../helpers/hand-clock.ts';
@@ -44,6 +45,17 @@ let lines: (readonly ['losing' | 'recovered', cause: string, spans: number])[];
 /** The batches that the collector has not answered. */
 let batches: ((result: ExportResult) => void)[];
 
+function summarize(line: string): (typeof lines)[number] {
+  const { level, endpoint, cause, spans, msg } = JSON.parse(line) as Record<string, string> & { spans: number };
+  assert.equal(endpoint, 'http://collector');
+  if (level === 'warn') {
+    assert.equal(msg, 'trace export failed: dropping spans');
+    return ['losing', String(cause), spans];
+  }
+  assert.deepEqual([level, msg], ['info', 'trace export works again']);
+  return ['recovered', String(cause), spans];
+}
+
 beforeEach(() => {
   clock = new HandClock();
   dropped = 0;
@@ -57,13 +69,11 @@ beforeEach(() => {
       },
       shutdown: () => Promise.resolve(),
     },
+    'http://collector',
     1_000,
-    {
-      onDropped: (count) => {
-        dropped += count;
-      },
-      onLosing: (cause, count) => lines.push(['losing', cause, count]),
-      onRecovered: (cause, count) => lines.push(['recovered', cause, count]),
+    createLogger('info', { write: (line) => void lines.push(summarize(line)) }),
+    (count) => {
+      dropped += count;
     },
     clock,
   );

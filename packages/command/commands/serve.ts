@@ -11,8 +11,7 @@ import type { Log, Logger } from '../log/log.ts';
 import { startClientService } from '../service/client-service.ts';
 import { listenForReloads, listenForStop, runUntilStopped, untilAborted } from '../service/lifecycle.ts';
 import { loadPart } from '../service/parts.ts';
-import { findPassedSockets, settingsOfSockets } from '../service/passed-sockets.ts';
-import { openServiceManager, type ServiceManager } from '../service/service-manager.ts';
+import { findPassedSockets, openServiceManager, type ServiceManager, settingsOfSockets } from '../service/systemd.ts';
 import { addAdmin, type InForce, type WholeService } from '../service/service.ts';
 import {
   type ResolvedSettings,

@@ -15,29 +15,61 @@ import { StartError } from '../../core/hosts/common/start-error.ts';
 export async function createGuards(
   settings: Settings,
   logger: Logger,
-  records: Pick<Records, 'figures' | 'keys'>,
+  { figures, keys: keyRecords }: Pick<Records, 'figures' | 'keys'>,
   keeper: Keeper,
 ): Promise<Guards> {
   const lines = {
-    redis: new OutageLines({
-      onDown: (cause, outages) => {
+    redis: new OutageLines(
+      (cause, outages) => {
         const text = cause instanceof Error ? escapeControls(cause.message) : undefined;
         const fallback = settings.rateLimitFallback;
         logger.error({ cause: text, outages, fallback }, outageTexts.redis.begins);
       },
-      onUp: () => logger.info(outageTexts.redis.ends),
-    }),
-    primary: new OutageLines({
-      onDown: (_, outages) => {
+      () => logger.info(outageTexts.redis.ends),
+    ),
+    primary: new OutageLines(
+      (_, outages) => {
         logger.warn(
           { outages },
           'the primary process does not answer: each worker counts its own requests for the rate limit',
         );
       },
-      onUp: () => logger.info('the primary process answers again and counts requests for the rate limit'),
-    }),
+      () => logger.info('the primary process answers again and counts requests for the rate limit'),
+    ),
   };
-  const guards = await create(settings, createObserver(logger, records, lines), keeper).catch((error: unknown) => {
+  let keyFailure: string | undefined;
+  // Logs changes only: new keys, the beginning and end of an outage and, for the issuer's keys, a changed cause.
+  const observer: GuardObserver = {
+    onKeys: ({ keys }) => {
+      keyRecords.noteKeys(keys.length);
+      const names = keys.map(({ kid, algorithm }) => `${kid ?? '(no kid)'} ${algorithm}`);
+      // Without keys, `onFetch` logs the failure and its cause.
+      if (names.length > 0) {
+        logger.info({ keys: names }, "loaded the issuer's keys");
+      }
+    },
+    onInherited: (ageMs) => keyRecords.noteInherited(ageMs),
+    onFetch: (error) => {
+      const cause = error === undefined ? undefined : describeFetchError(error);
+      keyRecords.noteFetch(error === undefined);
+      figures.count(error === undefined ? 'key fetch ok' : 'key fetch failed');
+      if (cause !== undefined && cause !== keyFailure) {
+        logger.error({ cause }, outageTexts.keys.begins);
+      } else if (cause === undefined && keyFailure !== undefined) {
+        logger.info(outageTexts.keys.ends);
+      }
+      keyFailure = cause;
+    },
+    onCounter: (who, cause) => {
+      if (cause === undefined) {
+        lines[who].up();
+      } else if (!(cause instanceof CounterGoneError)) {
+        lines[who].down(cause);
+      }
+    },
+    onUnusedPassword: () => logger.warn(unusedPasswordText),
+  };
+  const guards = await create(settings, observer, keeper).catch((error: unknown) => {
     throw error instanceof MissingPackageError ? new StartError(error.message, error) : error;
   });
   const close = (): void => {
@@ -52,45 +84,6 @@ export async function createGuards(
     throw new StartError(`AUTH_JWKS_FILE cannot be used: ${guards.fileProblem}`, undefined);
   }
   return { ...guards, close };
-}
-
-// Logs changes only: new keys, the beginning and end of an outage and, for the issuer's keys, a changed cause.
-function createObserver(
-  logger: Logger,
-  records: Pick<Records, 'figures' | 'keys'>,
-  lines: Readonly<Record<'redis' | 'primary', OutageLines>>,
-): GuardObserver {
-  let failure: string | undefined;
-  return {
-    onKeys: ({ keys }) => {
-      records.keys.noteKeys(keys.length);
-      const names = keys.map(({ kid, algorithm }) => `${kid ?? '(no kid)'} ${algorithm}`);
-      // Without keys, `onFetch` logs the failure and its cause.
-      if (names.length > 0) {
-        logger.info({ keys: names }, "loaded the issuer's keys");
-      }
-    },
-    onInherited: (ageMs) => records.keys.noteInherited(ageMs),
-    onFetch: (error) => {
-      const cause = error === undefined ? undefined : describeFetchError(error);
-      records.keys.noteFetch(error === undefined);
-      records.figures.count(error === undefined ? 'key fetch ok' : 'key fetch failed');
-      if (cause !== undefined && cause !== failure) {
-        logger.error({ cause }, outageTexts.keys.begins);
-      } else if (cause === undefined && failure !== undefined) {
-        logger.info(outageTexts.keys.ends);
-      }
-      failure = cause;
-    },
-    onCounter: (who, cause) => {
-      if (cause === undefined) {
-        lines[who].up();
-      } else if (!(cause instanceof CounterGoneError)) {
-        lines[who].down(cause);
-      }
-    },
-    onUnusedPassword: () => logger.warn(unusedPasswordText),
-  };
 }
 
 export const unusedPasswordText =

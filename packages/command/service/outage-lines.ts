@@ -3,20 +3,13 @@
 
 import { systemClock, type Clock } from '../../core/time/clock.ts';
 
-interface OutageLinesOptions {
-  readonly clock?: Clock;
-  /**
-   * An outage has begun. `outages` is the number of outages since the last call; `cause` is the cause of the latest outage.
-   */
-  readonly onDown: (cause: unknown, outages: number) => void;
-  readonly onUp: () => void;
-}
-
 /** Shortest time from the end of one pair of lines to the beginning of the next. */
 export const quietMs = 10_000;
 
 export class OutageLines {
-  readonly #options: OutageLinesOptions;
+  readonly #onDown: (cause: unknown, outages: number) => void;
+  readonly #onUp: () => void;
+  readonly #clock: Clock;
   #isDown = false;
   #cause: unknown;
   // Outages not reported yet.
@@ -26,8 +19,11 @@ export class OutageLines {
   // Cancels the timer of the quiet time after a pair. While it is set, no new pair begins.
   #endQuiet: (() => void) | undefined;
 
-  constructor(options: OutageLinesOptions) {
-    this.#options = options;
+  /** `onDown` gets the cause of the latest outage, and the number of outages since its last call. */
+  constructor(onDown: (cause: unknown, outages: number) => void, onUp: () => void, clock: Clock = systemClock) {
+    this.#onDown = onDown;
+    this.#onUp = onUp;
+    this.#clock = clock;
   }
 
   down(cause: unknown): void {
@@ -55,16 +51,15 @@ export class OutageLines {
   }
 
   #report(): void {
-    const { clock = systemClock, onDown, onUp } = this.#options;
     if (this.#outages > 0 && !this.#isReportedDown && this.#endQuiet === undefined) {
-      onDown(this.#cause, this.#outages);
+      this.#onDown(this.#cause, this.#outages);
       this.#isReportedDown = true;
       this.#outages = 0;
     }
     if (this.#isReportedDown && !this.#isDown) {
-      onUp();
+      this.#onUp();
       this.#isReportedDown = false;
-      this.#endQuiet = clock.after(quietMs, () => {
+      this.#endQuiet = this.#clock.after(quietMs, () => {
         this.#endQuiet = undefined;
         this.#report();
       });

@@ -1,5 +1,5 @@
-// The interfaces of the client service and of the parts that a build may leave out. packages/command/parts.ts lists the parts of this build. A part is
-// loaded when it is needed.
+// The interfaces of the client service and of the parts that a build may leave out. packages/command/parts.ts lists the
+// parts of this build. A part is loaded when it is needed.
 
 import type { Gateway } from '../../core/call/gateway.ts';
 import type { ConnectionFactory } from '../../core/http1/connection.ts';
@@ -22,7 +22,8 @@ export interface Parts {
   /** Needed by each worker: serves clients. */
   readonly worker: () => Promise<{ readonly serveAsWorker: (parts: Partial<Parts>) => void }>;
   readonly traces: () => Promise<{
-    readonly createTraces: (options: TraceOptions, observer: SpanObserver) => ProcessTracer;
+    /** `onDropped` is called immediately for each loss of spans, with their number. */
+    readonly createTraces: (options: TraceOptions, logger: Logger, onDropped: (spans: number) => void) => ProcessTracer;
   }>;
   readonly http2: () => Promise<{ readonly serveHttp2: (settings: Settings, gateway: Gateway) => ConnectionFactory }>;
 }
@@ -85,19 +86,9 @@ export type TraceOptions = Pick<
   Extract<keyof Settings, `otel${string}`> | 'backendUrl' | 'tlsCertFile' | 'logClient'
 >;
 
-/** Receives the numbers of lost spans. */
-export interface SpanObserver {
-  /** Called immediately for each loss, with the number of spans. */
-  onDropped(spans: number): void;
-  /** Spans are being lost because of `cause`. `spans` is the number of losses that no earlier call has reported. */
-  onLosing(cause: string, spans: number): void;
-  /** The collector accepts spans again. `spans` of them were lost since `onLosing`, the last one because of `cause`. */
-  onRecovered(cause: string, spans: number): void;
-}
-
 /** A tracer with a lifetime. */
 export interface ProcessTracer extends Tracer {
-  /** Exports the remaining spans for at most `limitMs`. Resolves with the number of losses that only `onDropped` reported. */
+  /** Exports the remaining spans for at most `limitMs`. Resolves with the number of lost spans that no log line reported. */
   end(limitMs: number): Promise<number>;
 }
 

@@ -10,7 +10,7 @@ import { describeSettings, type ResolvedSettings, type Settings } from '../setti
 import { openListener } from './listener.ts';
 import type { Service } from './lifecycle.ts';
 import type { ClientService, Parts } from './parts.ts';
-import type { PassedSockets } from './passed-sockets.ts';
+import type { PassedSockets } from './systemd.ts';
 
 /** The settings and certificates in force; a reload changes them. */
 export interface InForce {

@@ -13,14 +13,13 @@ import { createOpenSocket } from '../../core/http1/client-connection.ts';
 import { ClientServer } from '../../core/http1/server.ts';
 import { outcomeOfMalformed } from '../../core/outcomes.ts';
 import { BackendMonitor, backendPeer } from '../../figures/backend-status.ts';
-import type { Figures } from '../../figures/figures.ts';
 import { KeyRecords, type Records, type ReportedServing } from '../../figures/report.ts';
 import type { TlsInForce } from '../certificates/certificates.ts';
 import { logCall } from '../log/call-line.ts';
 import type { Logger } from '../log/log.ts';
 import type { Settings } from '../settings/settings.ts';
 import { createGuards } from './guards.ts';
-import { loadPart, type ClientService, type Parts, type SpanObserver } from './parts.ts';
+import { loadPart, type ClientService, type Parts } from './parts.ts';
 
 export interface Serving extends ReportedServing, Pick<ClientService, 'renewTls' | 'beginDrain' | 'stop'> {
   readonly scheme: 'http' | 'https';
@@ -66,7 +65,7 @@ export async function createServing(
       : await loadPart(parts, 'traces', 'OTEL_EXPORTER_OTLP_ENDPOINT');
   const http2 = settings.http2 ? await loadPart(parts, 'http2', 'HTTP2') : undefined;
   const guards = await createGuards(settings, logger, records, keeper);
-  const tracer = traces?.createTraces(settings, observeSpans(settings, logger, records.figures));
+  const tracer = traces?.createTraces(settings, logger, (spans) => records.figures.count('span dropped', spans));
   const gateway = createGateway(values, {
     observer: createObserver(logger, records, settings.logClient),
     guards: guards.guards,
@@ -186,17 +185,5 @@ function createObserver(
       figures.count('bug');
       logger.error({ requestId: call?.requestId, err: error }, 'internal error after the reply had begun');
     },
-  };
-}
-
-function observeSpans(
-  { otelExporterOtlpEndpoint: endpoint }: Settings,
-  logger: Logger,
-  figures: Figures,
-): SpanObserver {
-  return {
-    onDropped: (spans) => figures.count('span dropped', spans),
-    onLosing: (cause, spans) => logger.warn({ endpoint, cause, spans }, 'trace export failed: dropping spans'),
-    onRecovered: (cause, spans) => logger.info({ endpoint, cause, spans }, 'trace export works again'),
   };
 }

@@ -1,9 +1,9 @@
 // Makes the server and the client span of a finished sampled call, by OpenTelemetry's stable conventions for HTTP. A span
 // never contains a body, a query or a token [D49].
 
-import { SpanKind, SpanStatusCode, TraceFlags, type Attributes, type SpanContext } from '@opentelemetry/api';
+import { SpanKind, SpanStatusCode, TraceFlags, type SpanContext } from '@opentelemetry/api';
 import { millisToHrTime, TraceState } from '@opentelemetry/core';
-import { defaultResource, resourceFromAttributes, type Resource } from '@opentelemetry/resources';
+import { defaultResource, resourceFromAttributes } from '@opentelemetry/resources';
 import type { ReadableSpan } from '@opentelemetry/sdk-trace';
 
 import type { CallRecord } from '../../core/call/call-record.ts';
@@ -41,56 +41,27 @@ type Span = Pick<ReadableSpan, 'name' | 'kind' | 'attributes' | 'parentSpanConte
 const knownMethods: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'OPTIONS', 'PATCH', 'CONNECT', 'TRACE']); // prettier-ignore
 const hostForm = /^(\[[^\]]*\]|[^:]{1,255})(?::(\d{1,5}))?$/;
 
-export class CallSpans {
-  readonly #add: (span: ReadableSpan) => void;
-  readonly #resource: Resource;
-  readonly #scheme: string;
-  readonly #showsClients: boolean;
-  readonly #backendBase: string;
-  readonly #backendAttributes: Attributes;
+/** Returns the function that makes the spans of a finished call, and passes them to `add`. */
+export function createSpanWriter(
+  { backendUrl, tlsCertFile, logClient, otelServiceName }: TraceOptions,
+  add: (span: ReadableSpan) => void,
+): (call: SampledCall, record: CallRecord) => void {
+  const resource = defaultResource().merge(
+    resourceFromAttributes({
+      'service.name': otelServiceName || 'work-item-gateway',
+      'service.version': version,
+      'process.pid': process.pid,
+    }),
+  );
+  const scheme = tlsCertFile === '' ? 'http' : 'https';
+  const backendBase = backendUrl.origin + withoutEndSlashes(backendUrl.pathname);
+  const backendAttributes = {
+    'server.address': withoutBrackets(backendUrl.hostname),
+    'server.port': Number(backendUrl.port || (backendUrl.protocol === 'https:' ? 443 : 80)),
+    'network.protocol.version': '1.1',
+  };
 
-  /** Passes each finished span to `add`. */
-  constructor(
-    { backendUrl, tlsCertFile, logClient, otelServiceName }: TraceOptions,
-    add: (span: ReadableSpan) => void,
-  ) {
-    this.#add = add;
-    this.#resource = defaultResource().merge(
-      resourceFromAttributes({
-        'service.name': otelServiceName || 'work-item-gateway',
-        'service.version': version,
-        'process.pid': process.pid,
-      }),
-    );
-    this.#scheme = tlsCertFile === '' ? 'http' : 'https';
-    this.#showsClients = logClient;
-    this.#backendBase = backendUrl.origin + withoutEndSlashes(backendUrl.pathname);
-    this.#backendAttributes = {
-      'server.address': withoutBrackets(backendUrl.hostname),
-      'server.port': Number(backendUrl.port || (backendUrl.protocol === 'https:' ? 443 : 80)),
-      'network.protocol.version': '1.1',
-    };
-  }
-
-  /** Makes the spans of a finished call. */
-  write({ head, traceParent, parent, traceState, startedAt, backendCall }: SampledCall, record: CallRecord): void {
-    const state = traceState === undefined ? undefined : new TraceState(traceState);
-    const context = contextOf(traceParent, state);
-    const server = {
-      ...this.#describeServerSpan(head, record),
-      ...(parent !== undefined && { parentSpanContext: remoteContextOf(parent, state) }),
-    };
-    this.#write(server, context, startedAt, record.durationMs);
-    // Without a free descriptor the prepared call was not made, and has no outcome.
-    const wasMade = record.backendOutcome !== undefined || record.outcome === 'bug';
-    if (backendCall !== undefined && wasMade) {
-      const client = { ...this.#describeClientSpan(backendCall, record), parentSpanContext: context };
-      const durationMs = record.backendDurationMs ?? 0;
-      this.#write(client, contextOf(backendCall.traceParent, state), backendCall.startedAt, durationMs);
-    }
-  }
-
-  #describeServerSpan(head: RequestHead, record: CallRecord): Span {
+  const describeServerSpan = (head: RequestHead, record: CallRecord): Span => {
     const { method, status, operation, outcome } = record;
     const isKnown = knownMethods.has(method);
     const route = operation && collectionPath + (operation.on === 'item' ? '/{id}' : '');
@@ -103,11 +74,11 @@ export class CallSpans {
         'http.request.method_original': isKnown ? undefined : method,
         'http.route': route,
         'url.path': record.path,
-        'url.scheme': this.#scheme,
+        'url.scheme': scheme,
         'network.protocol.version': head.version,
         'server.address': name && withoutBrackets(name),
         'server.port': port && Number(port),
-        'client.address': this.#showsClients ? record.client : undefined,
+        'client.address': logClient ? record.client : undefined,
         'http.response.status_code': status === 0 ? undefined : status,
         'work_item_gateway.request_id': record.requestId,
         'work_item_gateway.outcome': outcome,
@@ -115,30 +86,29 @@ export class CallSpans {
         'error.type': status >= 500 ? String(status) : outcome === 'shutdown' ? outcome : undefined,
       },
     };
-  }
+  };
 
-  #describeClientSpan({ path }: BackendCall, record: CallRecord): Span {
-    const { operation, backendOutcome, backendStatus } = record;
+  const describeClientSpan = ({ path }: BackendCall, record: CallRecord): Span => {
+    const { operation, backendOutcome: outcome = 'bug', backendStatus } = record;
     const method = operation?.method ?? '_OTHER';
-    const outcome = backendOutcome ?? 'bug';
     const failure = backendStatus === undefined || backendStatus < 300 ? outcome : String(backendStatus);
     return {
       name: method,
       kind: SpanKind.CLIENT,
       attributes: {
         'http.request.method': method,
-        'url.full': this.#backendBase + path,
-        ...this.#backendAttributes,
+        'url.full': backendBase + path,
+        ...backendAttributes,
         'http.response.status_code': backendStatus,
         'work_item_gateway.outcome': outcome,
         'error.type': outcome === 'ok' ? undefined : failure,
       },
     };
-  }
+  };
 
-  #write(span: Span, context: SpanContext, startedAt: number, durationMs: number): void {
+  const write = (span: Span, context: SpanContext, startedAt: number, durationMs: number): void => {
     const attributes = Object.entries(span.attributes).filter(([, value]) => value !== undefined);
-    this.#add({
+    add({
       ...span,
       attributes: Object.fromEntries(attributes),
       spanContext: () => context,
@@ -147,7 +117,7 @@ export class CallSpans {
       duration: millisToHrTime(durationMs),
       ended: true,
       status: { code: span.attributes['error.type'] === undefined ? SpanStatusCode.UNSET : SpanStatusCode.ERROR },
-      resource: this.#resource,
+      resource,
       instrumentationScope: { name: 'work-item-gateway', version },
       links: [],
       events: [],
@@ -155,7 +125,23 @@ export class CallSpans {
       droppedEventsCount: 0,
       droppedLinksCount: 0,
     });
-  }
+  };
+
+  return ({ head, traceParent, parent, traceState, startedAt, backendCall }, record) => {
+    const state = traceState === undefined ? undefined : new TraceState(traceState);
+    const context = contextOf(traceParent, state);
+    const server = {
+      ...describeServerSpan(head, record),
+      ...(parent !== undefined && { parentSpanContext: remoteContextOf(parent, state) }),
+    };
+    write(server, context, startedAt, record.durationMs);
+    // Without a free descriptor the prepared call was not made, and has no outcome.
+    const wasMade = record.backendOutcome !== undefined || record.outcome === 'bug';
+    if (backendCall !== undefined && wasMade) {
+      const client = { ...describeClientSpan(backendCall, record), parentSpanContext: context };
+      write(client, contextOf(backendCall.traceParent, state), backendCall.startedAt, record.backendDurationMs ?? 0);
+    }
+  };
 }
 
 // Every span made here is sampled, whatever the flags of `traceParent`.

@@ -7,7 +7,7 @@ import { BatchSpanProcessor, type ReadableSpan, type SpanExporter } from '@opent
 import { escapeControls } from '../../core/text/escape.ts';
 import { systemClock, type Clock } from '../../core/time/clock.ts';
 import { OutageLines } from '../service/outage-lines.ts';
-import type { SpanObserver } from '../service/parts.ts';
+import type { Logger } from '../log/log.ts';
 
 // Largest number of spans held, including those in flight to the collector; further spans are dropped.
 const spansMax = 2_048;
@@ -18,7 +18,7 @@ const causeLengthMax = 200;
 
 export class SpanExport {
   readonly #processor: BatchSpanProcessor;
-  readonly #observer: SpanObserver;
+  readonly #onDropped: (spans: number) => void;
   readonly #lines: OutageLines;
   // Number of spans that are neither accepted by the collector nor lost.
   #held = 0;
@@ -29,14 +29,25 @@ export class SpanExport {
   #wasFull = false;
   #isClosed = false;
 
-  /** Exports through `exporter`. A batch that takes longer than `timeoutMs` does not delay the next one. */
-  constructor(exporter: SpanExporter, timeoutMs: number, observer: SpanObserver, clock: Clock = systemClock) {
-    this.#observer = observer;
-    this.#lines = new OutageLines({
+  /**
+   * Exports through `exporter` to `endpoint`. A batch that takes longer than `timeoutMs` does not delay the next one.
+   * `onDropped` is called immediately for each loss.
+   */
+  constructor(
+    exporter: SpanExporter,
+    endpoint: string,
+    timeoutMs: number,
+    logger: Logger,
+    onDropped: (spans: number) => void,
+    clock: Clock = systemClock,
+  ) {
+    this.#onDropped = onDropped;
+    const facts = (): object => ({ endpoint, cause: this.#cause, spans: this.#takeUnreported() });
+    this.#lines = new OutageLines(
+      () => logger.warn(facts(), 'trace export failed: dropping spans'),
+      () => logger.info(facts(), 'trace export works again'),
       clock,
-      onDown: () => observer.onLosing(this.#cause, this.#takeUnreported()),
-      onUp: () => observer.onRecovered(this.#cause, this.#takeUnreported()),
-    });
+    );
     this.#processor = new BatchSpanProcessor({
       exporter: {
         export: (spans, onResult) =>
@@ -76,7 +87,7 @@ export class SpanExport {
   close(): number {
     this.#isClosed = true;
     this.#lines.close();
-    this.#observer.onDropped(this.#held);
+    this.#onDropped(this.#held);
     return this.#takeUnreported() + this.#held;
   }
 
@@ -96,7 +107,7 @@ export class SpanExport {
   }
 
   #lose(spans: number, cause: string): void {
-    this.#observer.onDropped(spans);
+    this.#onDropped(spans);
     this.#unreported += spans;
     this.#cause = cause;
     this.#lines.down(cause);

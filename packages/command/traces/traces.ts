@@ -10,17 +10,19 @@ import type { CallRecord } from '../../core/call/call-record.ts';
 import { readTraceContext } from '../../core/call/request-context.ts';
 import type { CallTrace } from '../../core/call/tracer.ts';
 import { withoutEndSlashes } from '../../core/text/addresses.ts';
-import type { ProcessTracer, SpanObserver, TraceOptions } from '../service/parts.ts';
+import type { Logger } from '../log/log.ts';
+import type { ProcessTracer, TraceOptions } from '../service/parts.ts';
 import { parseExporterHeaders } from '../settings/kinds.ts';
-import { CallSpans, type SampledCall } from './call-spans.ts';
+import { createSpanWriter, type SampledCall } from './call-spans.ts';
 import { SpanExport } from './span-export.ts';
 import { childOf, createSampler, isSampled, spanIdOf, traceParents } from './trace-parent.ts';
 
 // Time limit for the export of a batch, including all attempts.
 const exportTimeoutMs = 10_000;
 
-export function createTraces(options: TraceOptions, observer: SpanObserver): ProcessTracer {
-  const url = `${withoutEndSlashes(options.otelExporterOtlpEndpoint)}/v1/traces`;
+export function createTraces(options: TraceOptions, logger: Logger, onDropped: (spans: number) => void): ProcessTracer {
+  const endpoint = options.otelExporterOtlpEndpoint;
+  const url = `${withoutEndSlashes(endpoint)}/v1/traces`;
   const agent = new (url.startsWith('https:') ? HttpsAgent : HttpAgent)({ keepAlive: true });
   const exporter = new OTLPTraceExporter({
     url,
@@ -28,8 +30,8 @@ export function createTraces(options: TraceOptions, observer: SpanObserver): Pro
     timeoutMillis: exportTimeoutMs,
     httpAgentOptions: () => agent,
   });
-  const spanExport = new SpanExport(exporter, exportTimeoutMs, observer);
-  const spans = new CallSpans(options, (span) => spanExport.add(span));
+  const spanExport = new SpanExport(exporter, endpoint, exportTimeoutMs, logger, onDropped);
+  const writeSpans = createSpanWriter(options, (span) => spanExport.add(span));
   const decides = createSampler(options.otelTracesSampler, options.otelTracesSamplerArg);
   return {
     start: (head) => {
@@ -40,7 +42,7 @@ export function createTraces(options: TraceOptions, observer: SpanObserver): Pro
       return isCallSampled
         ? new SampledTrace(
             { head, traceParent, parent, traceState, startedAt: Date.now(), backendCall: undefined },
-            spans,
+            writeSpans,
           )
         : new UnsampledTrace(traceParent, traceState);
     },
@@ -54,12 +56,12 @@ export function createTraces(options: TraceOptions, observer: SpanObserver): Pro
 
 class SampledTrace implements CallTrace {
   readonly #call: SampledCall;
-  readonly #spans: CallSpans;
+  readonly #write: ReturnType<typeof createSpanWriter>;
   readonly #since = performance.now();
 
-  constructor(call: SampledCall, spans: CallSpans) {
+  constructor(call: SampledCall, write: ReturnType<typeof createSpanWriter>) {
     this.#call = call;
-    this.#spans = spans;
+    this.#write = write;
   }
 
   startBackendCall(path: string): readonly string[] {
@@ -70,7 +72,7 @@ class SampledTrace implements CallTrace {
   }
 
   end(record: CallRecord): void {
-    this.#spans.write(this.#call, record);
+    this.#write(this.#call, record);
   }
 }
 
