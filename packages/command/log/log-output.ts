@@ -41,14 +41,15 @@ export class LogOutput {
   onDrop: (lines: number) => void = () => undefined;
 
   readonly #options: LogOutputOptions;
-  // Each line is encoded into this block immediately. Lines collected in a string would be scanned twice more.
-  #block: Buffer | undefined;
+  // Gathers lines; undefined if there are none. Each line is encoded into the block immediately. Lines collected in a string
+  // would be scanned twice more.
+  #open: { readonly block: Buffer; length: number; lines: number; gap: number } | undefined;
   #spareBlock: Buffer | undefined;
-  #gathered = { bytes: 0, lines: 0, gap: 0 };
   #timer: NodeJS.Timeout | undefined;
   readonly #batches: Batch[] = [];
   #heldBytes = 0;
-  #state: 'idle' | 'writing' | 'pausing' = 'idle';
+  // True during a write, and during a pause after it.
+  #isBusy = false;
   #pauseMs = pauseMsMin;
   // Set at the limit of held bytes, and reset when at most half of the limit is held. So the log has one gap instead of
   // many.
@@ -84,9 +85,17 @@ export class LogOutput {
   flush(): void {
     clearTimeout(this.#timer);
     this.#timer = undefined;
-    if (this.#gathered.bytes > 0) {
-      this.#pushGathered();
-      this.#gathered = { bytes: 0, lines: 0, gap: 0 };
+    if (this.#open !== undefined) {
+      const { block, length, lines, gap } = this.#open;
+      this.#open = undefined;
+      const bytes = block.subarray(0, length);
+      // A block less than half full is copied, because many such blocks would need many times the memory of their lines.
+      if (length < block.length / 2) {
+        this.#spareBlock = block;
+        this.#batches.push({ bytes: Buffer.from(bytes), block: undefined, lines, gap, isBegun: false });
+      } else {
+        this.#batches.push({ bytes, block, lines, gap, isBegun: false });
+      }
     }
     this.#writeNext();
   }
@@ -125,7 +134,7 @@ export class LogOutput {
 
   #gather(line: string, lines: number, gap: number): void {
     const { gatherBytesMax } = this.#options;
-    const room = gatherBytesMax - this.#gathered.bytes;
+    const room = gatherBytesMax - (this.#open?.length ?? 0);
     if (line.length * utf8BytesMax > room) {
       const bytes = Buffer.byteLength(line);
       if (bytes > room) {
@@ -138,34 +147,22 @@ export class LogOutput {
         return;
       }
     }
-    if (this.#block === undefined) {
-      this.#block = this.#spareBlock ?? Buffer.allocUnsafeSlow(gatherBytesMax);
+    if (this.#open === undefined) {
+      const block = this.#spareBlock ?? Buffer.allocUnsafeSlow(gatherBytesMax);
       this.#spareBlock = undefined;
+      this.#open = { block, length: 0, lines: 0, gap: 0 };
     }
-    const bytes = this.#block.write(line, this.#gathered.bytes);
-    this.#gathered.bytes += bytes;
-    this.#gathered.lines += lines;
-    this.#gathered.gap += gap;
+    const bytes = this.#open.block.write(line, this.#open.length);
+    this.#open.length += bytes;
+    this.#open.lines += lines;
+    this.#open.gap += gap;
     this.#heldBytes += bytes;
     this.#timer ??= setTimeout(() => this.flush(), this.#options.gatherMs).unref();
   }
 
-  // A block less than half full is copied, because many such blocks would need many times the memory of their lines.
-  #pushGathered(): void {
-    const block = this.#block ?? noBytes;
-    const { bytes: length, lines, gap } = this.#gathered;
-    const bytes = block.subarray(0, length);
-    if (length < block.length / 2) {
-      this.#batches.push({ bytes: Buffer.from(bytes), block: undefined, lines, gap, isBegun: false });
-    } else {
-      this.#block = undefined;
-      this.#batches.push({ bytes, block, lines, gap, isBegun: false });
-    }
-  }
-
   #writeNext(): void {
     const batch = this.#batches[0];
-    if (batch === undefined || this.#state !== 'idle') {
+    if (batch === undefined || this.#isBusy) {
       return;
     }
     if (this.#isTorn && !batch.isBegun) {
@@ -174,23 +171,22 @@ export class LogOutput {
       batch.bytes = Buffer.concat([lineEnd, batch.bytes]);
       this.#heldBytes += lineEnd.length;
     }
-    this.#state = 'writing';
+    this.#isBusy = true;
     this.#options.write(batch.bytes, (error, written) => {
-      this.#state = 'idle';
       this.#onWritten(batch, error, written);
     });
   }
 
   #onWritten(batch: Batch, error: NodeJS.ErrnoException | null, written: number): void {
     if (error?.code === 'EAGAIN' || (error === null && written === 0)) {
-      this.#state = 'pausing';
       setTimeout(() => {
-        this.#state = 'idle';
+        this.#isBusy = false;
         this.#writeNext();
       }, this.#pauseMs).unref();
       this.#pauseMs = Math.min(pauseMsMax, this.#pauseMs * 2);
       return;
     }
+    this.#isBusy = false;
     this.#pauseMs = pauseMsMin;
     const gone = error === null ? written : batch.bytes.length;
     this.#heldBytes -= gone;
@@ -199,9 +195,8 @@ export class LogOutput {
       // tried.
       this.#isTorn ||= batch.isBegun;
       this.#missing += batch.isBegun ? 0 : batch.gap;
-      this.#drop(
-        batch.isBegun ? Math.min(batch.lines, batch.bytes.filter((byte) => byte === newline).length) : batch.lines,
-      );
+      const unwritten = batch.isBegun ? batch.bytes.filter((byte) => byte === newline).length : Infinity;
+      this.#drop(Math.min(batch.lines, unwritten));
     }
     batch.isBegun = true;
     batch.bytes = batch.bytes.subarray(gone);
@@ -222,7 +217,6 @@ export class LogOutput {
 
 // Largest number of UTF-8 bytes for one UTF-16 code unit of a string.
 const utf8BytesMax = 3;
-const noBytes = Buffer.alloc(0);
 const newline = 0x0a;
 const lineEnd = Buffer.of(newline);
 

@@ -40,12 +40,11 @@ export function createRegistry(reports: readonly Report[], certificates: readonl
   const { Registry } = loadPrometheusClient();
   const ofProcesses = reports.flatMap(({ processMetrics }) => (processMetrics ? [processMetrics] : []));
   // Metrics that cannot be added up, such as the start time, are shown only if there is a single process.
-  const [first, ...others] = ofProcesses;
-  const kept = others.length === 0 ? (first ?? []) : [];
-  const registry =
-    others.length === 0
-      ? new Registry()
-      : Registry.aggregate<PrometheusContentType>(ofProcesses.map((metrics) => [...metrics]));
+  const isSingle = ofProcesses.length < 2;
+  const kept = isSingle ? ofProcesses.flat() : [];
+  const registry = isSingle
+    ? new Registry()
+    : Registry.aggregate<PrometheusContentType>(ofProcesses.map((metrics) => [...metrics]));
   const own = [...countersOf(addFigures(reports)), ...gaugesOf(reports), ...metricsOf(certificates)];
   // A registry accepts any object with a name and `get`, so the gateway's own figures need no counters of the client
   // library.
@@ -63,12 +62,9 @@ function countersOf(figures: Figures): ProcessMetric[] {
       'Finished requests, by operation and status. Status 0: no reply, because the client left or the gateway stopped.',
       figureNames.flatMap((operation) =>
         statuses
-          .map((status) => ({
-            labels: { operation, status: String(status) },
-            value: figures.requests(operation, status),
-          }))
+          .map((status) => ({ labels: { operation, status }, value: figures.requests(operation, status) }))
           // The series of status 200 exist from the start, so that the first success counts as an increase.
-          .filter(({ value, labels }) => value > 0 || (operation !== 'none' && labels.status === '200')),
+          .filter(({ value, labels }) => value > 0 || (operation !== 'none' && labels.status === 200)),
       ),
     ),
     counter(
@@ -222,13 +218,16 @@ function metricsOf(certificates: readonly CertificateStatus[]): ProcessMetric[] 
   ];
 }
 
-/** `values`: samples, or one number without labels. */
-function counter(name: string, help: string, values: number | readonly Sample[]): ProcessMetric {
-  return createMetric('counter', name, help, values);
-}
+const counter = metricOf('counter');
+const gauge = metricOf('gauge');
 
-function gauge(name: string, help: string, values: number | readonly Sample[]): ProcessMetric {
-  return createMetric('gauge', name, help, values);
+/** `values`: samples, or one number without labels. */
+function metricOf(type: 'counter' | 'gauge' | 'histogram') {
+  return (name: string, help: string, values: number | readonly Sample[]): ProcessMetric => {
+    const samples = typeof values === 'number' ? [{ labels: {}, value: values }] : values;
+    const metric = { name: prefix + name, help, type, values: samples };
+    return metric;
+  };
 }
 
 function histogram(
@@ -251,16 +250,5 @@ function histogram(
       sample('count', count),
     ];
   });
-  return createMetric('histogram', name, help, samples);
-}
-
-function createMetric(
-  type: 'counter' | 'gauge' | 'histogram',
-  name: string,
-  help: string,
-  values: number | readonly Sample[],
-): ProcessMetric {
-  const samples = typeof values === 'number' ? [{ labels: {}, value: values }] : values;
-  const metric = { name: prefix + name, help, type, values: samples };
-  return metric;
+  return metricOf('histogram')(name, help, samples);
 }
