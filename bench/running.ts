@@ -97,8 +97,6 @@ export interface StartOptions {
   ca?: string | undefined;
   /** The file of its output; default: a file in `folder`. */
   stdout?: number | undefined;
-  /** Additional arguments of Node. */
-  nodeArgs?: string[];
 }
 
 /** Starts a contender and waits until it answers. Throws the end of its output if it does not answer. */
@@ -107,14 +105,13 @@ export async function startContender(
   folder: string,
   options: StartOptions & { backendPort: number },
 ): Promise<Running> {
-  const { backendPort, env = {}, onAllCores = false, ca, stdout, nodeArgs = [] } = options;
+  const { backendPort, env = {}, onAllCores = false, ca, stdout } = options;
   const port = await findFreePort();
   mkdirSync(folder, { recursive: true });
   const { command, args, env: ownEnv, cwd } = contender.start({ port, backendPort, folder });
   const output = join(folder, `output-${port}.txt`);
   const file = openSync(output, 'w');
-  const line = [...nodeArgs, ...args];
-  const [program, programArgs] = onAllCores ? [command, line] : pin(0, command, line);
+  const [program, programArgs] = onAllCores ? [command, args] : pin(0, command, args);
   const child = spawn(program, programArgs, {
     cwd,
     env: { ...process.env, ...ownEnv, ...env, PATH: SEARCH_PATH },
