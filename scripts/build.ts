@@ -42,8 +42,6 @@ function embedScanner(): void {
 }
 `,
   );
-  if (embedded === code) {
-    throw new Error(`${file} has no loadScanner function that this build can replace`);
-  }
+  if (embedded === code) throw new Error(`${file} has no loadScanner function that this build can replace`);
   writeFileSync(file, embedded);
 }

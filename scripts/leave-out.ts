@@ -80,9 +80,7 @@ const files = execFileSync('git', ['ls-files', '-co', '--exclude-standard'], { c
   .filter((path) => path !== '' && existsSync(join(root, path)));
 
 for (const [name, part] of Object.entries(parts)) {
-  if (names.length === 0 || names.includes(name)) {
-    await leaveOut(name, part);
-  }
+  if (names.length === 0 || names.includes(name)) await leaveOut(name, part);
 }
 
 async function leaveOut(name: string, part: Part): Promise<void> {
@@ -97,9 +95,7 @@ async function leaveOut(name: string, part: Part): Promise<void> {
     remove(copy, part.folder);
     checkTypes(copy, part.folder);
     const url = await checkServing(copy, name);
-    if (part.wish !== undefined) {
-      checkMessage(copy, part, url);
-    }
+    if (part.wish !== undefined) checkMessage(copy, part, url);
     const suites = runsSuites ? `, ${runTests(copy, part)} test files pass` : '';
     const seconds = ((performance.now() - startedAt) / 1_000).toFixed(0);
     process.stdout.write(`${name}: without it types compile, the command serves${suites} (${seconds} s)\n`);
@@ -124,9 +120,7 @@ function remove(copy: string, folder: string): void {
     writeFileSync(join(copy, list), kept);
   }
   // The fetch handler is a separate entry point, so it is in no list.
-  if (removed === 0 && !folder.endsWith('/fetch')) {
-    throw new Error(`${folder} is in no list of parts`);
-  }
+  if (removed === 0 && !folder.endsWith('/fetch')) throw new Error(`${folder} is in no list of parts`);
 }
 
 /** Compiles the packages of the copy, which shows that none of their files imports the part. */
@@ -136,9 +130,7 @@ function checkTypes(copy: string, folder: string): void {
   const compiler = join(root, 'node_modules/typescript-7/bin/tsc');
   const args = [compiler, '--noEmit', '-p', 'tsconfig.leave-out.json'];
   const { status, stdout } = spawnSync(process.execPath, args, { cwd: copy, encoding: 'utf8' });
-  if (status !== 0) {
-    throw new Error(`types do not compile without ${folder}:\n${stdout}`);
-  }
+  if (status !== 0) throw new Error(`types do not compile without ${folder}:\n${stdout}`);
 }
 
 /** Starts the command and calls each operation once. Returns the backend's address. */
@@ -190,9 +182,7 @@ async function checkServing(copy: string, name: string): Promise<string> {
 async function readReady(lines: AsyncIterable<string>): Promise<{ url: string; adminUrl: string }> {
   for await (const line of lines) {
     const { msg, url, adminUrl } = JSON.parse(line) as Readonly<Record<'msg' | 'url' | 'adminUrl', string>>;
-    if (msg === 'ready') {
-      return { url, adminUrl };
-    }
+    if (msg === 'ready') return { url, adminUrl };
   }
   throw new Error('the command ended before it was ready');
 }
@@ -233,9 +223,7 @@ function runTests(copy: string, part: Part): number {
     ['--test', '--test-concurrency=2', '--test-timeout=120000', ...tests],
     { cwd: copy, encoding: 'utf8', maxBuffer: 1_073_741_824 },
   );
-  if (status !== 0) {
-    throw new Error(stdout.slice(stdout.lastIndexOf('failing tests:')));
-  }
+  if (status !== 0) throw new Error(stdout.slice(stdout.lastIndexOf('failing tests:')));
   return tests.length;
 }
 

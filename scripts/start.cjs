@@ -16,9 +16,7 @@ const builtFiles = [
 ];
 
 function findProblem() {
-  if (!isInstalled('commander')) {
-    return 'the required packages are not installed: run `npm ci` first';
-  }
+  if (!isInstalled('commander')) return 'the required packages are not installed: run `npm ci` first';
   const oldest = /[0-9]+[.][0-9]+/.exec(readManifest('.').engines.node)[0];
   if (isOlder(process.versions.node, oldest)) {
     const ours = Object.keys(readManifest('scripts/node').optionalDependencies);

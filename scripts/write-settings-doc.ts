@@ -84,6 +84,4 @@ function describeAmount(amount: number, unit: string | undefined): string {
   return unit === 'ms' && amount >= 1_000 ? ` (${amount / 1_000} s)` : '';
 }
 
-if (import.meta.main) {
-  writeFileSync(settingsDocPath, await createSettingsDoc());
-}
+if (import.meta.main) writeFileSync(settingsDocPath, await createSettingsDoc());

@@ -97,9 +97,7 @@ export class Calls {
   /** Makes one request of the operation `name`, with `id` in its path. Rejects only for a bug of the gateway. */
   async make(name: OperationName, id = '', body?: Buffer): Promise<Call> {
     const operation = operations.find((each) => each.name === name);
-    if (operation === undefined) {
-      throw new Error(`there is no operation ${name}`);
-    }
+    if (operation === undefined) throw new Error(`there is no operation ${name}`);
     const path = operation.on === 'collection' ? '' : `/${encodeURIComponent(id)}`;
     this.#arrivals = this.#arrivals.filter(({ socket }) => !socket.destroyed);
     for (const each of this.#arrivals) {
@@ -216,15 +214,11 @@ function readAnswer(bytes: Buffer): Answer | undefined {
   const end = bytes.indexOf(headEnd);
   const [first = '', ...lines] = end === -1 ? [] : bytes.toString('latin1', 0, end).split('\r\n');
   const [, version, digits] = /^HTTP\/(\d\.\d) (\d{3})(?: |$)/.exec(first) ?? [];
-  if (version === undefined) {
-    return undefined;
-  }
+  if (version === undefined) return undefined;
   const status = Number(digits);
   const rest = bytes.subarray(end + headEnd.length);
   // Skip interim answers [D15].
-  if (status < 200 && status !== 101) {
-    return readAnswer(rest);
-  }
+  if (status < 200 && status !== 101) return readAnswer(rest);
   const fields = new Map<string, string>();
   for (const line of lines) {
     const colon = line.indexOf(':');

@@ -61,9 +61,7 @@ const tellingFields = [
 function describeAnswer({ answer, reason, cause, hasBytes, outcome }: Call): string {
   // A cause may be long, because TLS errors quote the certificate.
   const why = cause === undefined || reason === 'status' ? '' : `: ${show(cause, 400)}`;
-  if (answer === undefined) {
-    return `${hasBytes ? 'no readable answer' : 'no answer'}${why}`;
-  }
+  if (answer === undefined) return `${hasBytes ? 'no readable answer' : 'no answer'}${why}`;
   const fields = tellingFields.flatMap((name) => {
     const value = answer.fields.get(name);
     return value === undefined ? [] : [`${name}: ${show(value)}`];
@@ -206,9 +204,7 @@ function adviseOnRedirect(call: Call, backendUrl: URL): string {
   const location = fieldOf(call, 'location');
   const from = new URL(backendUrl.origin + call.path);
   const to = URL.canParse(location, from.href) ? new URL(location, from.href) : undefined;
-  if (to === undefined) {
-    return 'The redirect names no valid location.';
-  }
+  if (to === undefined) return 'The redirect names no valid location.';
   const belowBase = call.path.slice(basePathOf(backendUrl).length);
   const base = to.pathname.endsWith(belowBase) ? to.origin + to.pathname.slice(0, -belowBase.length) : undefined;
   return base !== undefined &&

@@ -43,9 +43,7 @@ export async function tryConnection(session: Session): Promise<ConnectionFacts> 
     idleTimeoutMs,
     idleTimeoutMsMax: undefined,
   };
-  if (last === undefined || session.calls.made.some(isStalled)) {
-    return facts;
-  }
+  if (last === undefined || session.calls.made.some(isStalled)) return facts;
   if (closesAlways || keepAliveSeconds === 0 || keepAliveSeconds === 1) {
     const why = version === '1.0' ? 'the backend uses HTTP/1.0' : 'the backend does not keep connections open';
     session.tell(last, 'connection-closes', why);
@@ -57,24 +55,18 @@ export async function tryConnection(session: Session): Promise<ConnectionFacts> 
   // backend closes the connection. The write would fail, because a write is never repeated [D20].
   const safeMs = Math.max(1, Math.floor(Math.max(closedAfterMs - marginMs, closedAfterMs / 2)));
   const isTooLong = safeMs < idleTimeoutMs;
-  if (isTooLong) {
-    session.tell(last, 'idle-too-long', closedAfterMs, safeMs, idleTimeoutMs);
-  }
+  if (isTooLong) session.tell(last, 'idle-too-long', closedAfterMs, safeMs, idleTimeoutMs);
   return { ...facts, ...watched, idleTimeoutMsMax: isTooLong ? safeMs : undefined };
 }
 
 // Makes one more list call on a new connection, and watches this connection while it is idle.
 async function watchIdle(session: Session): Promise<Partial<Pick<ConnectionFacts, 'watchedMs' | 'closedAfterMs'>>> {
   const { settings, tls, stop, idleWaitMsMax: max = idleWaitMsMax } = session.options;
-  if (stop.aborted) {
-    return {};
-  }
+  if (stop.aborted) return {};
   const calls = new Calls({ ...settings, backendIdleTimeoutMs: msMax }, tls, stop);
   try {
     const { outcome } = await calls.make('list');
-    if (outcome !== 'ok') {
-      return {};
-    }
+    if (outcome !== 'ok') return {};
     const startedAt = performance.now();
     // A connection that is still open some time after BACKEND_IDLE_TIMEOUT_MS shows that the setting is safe.
     const { backendIdleTimeoutMs: idleMs } = settings;

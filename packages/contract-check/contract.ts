@@ -37,13 +37,9 @@ async function tryOperations(session: Session): Promise<void> {
   const { write } = session.options;
   try {
     const found = await tryReads(session);
-    if (write !== undefined) {
-      await tryWrites(session, write, found);
-    }
+    if (write !== undefined) await tryWrites(session, write, found);
   } catch (error) {
-    if (!(error instanceof Stopped)) {
-      throw error;
-    }
+    if (!(error instanceof Stopped)) throw error;
   }
 }
 
@@ -57,17 +53,13 @@ function inspectAnswers(session: Session): void {
   for (const call of session.calls.made.filter(({ outcome }) => outcome === 'ok')) {
     const { answer, operation, reply, durationMs } = call;
     if (answer !== undefined && operation.passesAnswer) {
-      if (answer.bodyStart.subarray(0, 3).equals(byteOrderMark)) {
-        session.tell(call, 'byte-order-mark');
-      }
+      if (answer.bodyStart.subarray(0, 3).equals(byteOrderMark)) session.tell(call, 'byte-order-mark');
       const type = answer.fields.get('content-type');
       if (type === undefined || !/^application\/(?:[\w.+-]+\+)?json\b/i.test(type)) {
         session.tell(call, 'content-type', type === undefined ? 'missing' : show(type));
       }
     }
-    if (durationMs >= slowMs) {
-      session.tell(call, 'slow', Math.round(durationMs), backendTimeoutMs);
-    }
+    if (durationMs >= slowMs) session.tell(call, 'slow', Math.round(durationMs), backendTimeoutMs);
     if (operation.passesAnswer && reply.body.length > responseBytesMax / 2) {
       session.tell(call, 'near-limit', reply.body.length, responseBytesMax);
     }

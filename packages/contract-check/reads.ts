@@ -25,18 +25,12 @@ const largestId = 2_147_483_647;
 export async function tryReads(session: Session): Promise<Found> {
   const call = await session.call('list');
   const isListed = session.judge(call);
-  if (call.outcome === 'unreachable' && !call.hasBytes) {
-    throw new Stopped();
-  }
+  if (call.outcome === 'unreachable' && !call.hasBytes) throw new Stopped();
   const list = isListed ? readJson(call.reply.body) : undefined;
-  if (isListed && !Array.isArray(list)) {
-    session.tell(call, 'list-not-array');
-  }
+  if (isListed && !Array.isArray(list)) session.tell(call, 'list-not-array');
   const items = itemsOf(list);
   const found = (items ?? []).map((item) => session.idOf(item));
-  if (found.includes(undefined)) {
-    session.tell(call, 'items-without-id');
-  }
+  if (found.includes(undefined)) session.tell(call, 'items-without-id');
   const ids = found.filter((id) => id !== undefined);
   for (const id of ids) {
     tellOfId(session, call, id);
@@ -53,9 +47,7 @@ export async function tryReads(session: Session): Promise<Found> {
 
 /** Records a finding about an odd id, but only one finding for each oddity. */
 export function tellOfId(session: Session, call: Call, { text, kind, asked }: ItemId): void {
-  if (kind === 'whole' && !text.startsWith('-')) {
-    return;
-  }
+  if (kind === 'whole' && !text.startsWith('-')) return;
   const code = kind === 'whole' ? 'id-negative' : (`id-${kind}` as const);
   if (session.findings.every((finding) => finding.code !== code)) {
     const name = code === 'id-unusable' && asked !== undefined ? 'id-unusable:cut' : code;
@@ -67,14 +59,10 @@ async function readListed(session: Session, ids: readonly ItemId[]): Promise<voi
   const usable = ids.filter(({ kind }) => kind !== 'unusable').slice(0, triesMax);
   for (const [index, { text }] of usable.entries()) {
     const call = await session.call('read', text);
-    if (call.outcome === 'not-found' && index < usable.length - 1) {
-      continue;
-    }
+    if (call.outcome === 'not-found' && index < usable.length - 1) continue;
     if (session.judge(call)) {
       const item = readJson(call.reply.body);
-      if (!isItem(item) || !session.hasNoOtherId(item, text)) {
-        session.tell(call, 'read-of-another');
-      }
+      if (!isItem(item) || !session.hasNoOtherId(item, text)) session.tell(call, 'read-of-another');
     }
     return;
   }

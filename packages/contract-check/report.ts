@@ -54,9 +54,7 @@ function describeVerdict({ verdicts }: ContractReport, operation: Operation, { w
 
 function describeConnection({ connection }: ContractReport): string {
   const { httpVersion, closesAlways, keepAliveSeconds, watchedMs, closedAfterMs, idleTimeoutMs } = connection;
-  if (httpVersion === undefined) {
-    return 'connection: no answer';
-  }
+  if (httpVersion === undefined) return 'connection: no answer';
   const promise = keepAliveSeconds === undefined ? '' : `; its keep-alive timeout is ${keepAliveSeconds} s`;
   const watched =
     closedAfterMs === undefined

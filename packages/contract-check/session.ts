@@ -62,9 +62,7 @@ export class Session {
 
   /** Throws `Stopped` if the given signal, by default `stop`, is aborted. */
   stopIf({ aborted } = this.options.stop): void {
-    if (aborted) {
-      throw new Stopped();
-    }
+    if (aborted) throw new Stopped();
   }
 
   /** Makes a call. Throws `Stopped` if the check is to end. */
@@ -79,9 +77,7 @@ export class Session {
    */
   async look(name: OperationName, id?: string): Promise<Call> {
     const call = await this.#make(name, id);
-    if (isStalled(call)) {
-      this.judge(call);
-    }
+    if (isStalled(call)) this.judge(call);
     return call;
   }
 
@@ -103,9 +99,7 @@ export class Session {
     } else if (this.verdicts.get(call.operation.name) === 'not tried') {
       this.verdicts.set(call.operation.name, 'works');
     }
-    if (isStalled(call)) {
-      throw new Stopped();
-    }
+    if (isStalled(call)) throw new Stopped();
     return isWell;
   }
 

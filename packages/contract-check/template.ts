@@ -33,14 +33,10 @@ export function readTemplate(given: string): Template | string {
       return `--body must be a JSON object or the name of a file that contains one; this file cannot be read (${code})`;
     }
   }
-  if (Buffer.byteLength(text) > bytesMax) {
-    return `--body must have at most ${bytesMax} bytes`;
-  }
+  if (Buffer.byteLength(text) > bytesMax) return `--body must have at most ${bytesMax} bytes`;
   // `readJson` ignores a byte-order mark.
   const item = readJson(Buffer.from(text));
-  if (!isItem(item)) {
-    return '--body must be a JSON object, such as {"title":"x","state":"New"}';
-  }
+  if (!isItem(item)) return '--body must be a JSON object, such as {"title":"x","state":"New"}';
   const id = Object.keys(item).find(isIdName);
   if (id !== undefined) {
     return `--body must not have ${JSON.stringify(id)}, because a backend could overwrite the item with that id`;

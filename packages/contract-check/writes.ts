@@ -74,14 +74,10 @@ class OwnItem {
   async #create(): Promise<string | undefined> {
     const session = this.#session;
     const call = await session.call('create', undefined, writeItem(this.#template, this.#marker));
-    if (session.judge(call)) {
-      this.#nameByAnswer(call);
-    }
+    if (session.judge(call)) this.#nameByAnswer(call);
     const location = call.answer?.fields.get('location') ?? '';
     const ofLocation = /\/(\d+)\/?$/.exec(location)?.[1];
-    if (ofLocation !== undefined) {
-      this.#named.add(ofLocation);
-    }
+    if (ofLocation !== undefined) this.#named.add(ofLocation);
     const named = await this.#findOwn(this.#named);
     const listed = named === undefined ? await this.#search() : undefined;
     const id = named ?? (await this.#findOwn(listed ?? []));
@@ -98,9 +94,7 @@ class OwnItem {
   // Returns the first of `ids` that a read proves to be ours.
   async #findOwn(ids: Iterable<string>): Promise<string | undefined> {
     for (const id of ids) {
-      if ((await this.#prove(id)) !== undefined) {
-        return id;
-      }
+      if ((await this.#prove(id)) !== undefined) return id;
     }
     return undefined;
   }
@@ -109,9 +103,7 @@ class OwnItem {
   async #prove(id: string): Promise<Item | undefined> {
     this.#session.stopIf();
     const { call, item } = await this.#proof(id);
-    if (call.outcome !== 'ok' || item !== undefined) {
-      this.#session.judge(call);
-    }
+    if (call.outcome !== 'ok' || item !== undefined) this.#session.judge(call);
     return item;
   }
 
@@ -129,9 +121,7 @@ class OwnItem {
     } else {
       this.#named.add(id.text);
     }
-    if (this.#found.ids.has(id.text)) {
-      session.tell(call, 'create-names-another:known', show(id.text));
-    }
+    if (this.#found.ids.has(id.text)) session.tell(call, 'create-names-another:known', show(id.text));
   }
 
   // Reads the item `id`. Returns the call, and the item if it is ours. The item is ours if it was not in the list before,
@@ -161,18 +151,14 @@ class OwnItem {
     this.#session.stopIf();
     const call = await this.#session.look('read', this.#found.missingId);
     this.#isBlind = call.outcome === 'ok' && call.reply.body.includes(this.#marker);
-    if (this.#isBlind) {
-      this.#session.tell(call, 'read-ignores-id');
-    }
+    if (this.#isBlind) this.#session.tell(call, 'read-ignores-id');
     return !this.#isBlind;
   }
 
   async #update(id: string): Promise<void> {
     const session = this.#session;
     const item = await this.#prove(id);
-    if (item === undefined) {
-      return;
-    }
+    if (item === undefined) return;
     // Clients send an item as they read it, with changes. So does this update.
     const changed = `${this.#marker}-2`;
     let call = await session.call('update', id, this.#rewrite(item, changed));
@@ -184,13 +170,9 @@ class OwnItem {
         call = again;
       }
     }
-    if (!session.judge(call)) {
-      return;
-    }
+    if (!session.judge(call)) return;
     const after = await session.call('read', id);
-    if (session.judge(after) && !after.reply.body.includes(changed)) {
-      session.tell(call, 'update-not-seen');
-    }
+    if (session.judge(after) && !after.reply.body.includes(changed)) session.tell(call, 'update-not-seen');
   }
 
   // Writes the item as JSON again, so that no property occurs twice and every parser finds the same id.
@@ -204,9 +186,7 @@ class OwnItem {
 
   async #delete(id: string): Promise<void> {
     const session = this.#session;
-    if ((await this.#prove(id)) === undefined) {
-      return;
-    }
+    if ((await this.#prove(id)) === undefined) return;
     this.#own.set(id, ownItem);
     const call = await session.call('delete', id);
     if (!session.judge(call)) {
@@ -235,9 +215,7 @@ class OwnItem {
         }
       }
     } catch (error) {
-      if (!(error instanceof Stopped)) {
-        throw error;
-      }
+      if (!(error instanceof Stopped)) throw error;
     } finally {
       this.#tellLeft(listed);
     }
@@ -246,9 +224,7 @@ class OwnItem {
   async #remove(id: string): Promise<void> {
     const isKnown = this.#own.has(id);
     const why = this.#own.get(id);
-    if (isKnown && why === undefined) {
-      return;
-    }
+    if (isKnown && why === undefined) return;
     const { call, item } = await this.#proof(id);
     if (item !== undefined) {
       // If a delete failed, the item is deleted again, because the failure may have been temporary.
@@ -267,12 +243,8 @@ class OwnItem {
   // shows its marker. Otherwise the report must not advise a delete by id.
   async #settle(id: string, after: Call): Promise<void> {
     const isAnother = after.outcome === 'ok' && !after.reply.body.includes(this.#marker);
-    if (isAnother) {
-      this.#own.set(id, anotherItem);
-    }
-    if (isGone(after) || (isAnother && (await this.#search())?.length === 0)) {
-      this.#own.set(id, undefined);
-    }
+    if (isAnother) this.#own.set(id, anotherItem);
+    if (isGone(after) || (isAnother && (await this.#search())?.length === 0)) this.#own.set(id, undefined);
   }
 
   #tellLeft(listed: readonly string[] | undefined): void {
@@ -283,17 +255,13 @@ class OwnItem {
     const list = session.options.settings.backendUrl.origin + this.#found.call.path;
     const look = `find the item with ${this.#marker} in ${list}, and remove only that item`;
     for (const [id, why] of this.#own) {
-      if (why !== undefined) {
-        tell(id, why, why === anotherItem ? look : `curl -X DELETE ${list}/${id}`);
-      }
+      if (why !== undefined) tell(id, why, why === anotherItem ? look : `curl -X DELETE ${list}/${id}`);
     }
     // If the id of our item is known, any other id in the create's answer belongs to another item.
     const isKnown = this.#own.size > 0;
     const settled = [this.#own, this.#absent, this.#found.ids];
     for (const id of new Set([...(listed ?? []), ...(isKnown ? [] : this.#named)])) {
-      if (settled.every((ids) => !ids.has(id))) {
-        tell(id, 'no read proved that the check created it', look);
-      }
+      if (settled.every((ids) => !ids.has(id))) tell(id, 'no read proved that the check created it', look);
     }
     const create = session.calls.made.find(({ operation }) => operation.name === 'create');
     const { outcome, answer } = create ?? {};

@@ -101,9 +101,7 @@ function failuresOf(figures: Figures): Record<string, number> {
   const failures: Record<string, number> = {};
   for (const outcome of callOutcomes) {
     const count = figureNames.reduce((sum, name) => sum + figures.outcomes(name, outcome), 0);
-    if (outcomes[outcome].fault !== 'nobody' && count > 0) {
-      failures[outcome] = count;
-    }
+    if (outcomes[outcome].fault !== 'nobody' && count > 0) failures[outcome] = count;
   }
   return failures;
 }

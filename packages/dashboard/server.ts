@@ -75,9 +75,7 @@ export const createDashboard: CreateDashboard = (sources, history) => {
   return {
     record: (step, reports) => {
       points.push(pointOf(step, reports));
-      if (points.length > historyMs / stepMs) {
-        points.shift();
-      }
+      if (points.length > historyMs / stepMs) points.shift();
     },
     answer: async (path, query) => {
       if (path === '/dashboard/state') {
@@ -90,9 +88,7 @@ export const createDashboard: CreateDashboard = (sources, history) => {
         return page('application/json', Buffer.from(JSON.stringify(message)));
       }
       const name = files.get(path);
-      if (name === undefined) {
-        return undefined;
-      }
+      if (name === undefined) return undefined;
       const body = await readFile(new URL(`./page/${name}`, import.meta.url));
       return page(contentTypes[name.replace(/.*\./, '')] ?? '', body);
     },

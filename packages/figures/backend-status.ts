@@ -80,9 +80,7 @@ export class BackendMonitor {
    * only if `open` throws.
    */
   async check(): Promise<BackendStatus> {
-    if (performance.now() - this.#evidenceAt >= evidenceAgeMaxMs) {
-      await (this.#probe ??= this.#look());
-    }
+    if (performance.now() - this.#evidenceAt >= evidenceAgeMaxMs) await (this.#probe ??= this.#look());
     return this.last();
   }
 
@@ -96,9 +94,7 @@ export class BackendMonitor {
   async #look(): Promise<void> {
     try {
       const seen = await probe(this.#open);
-      if (seen !== undefined) {
-        this.report(seen.cause, seen.reason);
-      }
+      if (seen !== undefined) this.report(seen.cause, seen.reason);
     } finally {
       // Also cleared after a failure. Otherwise every later check would get the failure of this probe.
       this.#probe = undefined;

@@ -238,9 +238,7 @@ export function publishedCounts({ counts }: Durations): number[] {
 /** Returns the quantile `share`, such as 0.99, in milliseconds; undefined without durations. */
 export function percentile(durations: Durations, share: number): number | undefined {
   const count = countOf(durations);
-  if (count === 0) {
-    return undefined;
-  }
+  if (count === 0) return undefined;
   const rank = count * share;
   let sum = 0;
   for (const [index, inBucket] of durations.counts.entries()) {
@@ -256,8 +254,6 @@ export function percentile(durations: Durations, share: number): number | undefi
 
 /** The cause of a worker's end. `signal` is null if the worker exited by itself. */
 export function causeOfDeath(signal: string | null, isFrozen: boolean): (typeof deathCauses)[number] {
-  if (isFrozen) {
-    return 'frozen';
-  }
+  if (isFrozen) return 'frozen';
   return signal === null ? 'exit' : signal === 'SIGKILL' ? 'killed' : signal === 'SIGABRT' ? 'aborted' : 'signal';
 }

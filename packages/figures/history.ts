@@ -59,17 +59,13 @@ export class History {
 
   /** Records and returns the step that ends now. Returns undefined if no worker has reported its counts. */
   record(reports: readonly Report[]): Stretch | undefined {
-    if (reports.length === 0) {
-      return undefined;
-    }
+    if (reports.length === 0) return undefined;
     const counted = addFigures(reports);
     this.#mark(counted);
     const last = this.#steps.at(-1) ?? this.#before;
     const stretch = stretchOf(last, counted);
     this.#steps.push({ at: stretch.at, figures: stretch.isIdle ? last.figures : counted });
-    if (this.#steps.length > historyMs / stepMs) {
-      this.#before = this.#steps.shift() ?? this.#before;
-    }
+    if (this.#steps.length > historyMs / stepMs) this.#before = this.#steps.shift() ?? this.#before;
     return stretch;
   }
 
@@ -105,9 +101,7 @@ export class History {
   #mark(counted: Figures): void {
     const count = countCalls(counted);
     for (const fault of ['backend', 'gateway'] as const) {
-      if (count[fault].failed !== this.#marks[fault].failed) {
-        this.#marks[fault] = count[fault];
-      }
+      if (count[fault].failed !== this.#marks[fault].failed) this.#marks[fault] = count[fault];
     }
   }
 }

@@ -81,9 +81,7 @@ export function createReporter(
       memory = readMemory(memory);
       const all = servings();
       const [newest] = all;
-      if (newest === undefined) {
-        return [];
-      }
+      if (newest === undefined) return [];
       // The number of open streams of each HTTP/2 connection.
       const streams = all.flatMap(({ connections }) => [...connections].flatMap((each) => each.streams ?? []));
       const sum = (valueOf: (serving: ReportedServing) => number): number =>

@@ -44,9 +44,7 @@ export async function answerRequest(request: IncomingMessage, store: Store): Pro
   const { method = '' } = request;
   if (!methods.includes(method)) return problem(request, 405, { headers: { allow: methods.join(', ') } });
 
-  if (segment === undefined) {
-    return method === 'GET' ? json(200, store.list()) : createItem(request, store);
-  }
+  if (segment === undefined) return method === 'GET' ? json(200, store.list()) : createItem(request, store);
   // As in ASP.NET, an unsupported media type is refused before the id and the body are read.
   if (method === 'PUT' && !hasJsonType(request)) return problem(request, 415);
   const id = readId(segment);

@@ -24,16 +24,12 @@ function link(target) {
   const isWindows = process.platform === 'win32';
   const file = path.join(folder, isWindows ? 'node.cmd' : 'node');
   // `existsSync` is false for a broken link.
-  if (fs.existsSync(file)) {
-    return;
-  }
+  if (fs.existsSync(file)) return;
   fs.mkdirSync(folder, { recursive: true });
   try {
     fs.unlinkSync(file);
   } catch (error) {
-    if (error.code !== 'ENOENT') {
-      throw error;
-    }
+    if (error.code !== 'ENOENT') throw error;
   }
   if (isWindows) {
     fs.writeFileSync(file, `@"%~dp0${target}" %*\r\n`);

@@ -271,9 +271,7 @@ describe('the contract check finds', { concurrency: 4 }, () => {
       for (const [part, pattern] of Object.entries(says)) {
         assert.match(String(report.findings[0]?.[part as keyof typeof says]), pattern, part);
       }
-      if (asked !== undefined) {
-        assert.deepEqual(backend.asked.slice(0, asked.length), asked);
-      }
+      if (asked !== undefined) assert.deepEqual(backend.asked.slice(0, asked.length), asked);
       if (left !== undefined) {
         assert.equal(leftIn(backend).length, left);
         assert.equal(report.leftovers.length, left, JSON.stringify(report.leftovers));

@@ -28,9 +28,7 @@ const kustomized = new Set(globSync('deploy/kubernetes/*/kustomization.yaml', { 
 
 /** True when a test or a script names the file: by its path, or by its folder and name. */
 function isUsed(path: string): boolean {
-  if (kustomized.has(path)) {
-    return users.some((user) => user.path === 'test/deploy/kubernetes.test.ts');
-  }
+  if (kustomized.has(path)) return users.some((user) => user.path === 'test/deploy/kubernetes.test.ts');
   const [folder, name] = [dirname(path), basename(path)];
   return users.some(
     ({ text }) =>

@@ -115,9 +115,7 @@ function problemsOf(expression: string): string[] {
     for (const [, label = '', operator = '', value = ''] of matchers.matchAll(/(\w+)(=~|!~|!=|=)"([^"]*)"/g)) {
       const values = published.get(name)?.get(label);
       if (labelsOfTargets.includes(label) || value.startsWith('$')) {
-        if (values === undefined && !labelsOfTargets.includes(label)) {
-          problems.push(`${name} has no label ${label}`);
-        }
+        if (values === undefined && !labelsOfTargets.includes(label)) problems.push(`${name} has no label ${label}`);
       } else if (values === undefined) {
         problems.push(`${name} has no label ${label}`);
       } else {
@@ -126,9 +124,7 @@ function problemsOf(expression: string): string[] {
           const canOccur =
             (label === 'status' && /^20[014]$/.test(each)) ||
             (name === 'work_item_gateway_request_outcomes_total' && label === 'outcome' && each in outcomes);
-          if (!values.has(each) && !canOccur) {
-            problems.push(`${name} has no ${label} ${each}`);
-          }
+          if (!values.has(each) && !canOccur) problems.push(`${name} has no ${label} ${each}`);
         }
       }
     }
@@ -136,9 +132,7 @@ function problemsOf(expression: string): string[] {
   });
   function checkName(name: string): void {
     const known = published.get(name);
-    if (known === undefined && !metricsOfPrometheus.includes(name)) {
-      problems.push(`there is no metric ${name}`);
-    }
+    if (known === undefined && !metricsOfPrometheus.includes(name)) problems.push(`there is no metric ${name}`);
     for (const label of known?.keys() ?? []) labels.add(label);
   }
   const withoutGroups = rest.replace(/\[[^\]]*\]/g, ' ').replace(/\b(?:by|on)\s*\(([^)]*)\)/g, ' ');

@@ -50,14 +50,10 @@ function compareMessage(
 ): Difference['kind'] | undefined {
   const { head } = ours;
   const start = isRequest(head) ? `${head.method} ${head.target}` : String(head.status);
-  if (start !== judged.start) {
-    return 'start';
-  }
+  if (start !== judged.start) return 'start';
   if (isRequest(head)) {
     const fields = judged.fields.filter(([name]) => compared.has(name)).flat();
-    if (fields.join('\0') !== head.fields.join('\0') || (head.version === '1.0') !== judged.isOld) {
-      return 'fields';
-    }
+    if (fields.join('\0') !== head.fields.join('\0') || (head.version === '1.0') !== judged.isOld) return 'fields';
     if (head.method === 'CONNECT') {
       // Node reads the bytes that follow as the tunnel's.
       return undefined;
@@ -65,13 +61,9 @@ function compareMessage(
   }
   // A message whose body ends with the connection is the last, whatever its head says.
   const persists = head.persists && head.bodyLength !== 'until-close';
-  if (judged.persists !== undefined && persists !== judged.persists) {
-    return 'persists';
-  }
+  if (judged.persists !== undefined && persists !== judged.persists) return 'persists';
   const shared = Math.min(ours.body.length, judged.body.length);
-  if (!ours.body.subarray(0, shared).equals(judged.body.subarray(0, shared))) {
-    return 'body';
-  }
+  if (!ours.body.subarray(0, shared).equals(judged.body.subarray(0, shared))) return 'body';
   return undefined;
 }
 
@@ -99,38 +91,24 @@ export function compare(
       // Both readers have refused the head or wait for more bytes, or one has refused it and the other waits.
       return undefined;
     }
-    if (ours === undefined) {
-      return difference(flaw === undefined ? 'count' : 'refused');
-    }
-    if (judged === undefined) {
-      return difference(error === undefined ? 'count' : 'accepted');
-    }
+    if (ours === undefined) return difference(flaw === undefined ? 'count' : 'refused');
+    if (judged === undefined) return difference(error === undefined ? 'count' : 'accepted');
     const kind = compareMessage(ours, judged);
-    if (kind !== undefined) {
-      return difference(kind);
-    }
+    if (kind !== undefined) return difference(kind);
     const isLast = !ours.head.persists || ('method' in ours.head && ours.head.method === 'CONNECT');
     if (ours.isWhole !== judged.isWhole || (!ours.isWhole && ours.body.length !== judged.body.length)) {
-      if (isLast && 'method' in ours.head && ours.head.method === 'CONNECT') {
-        return undefined;
-      }
+      if (isLast && 'method' in ours.head && ours.head.method === 'CONNECT') return undefined;
       const isOursRefused = !ours.isWhole && flaw !== undefined;
       const isTheirsRefused = !judged.isWhole && error !== undefined;
-      if (isOursRefused && isTheirsRefused) {
-        return undefined;
-      }
+      if (isOursRefused && isTheirsRefused) return undefined;
       return difference(isOursRefused ? 'refused' : isTheirsRefused ? 'accepted' : 'end');
     }
     if (!ours.isWhole) {
-      if ((flaw === undefined) === (error === undefined)) {
-        return undefined;
-      }
+      if ((flaw === undefined) === (error === undefined)) return undefined;
       return difference(flaw === undefined ? 'accepted' : 'refused');
     }
     // Only the first answer is compared: there was one request.
-    if (isLast || !('method' in ours.head)) {
-      return undefined;
-    }
+    if (isLast || !('method' in ours.head)) return undefined;
   }
 }
 

@@ -91,9 +91,7 @@ const knownCounts = new Map<string, number>();
 /** The difference between our reading and Node's, as a key; undefined if there is none or a known one. */
 function findDifference(it: Case, judgement: Judgement, isCounted: boolean): string | undefined {
   const difference = compare(it.bytes, read(it, [Buffer.from(it.bytes)]), judgement);
-  if (difference === undefined) {
-    return undefined;
-  }
+  if (difference === undefined) return undefined;
   const known = it.role === 'requests' ? knownRequestDifferences : knownAnswerDifferences;
   const found = known.find(({ applies }) => applies(difference));
   if (found !== undefined) {
@@ -141,9 +139,7 @@ function reportFinding(
 
 async function reportDifference(it: Case): Promise<void> {
   const what = findDifference(it, await judgeOne(it), false);
-  if (what === undefined || found.has(what)) {
-    return;
-  }
+  if (what === undefined || found.has(what)) return;
   found.add(what);
   const least = await minimise(it, async (shorter) => {
     return findDifference(shorter, await judgeOne(shorter), false) === what;
@@ -167,9 +163,7 @@ function allCuts(length: number): number[][] {
 
 async function reportOwnFault(it: Case, what: string): Promise<void> {
   const key = what.replaceAll(/\d+/g, 'n');
-  if (found.has(key)) {
-    return;
-  }
+  if (found.has(key)) return;
   found.add(key);
   const least = await minimise(it, (shorter) =>
     Promise.resolve(findOwnFault(shorter, allCuts(shorter.bytes.length)) !== undefined),
@@ -214,9 +208,7 @@ function isSlow(it: Case, from: number, to: number, isByteByByte: boolean): bool
   show(large.bytes);
   // Even on a busy machine, the fastest of many rounds is hardly slowed.
   for (const rounds of [1, 4, 16]) {
-    if (msOf(large, isByteByByte, rounds) <= ratioMax * msOf(small, isByteByByte, rounds) + slackMs) {
-      return false;
-    }
+    if (msOf(large, isByteByByte, rounds) <= ratioMax * msOf(small, isByteByByte, rounds) + slackMs) return false;
   }
   return true;
 }
@@ -248,9 +240,7 @@ const corpus: Record<Role, Buffer[]> = {
 
 function keepIfNew({ role, bytes }: Case, judgement: Judgement, { flaw, messages }: Reading<object>): void {
   const key = `${role} ${flaw?.reason ?? ''} ${judgement.error ?? ''} ${messages.map(({ head, isWhole }) => `${'bodyLength' in head ? typeof head.bodyLength : ''}${String(isWhole)}`).join()}`;
-  if (bytes.length > longest || seen.has(key)) {
-    return;
-  }
+  if (bytes.length > longest || seen.has(key)) return;
   seen.add(key);
   const texts = corpus[role];
   if (texts.length < keptMax) texts.push(bytes);

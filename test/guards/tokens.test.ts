@@ -484,9 +484,7 @@ describe('identity for the backend [D48]', () => {
           request.headers.filter(([name, value]) => /user/i.test(name) && /eve|mallory/.test(value)),
           [],
         );
-        if (expected !== undefined) {
-          assert.equal(decodeURIComponent(request.header('x-user') ?? ''), sub);
-        }
+        if (expected !== undefined) assert.equal(decodeURIComponent(request.header('x-user') ?? ''), sub);
       }
     }
     assert.equal(server.backend.requests.length, rows.length * 3);

@@ -32,9 +32,7 @@ export async function startHost(name: HostName, { clientAddress, ...options }: W
     const { port } = await server.listen(0, '127.0.0.1');
     return { port, close: () => server.close() };
   }
-  if (name === 'fetch') {
-    return await startFetch({ ...options, ...(clientAddress && { clientAddress }) });
-  }
+  if (name === 'fetch') return await startFetch({ ...options, ...(clientAddress && { clientAddress }) });
   if (name === 'node') return await startNode(options);
   const app = Fastify();
   await app.register(workItemGateway, options);

@@ -108,9 +108,7 @@ for (const event of ['request', 'checkContinue', 'checkExpectation']) {
 server.on('connect', (message: IncomingMessage, socket: Duplex) => wires.get(socket)?.record(message, undefined));
 server.on('clientError', (error: NodeJS.ErrnoException, socket: Duplex) => {
   const wire = wires.get(socket);
-  if (wire !== undefined) {
-    wire.error ??= error.code ?? error.message;
-  }
+  if (wire !== undefined) wire.error ??= error.code ?? error.message;
 });
 
 function openRequests(bytes: Uint8Array): Wire {
@@ -140,9 +138,7 @@ function openAnswer(bytes: Uint8Array, isEnded: boolean): Wire {
   // Node rejects an answer that arrives before its request has been sent.
   setImmediate(() => {
     wire.push(Buffer.from(bytes));
-    if (isEnded) {
-      wire.push(null);
-    }
+    if (isEnded) wire.push(null);
   });
   return wire;
 }

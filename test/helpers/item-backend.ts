@@ -79,9 +79,7 @@ export class ItemBackend implements AsyncDisposable {
     const [, id = ''] = /\/api\/WorkItem\/?(.*)$/.exec(target) ?? [];
     const operation = operationOf(method, id);
     this.asked.push(operation);
-    if (operation === 'update' || operation === 'delete') {
-      this.writes.push({ method, id });
-    }
+    if (operation === 'update' || operation === 'delete') this.writes.push({ method, id });
     this.onRequest(operation);
     const given = this.instead[operation]?.(exchange, this, id) ?? this.usual(operation, body, id);
     return given(exchange);

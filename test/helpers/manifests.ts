@@ -32,9 +32,7 @@ const modules: Readonly<Record<string, string>> = {
 
 function moduleOf({ apiVersion, kind }: Manifest): string {
   const found = modules[`${apiVersion} ${kind}`];
-  if (found === undefined) {
-    throw new Error(`${apiVersion} ${kind} is an unknown kind`);
-  }
+  if (found === undefined) throw new Error(`${apiVersion} ${kind} is an unknown kind`);
   return found;
 }
 
@@ -73,8 +71,6 @@ export function findWrongFields(manifests: readonly Manifest[], isPatch = false)
 export async function validate(manifest: Manifest): Promise<void> {
   const models = (await import(moduleOf(manifest))) as Record<string, new (data: Manifest) => Model>;
   const Kind = models[manifest.kind];
-  if (Kind === undefined) {
-    throw new Error(`there is no schema of ${manifest.kind}`);
-  }
+  if (Kind === undefined) throw new Error(`there is no schema of ${manifest.kind}`);
   new Kind(manifest).validate();
 }

@@ -173,9 +173,7 @@ class NodeTestRunner implements TestRunner {
           ? commandEnvironment(activeMutant.id)
           : { [INSTRUMENTER_CONSTANTS.ACTIVE_MUTANT_ENV_VARIABLE]: activeMutant.id, ...targetEnvironment(target) },
       });
-      if (result.kind === 'hung') {
-        return { status: MutantRunStatus.Timeout, reason: result.test };
-      }
+      if (result.kind === 'hung') return { status: MutantRunStatus.Timeout, reason: result.test };
       if (result.kind === 'failed') {
         return { status: MutantRunStatus.Killed, killedBy: [], failureMessage: result.test, nrOfTests };
       }

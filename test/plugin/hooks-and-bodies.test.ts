@@ -44,9 +44,7 @@ const readers: readonly (readonly [name: string, add: (app: FastifyInstance) => 
         done(null, payload);
       });
       app.addHook('preHandler', async (request) => {
-        if (request.method === 'PUT' || request.method === 'POST') {
-          assert.equal(String(await seen.get(request)), text);
-        }
+        if (request.method === 'PUT' || request.method === 'POST') assert.equal(String(await seen.get(request)), text);
       });
     },
   ],

@@ -92,9 +92,7 @@ describe('gathering', () => {
     const lines = Array.from({ length: 300 }, (_, index) => `line ${index}\n`);
     for (const [index, line] of lines.entries()) {
       output.write(line);
-      if (index % 7 === 0) {
-        await new Promise((resolve) => setImmediate(resolve));
-      }
+      if (index % 7 === 0) await new Promise((resolve) => setImmediate(resolve));
     }
     await output.end(60_000);
     assert.equal(written.join(''), lines.join(''));

@@ -64,21 +64,15 @@ export function createAdminServer(sources: AdminSources, createDashboard?: Creat
     ['/metrics', share(async () => await makeMetrics(sources))],
   ]);
   const answer = async ({ method, target, fields }: RequestHead): Promise<FixedReply> => {
-    if (!isAllowedHost(fieldValue(fields, 'host'), sources.allowedHosts())) {
-      return failures.notOurName;
-    }
+    if (!isAllowedHost(fieldValue(fields, 'host'), sources.allowedHosts())) return failures.notOurName;
     const [, path = '', query = ''] = /^([^?]*)\??(.*)/s.exec(target) ?? [];
     const route = routes.get(path);
     const isOfDashboard = path === '/' || path.startsWith('/dashboard/');
     if (method === 'CONNECT' || ((route !== undefined || isOfDashboard) && method !== 'GET' && method !== 'HEAD')) {
       return failures.methodNotAllowed;
     }
-    if (route !== undefined) {
-      return await route();
-    }
-    if (dashboard === undefined) {
-      return path === '/' ? failures.noDashboard : failures.notFound;
-    }
+    if (route !== undefined) return await route();
+    if (dashboard === undefined) return path === '/' ? failures.noDashboard : failures.notFound;
     return (await dashboard.answer(path, new URLSearchParams(query))) ?? failures.notFound;
   };
   let lastFault: unknown;
@@ -93,9 +87,7 @@ export function createAdminServer(sources: AdminSources, createDashboard?: Creat
   const accept = (head: RequestHead, transport: Transport): RequestReceiver => {
     let isGone = false;
     const send = (reply: FixedReply): void => {
-      if (!isGone) {
-        transport.reply(closingReply(reply, head.fields), ignore);
-      }
+      if (!isGone) transport.reply(closingReply(reply, head.fields), ignore);
     };
     answer(head).catch(answerFault).then(send).catch(sources.onFault);
     const onGone = (): void => {
@@ -136,9 +128,7 @@ function record(
   const recordStep = async (): Promise<void> => {
     const all = await reports({ withProcessMetrics: false, probesBackend: false });
     const step = history.record(all);
-    if (step !== undefined) {
-      dashboard?.record(step, all);
-    }
+    if (step !== undefined) dashboard?.record(step, all);
   };
   const timer = setInterval(() => {
     recording ??= recordStep()

@@ -50,9 +50,7 @@ export function loadPages(settings: Limits & AdminAddress): Pages {
   return {
     replyTo: (path, method) => {
       const page = byPath.get(path);
-      if (page === undefined || method === 'GET' || method === 'HEAD') {
-        return page;
-      }
+      if (page === undefined || method === 'GET' || method === 'HEAD') return page;
       return method === 'OPTIONS' ? replies.pageOptions : replies.pageMethodNotAllowed;
     },
   };
@@ -61,9 +59,7 @@ export function loadPages(settings: Limits & AdminAddress): Pages {
 // Clients must not learn the dashboard's address. So the page contains this address only if no other machine can reach
 // it, and page.js shows the link only if the page itself has a local address.
 function linkDashboard(page: Buffer, { adminHost, adminPort }: AdminAddress): Buffer {
-  if (!isThisMachine(adminHost) || adminPort === 0) {
-    return page;
-  }
+  if (!isThisMachine(adminHost) || adminPort === 0) return page;
   const host = adminHost.includes(':') ? `[${adminHost}]` : adminHost;
   return Buffer.from(
     page.toString().replace('<html lang="en">', `<html lang="en" data-dashboard="http://${host}:${adminPort}/">`),

@@ -133,9 +133,7 @@ export class CertificateStore {
   // Returns true if the certificates in force have changed.
   async #lookAt(use: Use): Promise<boolean> {
     const texts = await readSettled(use.files, use.seen);
-    if (areSame(texts, use.seen)) {
-      return false;
-    }
+    if (areSame(texts, use.seen)) return false;
     use.seen = texts;
     if (areSame(texts, use.inForce)) {
       use.problems = [];
@@ -204,14 +202,10 @@ function drawTicketKeys(): Buffer {
 }
 
 function readUse(name: CertificateUse, files: CertificateFiles): Use | undefined {
-  if (!hasFiles(files)) {
-    return undefined;
-  }
+  if (!hasFiles(files)) return undefined;
   const texts = readFileTexts(files);
   const set = readCertificateSet(files, texts);
-  if (!('own' in set)) {
-    throw new StartError(set.join('; '), undefined);
-  }
+  if (!('own' in set)) throw new StartError(set.join('; '), undefined);
   return { name, files, seen: texts, inForce: texts, set, problems: [], taken: 0, refused: 0 };
 }
 
@@ -220,9 +214,7 @@ async function readSettled(files: CertificateFiles, seen: FileTexts): Promise<Fi
   for (let tries = 0; tries < settleTries && !areSame(texts, seen); tries += 1) {
     await new Promise((resolve) => setTimeout(resolve, settleMs));
     const again = await readTexts(files);
-    if (areSame(again, texts)) {
-      break;
-    }
+    if (areSame(again, texts)) break;
     texts = again;
   }
   return texts;

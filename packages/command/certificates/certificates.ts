@@ -84,9 +84,7 @@ export function readCertificateSet(files: CertificateFiles, texts: FileTexts): C
   const problems: string[] = [];
   const read = (part: keyof CertificateFiles): string | undefined => {
     const text = texts[part];
-    if (typeof text !== 'object') {
-      return text;
-    }
+    if (typeof text !== 'object') return text;
     problems.push(`${nameOf(files[part])} cannot be read (${text.code})`);
     return undefined;
   };
@@ -95,9 +93,7 @@ export function readCertificateSet(files: CertificateFiles, texts: FileTexts): C
   const ca = read('ca');
   const certificates = cert === undefined ? [] : parseCertificates(files.cert, cert, problems);
   const authorities = ca === undefined ? [] : parseCertificates(files.ca, ca, problems);
-  if (key !== undefined) {
-    checkKey(files, key, certificates, problems);
-  }
+  if (key !== undefined) checkKey(files, key, certificates, problems);
   if (problems.length === 0) {
     // Finds other flaws, such as a key that is too short for OpenSSL.
     try {
@@ -107,18 +103,14 @@ export function readCertificateSet(files: CertificateFiles, texts: FileTexts): C
       problems.push(`${named.map(({ variable }) => variable).join(', ')} cannot be used: ${reasonOf(error)}`);
     }
   }
-  if (problems.length > 0) {
-    return problems;
-  }
+  if (problems.length > 0) return problems;
   const [own, ...chain] = certificates.map(describeCertificate);
   return { cert, key, ca, own, chain, authorities: authorities.map(describeCertificate) };
 }
 
 /** Returns the problem of an expired or not yet valid leaf certificate; undefined if it is valid at `now`. */
 export function findValidityProblem(files: CertificateFiles, { own }: CertificateSet, now: number): string | undefined {
-  if (own === undefined || (own.validFrom <= now && now <= own.validTo)) {
-    return undefined;
-  }
+  if (own === undefined || (own.validFrom <= now && now <= own.validTo)) return undefined;
   return own.validTo < now
     ? `the certificate in ${nameOf(files.cert)} expired on ${dateOf(own.validTo)}`
     : `the certificate in ${nameOf(files.cert)} is not valid before ${dateOf(own.validFrom)}`;

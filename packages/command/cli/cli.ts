@@ -82,9 +82,7 @@ export async function runCli(argv: readonly string[], terminal: Terminal, parts:
     await program.parseAsync(argv, { from: 'user' });
     return exitCode;
   } catch (error) {
-    if (error instanceof CommanderError) {
-      return error.exitCode;
-    }
+    if (error instanceof CommanderError) return error.exitCode;
     throw error;
   }
 }

@@ -40,12 +40,8 @@ export function findInvocation(
 }
 
 function nameProgram(script: string): string {
-  if (script.split(sep).includes('node_modules')) {
-    return `npx ${programName}`;
-  }
-  if (basename(script) === programName) {
-    return programName;
-  }
+  if (script.split(sep).includes('node_modules')) return `npx ${programName}`;
+  if (basename(script) === programName) return programName;
   const fromHere = relative('', script);
   const path = fromHere.startsWith('..') ? script : fromHere;
   return `node ${path.includes(' ') ? JSON.stringify(path) : path}`;

@@ -39,9 +39,7 @@ function describeUnknownFlag(command: Command, flag: string): string {
     return `an argument that begins with - (not shown) is not a flag of ${command}`;
   }
   const known = [...flagsOf(command), '--help'];
-  if (known.includes(flag)) {
-    return `${flag} takes no value`;
-  }
+  if (known.includes(flag)) return `${flag} takes no value`;
   const others = commandNames.filter((name) => flagsOf(name).includes(flag));
   return others.length > 0
     ? `${flag} is not a flag of ${command}, only of ${joinWithOr(others)}`

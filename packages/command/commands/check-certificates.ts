@@ -22,13 +22,9 @@ const shownAuthoritiesMax = 5;
 
 /** Checks the certificate files of `use`, and their validity at `now` (milliseconds since 1970). */
 export function checkCertificates(use: CertificateUse, files: CertificateFiles, now: number): Required<CheckResult> {
-  if (!hasFiles(files)) {
-    return { lines: [], problems: [] };
-  }
+  if (!hasFiles(files)) return { lines: [], problems: [] };
   const set = readCertificateSet(files, readFileTexts(files));
-  if (!('own' in set)) {
-    return { lines: [], problems: set };
-  }
+  if (!('own' in set)) return { lines: [], problems: set };
   const { own, chain, authorities } = set;
   const { title, authority } = words[use];
   const lines = [own === undefined ? title : `${title}: key and certificate match`];
@@ -40,9 +36,7 @@ export function checkCertificates(use: CertificateUse, files: CertificateFiles, 
     const flaw = findValidityProblem(files, set, now);
     problems.push(...(flaw === undefined ? [] : [flaw]));
     const days = daysLeft(own.validTo, now);
-    if (days >= 0 && days < certificateDaysMin) {
-      lines.push('  renew this certificate soon');
-    }
+    if (days >= 0 && days < certificateDaysMin) lines.push('  renew this certificate soon');
     if (use === 'clients' && own.names.length === 0) {
       problems.push(`the certificate in ${files.cert.variable} has no names (subjectAltName): clients will reject it`);
     }

@@ -6,9 +6,7 @@ import { isThisMachine } from '../../core/text/addresses.ts';
 
 /** Returns lines without line ends; none if no origin is allowed. */
 export function describeOrigins({ corsOrigins = [], corsCredentials = false }: Partial<CorsValues>): string[] {
-  if (corsOrigins.length === 0) {
-    return [];
-  }
+  if (corsOrigins.length === 0) return [];
   if (corsOrigins.includes(anyOrigin)) {
     return [
       'cors: pages of every origin may call and read replies',
@@ -24,17 +22,13 @@ export function describeOrigins({ corsOrigins = [], corsCredentials = false }: P
 
 function adviseOn(origin: string, origins: readonly string[]): string[] {
   const { protocol, hostname } = new URL(origin);
-  if (protocol !== 'http:' && protocol !== 'https:') {
-    return [];
-  }
+  if (protocol !== 'http:' && protocol !== 'https:') return [];
   if (isVisitorsMachine(hostname)) {
     return origins.some((each) => !isVisitorsMachine(new URL(each).hostname))
       ? [`  ${origin} is the visitor's own machine, where any program can serve pages. Use it for development only.`]
       : [];
   }
-  if (protocol === 'https:') {
-    return [];
-  }
+  if (protocol === 'https:') return [];
   const secure = origins.includes(origin.replace('http:', 'https:'))
     ? ' Leave this origin out, because the https origin is listed.'
     : '';

@@ -30,9 +30,7 @@ export async function checkBackend(settings: Settings, tls: ClientTls | undefine
 
 /** Fetches the issuer's keys once, if tokens are on, and lists the usable ones. */
 export async function checkTokens(settings: Settings): Promise<CheckResult> {
-  if (settings.authIssuer === '') {
-    return {};
-  }
+  if (settings.authIssuer === '') return {};
   const place = showValue(settings.authJwksUrl === '' ? 'authJwksFile' : 'authJwksUrl', settings);
   try {
     const { fetchKeys } = await loadTokens();
@@ -65,9 +63,7 @@ function adviseOnPlace({ authJwksUrl }: Settings): string {
 
 /** Connects to Redis, if one is configured, and counts one request there. Never rejects. */
 export async function checkRedis({ rateLimitRedisUrl: address }: Settings): Promise<CheckResult> {
-  if (address === '') {
-    return {};
-  }
+  if (address === '') return {};
   const shown = showRedisUrl(address);
   try {
     const { tryRedis } = await loadRateLimit();

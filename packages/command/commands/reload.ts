@@ -33,9 +33,7 @@ export async function reload(
   try {
     fresh = resolveAgain();
   } catch (error) {
-    if (!(error instanceof SettingsError)) {
-      throw error;
-    }
+    if (!(error instanceof SettingsError)) throw error;
     logger.error({ problems: error.problems }, 'SIGHUP: the new settings are invalid; the old settings stay');
     return false;
   }
@@ -59,9 +57,7 @@ export async function reload(
   const text = hasChanged ? 'new connections use the new settings' : 'the settings are unchanged';
   logger.info({ changed }, `SIGHUP: ${text}`);
   await finished;
-  if (isStopping()) {
-    return false;
-  }
+  if (isStopping()) return false;
   loggerOfEveryLevel(logger).info({ changed }, 'reloaded');
   return hasChanged;
 }

@@ -93,9 +93,7 @@ async function serve(
     if (await reload(inForce, clients, resolveAgain, log, isStopping)) {
       logWarnings(inForce.resolved.settings, terminal, log.logger);
     }
-    if (!isStopping()) {
-      notifyReady();
-    }
+    if (!isStopping()) notifyReady();
   });
   return await runUntilStopped(service, () => inForce.resolved.settings, log.logger, stop);
 }

@@ -22,9 +22,7 @@ type LoggerParts = Logger & {
  */
 export function logCall(logger: Logger, call: CallRecord, showsClient: boolean): void {
   const { level, message } = outcomes[call.outcome];
-  if (!logger.isLevelEnabled(level)) {
-    return;
-  }
+  if (!logger.isLevelEnabled(level)) return;
   const operation = call.operation === undefined ? '' : `,"operation":"${call.operation.name}"`;
   const client = showsClient ? writeClient(call) : '';
   const backendMs = call.backendDurationMs === undefined ? '' : `,"backendMs":${writeMs(call.backendDurationMs)}`;

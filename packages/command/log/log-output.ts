@@ -137,9 +137,7 @@ export class LogOutput {
     const room = gatherBytesMax - (this.#open?.length ?? 0);
     if (line.length * utf8BytesMax > room) {
       const bytes = Buffer.byteLength(line);
-      if (bytes > room) {
-        this.flush();
-      }
+      if (bytes > room) this.flush();
       if (bytes > gatherBytesMax) {
         this.#heldBytes += bytes;
         this.#batches.push({ bytes: Buffer.from(line), block: undefined, lines, gap, isBegun: false });
@@ -162,9 +160,7 @@ export class LogOutput {
 
   #writeNext(): void {
     const batch = this.#batches[0];
-    if (batch === undefined || this.#isBusy) {
-      return;
-    }
+    if (batch === undefined || this.#isBusy) return;
     if (this.#isTorn && !batch.isBegun) {
       // Ends the incomplete line before the next one.
       this.#isTorn = false;
@@ -209,9 +205,7 @@ export class LogOutput {
       this.#describeGap();
     }
     this.#writeNext();
-    if (this.#batches.length === 0) {
-      this.#onEmpty?.(undefined);
-    }
+    if (this.#batches.length === 0) this.#onEmpty?.(undefined);
   }
 }
 

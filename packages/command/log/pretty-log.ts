@@ -13,9 +13,7 @@ export type Format = (line: string) => string;
  */
 export function createPrettyFormat(hasColours: boolean): Format | undefined {
   const prettyFactory = loadPinoPretty()?.prettyFactory;
-  if (prettyFactory === undefined) {
-    return undefined;
-  }
+  if (prettyFactory === undefined) return undefined;
   const pretty = prettyFactory({
     colorize: hasColours,
     ignore:
@@ -31,9 +29,7 @@ function loadPinoPretty(): typeof import('pino-pretty') | undefined {
   try {
     return createRequire(import.meta.url)('pino-pretty') as typeof import('pino-pretty');
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'MODULE_NOT_FOUND') {
-      return undefined;
-    }
+    if ((error as NodeJS.ErrnoException).code === 'MODULE_NOT_FOUND') return undefined;
     throw error;
   }
 }
@@ -48,9 +44,7 @@ function escapeAll(value: unknown, name = ''): unknown {
       ? value.replace(lineInMessage, '\\u000a').split('\n').map(escapeControls).join('\n')
       : escapeControls(value);
   }
-  if (Array.isArray(value)) {
-    return value.map((each) => escapeAll(each));
-  }
+  if (Array.isArray(value)) return value.map((each) => escapeAll(each));
   if (typeof value === 'object' && value !== null) {
     return Object.fromEntries(Object.entries(value).map(([key, each]) => [escapeControls(key), escapeAll(each, key)]));
   }
@@ -58,9 +52,7 @@ function escapeAll(value: unknown, name = ''): unknown {
 }
 
 function describeLine(line: Readonly<Record<string, unknown>>, message: string): string {
-  if (line['status'] === undefined) {
-    return message;
-  }
+  if (line['status'] === undefined) return message;
   const part = (before: string, name: string, after = ''): string => {
     const value = line[name];
     return typeof value === 'string' || typeof value === 'number' ? `${before}${value}${after}` : '';

@@ -103,13 +103,9 @@ export async function startClientService(
     reload: async (next, nextTls) => {
       const isSame = !changedSettings(served, next).some((name) => !settingsOfProcess.has(name));
       // The file that AUTH_JWKS_FILE names may have new keys.
-      if (isSame && next.authJwksFile === '') {
-        return { finished: Promise.resolve() };
-      }
+      if (isSame && next.authJwksFile === '') return { finished: Promise.resolve() };
       const fresh = await createServing(next, nextTls, context);
-      if (isDraining) {
-        return { finished: fresh.stop() };
-      }
+      if (isDraining) return { finished: fresh.stop() };
       const last = current;
       current = fresh;
       served = next;

@@ -44,9 +44,7 @@ export async function createGuards(
       keyRecords.noteKeys(keys.length);
       const names = keys.map(({ kid, algorithm }) => `${kid ?? '(no kid)'} ${algorithm}`);
       // Without keys, `onFetch` logs the failure and its cause.
-      if (names.length > 0) {
-        logger.info({ keys: names }, "loaded the issuer's keys");
-      }
+      if (names.length > 0) logger.info({ keys: names }, "loaded the issuer's keys");
     },
     onInherited: (ageMs) => keyRecords.noteInherited(ageMs),
     onFetch: (error) => {

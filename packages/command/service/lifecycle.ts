@@ -38,17 +38,13 @@ export function holdSignals(source: NodeJS.Process): HeldSignals {
   return {
     on: (name: NodeJS.Signals | 'uncaughtException' | 'unhandledRejection', listener) => {
       source.on(name, listener);
-      if (stopHolding(name)) {
-        setImmediate(listener, name as NodeJS.Signals);
-      }
+      if (stopHolding(name)) setImmediate(listener, name as NodeJS.Signals);
     },
     release: () => {
       // Node delivers a pending signal in the next turn at the latest.
       setImmediate(() => {
         for (const name of heldSignals) {
-          if (stopHolding(name)) {
-            source.kill(source.pid, name);
-          }
+          if (stopHolding(name)) source.kill(source.pid, name);
         }
       });
     },
@@ -198,9 +194,7 @@ export async function runUntilStopped(
 }
 
 export async function untilAborted(signal: AbortSignal): Promise<void> {
-  if (!signal.aborted) {
-    await once(signal, 'abort');
-  }
+  if (!signal.aborted) await once(signal, 'abort');
 }
 
 // If a timer fires more than `heldUpMs` late, the whole process was delayed. The process then gets `catchUpMs` to

@@ -73,9 +73,7 @@ export async function createServing(
     tracer,
     peer: backendPeer,
   });
-  if (pages !== undefined) {
-    gateway.servePages(pages);
-  }
+  if (pages !== undefined) gateway.servePages(pages);
   const protocols = http2 && { h2: http2.serveHttp2(settings, gateway) };
   const secure = tls.clients && { tls: tls.clients, ...(protocols && { protocols }) };
   let connections: ClientServer;
@@ -117,9 +115,7 @@ export async function createServing(
     await nextTurn();
     // If the drain was cut short, the end does not wait for the collector.
     const lost = (await tracer?.end(isDrained ? tracesEndMs : 0)) ?? 0;
-    if (lost > 0) {
-      logger.warn({ spans: lost }, 'the last traces were not exported');
-    }
+    if (lost > 0) logger.warn({ spans: lost }, 'the last traces were not exported');
   };
   return {
     gateway,
@@ -130,9 +126,7 @@ export async function createServing(
     scheme: connections.scheme,
     take: (socket) => connections.take(socket),
     renewTls: (next) => {
-      if (next.clients !== undefined) {
-        connections.renewTls(next.clients);
-      }
+      if (next.clients !== undefined) connections.renewTls(next.clients);
       backendTls = next.backend;
       gateway.backend.renewTls(next.backend ?? {});
     },

@@ -28,9 +28,7 @@ export function findPassedSockets(
   pid: number,
 ): PassedSockets {
   const { LISTEN_FDS: count = '', LISTEN_PID: receiver, LISTEN_FDNAMES: names = '' } = environment;
-  if (receiver !== String(pid) || count === '') {
-    return { clients: [], admin: [] };
-  }
+  if (receiver !== String(pid) || count === '') return { clients: [], admin: [] };
   if (!/^\d{1,2}$/.test(count) || Number(count) > socketsMax) {
     throw new StartError(`LISTEN_FDS must be the number of passed sockets, 0 to ${socketsMax}`, undefined);
   }
@@ -39,12 +37,8 @@ export function findPassedSockets(
   const named = (name: string): number[] => descriptors.filter((each) => nameOf.get(each) === name);
   const byName = { clients: named('clients'), admin: named('admin') };
   const known = byName.clients.length + byName.admin.length;
-  if (known === descriptors.length) {
-    return byName;
-  }
-  if (known === 0 && descriptors.length <= 2) {
-    return { clients: descriptors.slice(0, 1), admin: descriptors.slice(1) };
-  }
+  if (known === descriptors.length) return byName;
+  if (known === 0 && descriptors.length <= 2) return { clients: descriptors.slice(0, 1), admin: descriptors.slice(1) };
   throw new StartError(
     `LISTEN_FDS passes ${descriptors.length} sockets, but it is not clear which are for clients and which for the admin listener: name each of them clients or admin (FileDescriptorName=)`,
     undefined,
@@ -128,9 +122,7 @@ export function openServiceManager(
   const notify = (...assignments: string[]): void => {
     for (const assignment of assignments) {
       // Notifications are dropped while the shell is too slow.
-      if (!hasEnded && input?.writableNeedDrain === false) {
-        input.write(`${assignment}\n`);
-      }
+      if (!hasEnded && input?.writableNeedDrain === false) input.write(`${assignment}\n`);
     }
   };
   const isWatched =

@@ -83,9 +83,7 @@ export function resolveSettings(
     ...findTokenProblems(read, isSet, variableOf),
     ...(starts ? findMissingPackages(read) : []),
   );
-  if (problems.length > 0) {
-    throw new SettingsError(problems);
-  }
+  if (problems.length > 0) throw new SettingsError(problems);
   return { command, settings: Object.freeze(settings) as Settings, sources: Object.freeze(sources) };
 }
 
@@ -94,9 +92,7 @@ const settingLine = /^\s*(?:#.*|[^\s=#][^=]*=.*)?$/s;
 
 /** Returns the variables of the file. Adds a problem for each invalid line and each name that is not a setting. */
 function readSettingsFile(name: string, problems: string[]): NodeJS.Dict<string> {
-  if (name === '') {
-    return {};
-  }
+  if (name === '') return {};
   let text;
   try {
     text = readFileSync(name, 'utf8');
@@ -108,9 +104,7 @@ function readSettingsFile(name: string, problems: string[]): NodeJS.Dict<string>
   }
   // Node's parser silently skips invalid lines, so a mistyped setting would have no effect.
   for (const [index, line] of text.split('\n').entries()) {
-    if (!settingLine.test(line)) {
-      problems.push(`line ${index + 1} of the settings file is not VARIABLE=value`);
-    }
+    if (!settingLine.test(line)) problems.push(`line ${index + 1} of the settings file is not VARIABLE=value`);
   }
   const variables = parseEnv(text);
   const known = settingNames.filter((each) => each !== 'settingsFile').map(variableOf);

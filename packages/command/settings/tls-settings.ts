@@ -70,9 +70,7 @@ export function findTlsProblems(
   if (sets.length === 0 && isSet('tlsReloadMs')) {
     problems.push('TLS_RELOAD_MS has no effect without certificate files: set some, or leave it out');
   }
-  if (!readsFiles || problems.length > 0) {
-    return problems;
-  }
+  if (!readsFiles || problems.length > 0) return problems;
   return sets.flatMap((each) => {
     const set = readCertificateSet(each, readFileTexts(each));
     return 'own' in set ? [] : set;

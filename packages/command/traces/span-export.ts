@@ -92,9 +92,7 @@ export class SpanExport {
   }
 
   #note({ code, error }: ExportResult, spans: number): void {
-    if (this.#isClosed) {
-      return;
-    }
+    if (this.#isClosed) return;
     this.#held -= spans;
     if (code !== ExportResultCode.SUCCESS) {
       this.#lose(spans, describeCause(error));
@@ -123,9 +121,7 @@ export class SpanExport {
 /** Returns the status of the reply, or the message of the error. The text of the collector's reply is left out. */
 function describeCause(error: Error | undefined): string {
   const code: unknown = error !== undefined && 'code' in error ? error.code : undefined;
-  if (typeof code === 'number') {
-    return `status ${code}`;
-  }
+  if (typeof code === 'number') return `status ${code}`;
   const words = [error?.message, code, 'unknown'].find((each) => typeof each === 'string' && each !== '');
   return escapeControls(String(words)).slice(0, causeLengthMax);
 }

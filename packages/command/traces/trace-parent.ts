@@ -51,9 +51,7 @@ export function createSampler(name: TraceOptions['otelTracesSampler'], ratio: nu
 
 function createRootSampler(name: string, ratio: number): (traceParent: string) => boolean {
   const limit = name === 'traceidratio' ? Math.ceil(ratio * idRange) : name === 'always_on' ? idRange : 0;
-  if (limit === 0 || limit === idRange) {
-    return () => limit > 0;
-  }
+  if (limit === 0 || limit === idRange) return () => limit > 0;
   // Hexadecimal texts of equal length compare like their numbers. Comparing texts takes half the time of parsing one.
   const digits = limit.toString(16).padStart(8, '0');
   // The last 32 bits of the trace id are random in every version of trace ids (W3C Trace Context 2, 2.2.2).

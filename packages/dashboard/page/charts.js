@@ -126,9 +126,7 @@ const join = (places) => places.map((place) => place.toFixed(2)).join(' ');
 export const drawLine = (places) =>
   places
     .map((place, index) => {
-      if (place === null) {
-        return '';
-      }
+      if (place === null) return '';
       const [left, bottom] = place;
       return `${places[index - 1] ? 'L' : 'M'}${join([left, 100 - bottom])}${places[index - 1] ? '' : 'h0'}`;
     })

@@ -15,9 +15,7 @@ export const make = (tag, attributes = {}, ...children) => ({ tag, attributes, c
 /** @type {(id: string) => HTMLElement} */
 export const byId = (id) => {
   const element = document.getElementById(id);
-  if (element === null) {
-    throw new Error(`the page has no ${id}`);
-  }
+  if (element === null) throw new Error(`the page has no ${id}`);
   return element;
 };
 
@@ -28,9 +26,7 @@ export const byId = (id) => {
 export const show = (id, attributes, ...children) => {
   const element = byId(id);
   updateAttributes(element, attributes);
-  if (children.length > 0) {
-    updateChildren(element, children.flat());
-  }
+  if (children.length > 0) updateChildren(element, children.flat());
 };
 
 /** @type {WeakMap<Node, Attributes>} what each element shows */
@@ -43,9 +39,7 @@ const updateAttributes = (element, attributes) => {
   const before = shown.get(element);
   shown.set(element, attributes);
   for (const [name, value] of Object.entries(attributes)) {
-    if (before !== undefined && value === before[name]) {
-      continue;
-    }
+    if (before !== undefined && value === before[name]) continue;
     if (typeof value === 'function') {
       Object.assign(element, { [name]: value });
     } else if (name === 'style') {

@@ -25,20 +25,14 @@ export const formatRate = (value) => evenOrLess(value);
 /** @type {(part: number, whole: number) => string} a percentage */
 export const formatShare = (part, whole) => {
   const percent = (part / whole) * 100;
-  if (whole === 0) {
-    return none;
-  }
-  if (percent === 0 || percent === 100) {
-    return `${percent}${space}%`;
-  }
+  if (whole === 0) return none;
+  if (percent === 0 || percent === 100) return `${percent}${space}%`;
   return percent > 99.9 ? `>${space}99.9${space}%` : evenOrLess(percent, '%');
 };
 
 /** @type {(ms: number | null | undefined) => string} */
 export const formatMs = (ms) => {
-  if (ms === null || ms === undefined) {
-    return none;
-  }
+  if (ms === null || ms === undefined) return none;
   return ms < 999.5 ? evenOrLess(ms, 'ms') : evenOrLess(ms / 1_000, 's');
 };
 
@@ -62,9 +56,7 @@ export const formatBytes = (bytes) => inUnits(bytes, even);
 export const formatSetting = (value, unit) => {
   // Three significant digits instead of fixed decimals, because settings are mostly round numbers.
   const round = (/** @type {number} */ each) => each.toLocaleString('en', { maximumSignificantDigits: 3 });
-  if (unit === 'bytes' && value >= 1_024) {
-    return inUnits(value, round);
-  }
+  if (unit === 'bytes' && value >= 1_024) return inUnits(value, round);
   return unit === 'ms' && value >= 1_000 ? `${round(value / 1_000)}${space}s` : '';
 };
 
@@ -73,12 +65,8 @@ export const formatAge = (ms) => {
   const seconds = Math.max(0, Math.floor(ms / 1_000));
   const minutes = Math.floor(seconds / 60);
   const hours = Math.floor(minutes / 60);
-  if (minutes === 0) {
-    return `${seconds}${space}s`;
-  }
-  if (hours === 0) {
-    return `${minutes}${space}min${minutes < 10 ? ` ${seconds % 60}${space}s` : ''}`;
-  }
+  if (minutes === 0) return `${seconds}${space}s`;
+  if (hours === 0) return `${minutes}${space}min${minutes < 10 ? ` ${seconds % 60}${space}s` : ''}`;
   return hours < 24
     ? `${hours}${space}h ${minutes % 60}${space}min`
     : `${Math.floor(hours / 24)}${space}d ${hours % 24}${space}h`;
@@ -98,9 +86,7 @@ export const formatMoment = (at, now) => {
 
 /** Describes the browser's time zone by its offset from UTC, because the log's times are in UTC. */
 export function describeTimeZone() {
-  if (new Date().getTimezoneOffset() === 0) {
-    return 'UTC, as in the log';
-  }
+  if (new Date().getTimezoneOffset() === 0) return 'UTC, as in the log';
   const parts = new Intl.DateTimeFormat('en', { timeZoneName: 'shortOffset' }).formatToParts();
   const zone = parts.find(({ type }) => type === 'timeZoneName')?.value ?? '';
   return `${zone.replace('GMT', 'UTC').replace('-', '−')}; the log uses UTC`;

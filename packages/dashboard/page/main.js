@@ -96,9 +96,7 @@ const marks = {
 /** @param {Message} message */
 function take(message) {
   const { now, facts = latest?.facts, failures = latest?.failures ?? [] } = message;
-  if (facts === undefined) {
-    return;
-  }
+  if (facts === undefined) return;
   const { restarts = [], points = [], facts: before = facts } = latest ?? {};
   changedAt = message.changedAt;
   latest = {
@@ -190,9 +188,7 @@ function showTraffic({ facts, now, points, restarts }) {
   show('traffic', { hidden: isFirstVisit });
   show('operations', { hidden: isFirstVisit });
   show('welcome-command', {}, `curl ${reachable(facts.url)}/api/work-items`);
-  if (isFirstVisit) {
-    return;
-  }
+  if (isFirstVisit) return;
   const isWhole = chosen('window') === 'wholeHistory';
   const summary = isWhole ? now.wholeHistory : now.lastMinute;
   const starts = [...new Set([facts.startedAt, ...restarts])];
@@ -226,12 +222,8 @@ function chosen(name) {
 
 /** @type {() => [state: string, text: string, title: string]} */
 const describeConnection = () => {
-  if (lostAt !== undefined) {
-    return ['lost', 'Connection lost', 'No connection'];
-  }
-  if (pausedAt !== undefined) {
-    return ['paused', `Paused at ${formatTime(pausedAt)}`, 'Paused'];
-  }
+  if (lostAt !== undefined) return ['lost', 'Connection lost', 'No connection'];
+  if (pausedAt !== undefined) return ['paused', `Paused at ${formatTime(pausedAt)}`, 'Paused'];
   return shown === undefined
     ? ['connecting', 'Connecting', 'Connecting']
     : ['live', 'Live', judge(shown.now, shown.facts).title];
@@ -258,9 +250,7 @@ function pause() {
 
 document.addEventListener('change', ({ target }) => {
   render();
-  if (target instanceof HTMLSelectElement) {
-    say(byId('failures-note').textContent);
-  }
+  if (target instanceof HTMLSelectElement) say(byId('failures-note').textContent);
 });
 
 byId('welcome-copy').addEventListener('click', () => copy(byId('welcome-command'), 'command', 'Copied'));
@@ -282,17 +272,13 @@ let isFetching = false;
 
 async function poll() {
   clearTimeout(timer);
-  if (document.hidden || isFetching) {
-    return;
-  }
+  if (document.hidden || isFetching) return;
   isFetching = true;
   const message = await readState();
   isFetching = false;
   timer = window.setTimeout(poll, restMs);
   lostAt = message === undefined ? (lostAt ?? Date.now()) : undefined;
-  if (message !== undefined) {
-    take(message);
-  }
+  if (message !== undefined) take(message);
   render();
 }
 

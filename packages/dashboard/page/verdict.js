@@ -173,17 +173,13 @@ export const judge = (now, facts) => {
  */
 const recoveredAt = ({ at, backend, lastFailures, lastMinute }, party) => {
   const last = lastFailures[party];
-  if (last === null || at - last.at < quietMs) {
-    return undefined;
-  }
+  if (last === null || at - last.at < quietMs) return undefined;
   const { all } = lastMinute.flows;
   const failed = all.failed[party];
   // The calls that the gateway rejected are not among the backend calls, so they are added.
   const calls = all.backendCalls + (party === 'gateway' ? failed : 0);
   const before = Math.max(failed, calls - last.callsSince);
-  if (last.callsSince > 0) {
-    return (1 - failed / before) ** last.callsSince < chanceMax ? last.at : undefined;
-  }
+  if (last.callsSince > 0) return (1 - failed / before) ** last.callsSince < chanceMax ? last.at : undefined;
   // No call was made since then, but the backend, which was unreachable, accepts connections again.
   return party === 'backend' && backend.since > last.at ? backend.since : undefined;
 };
@@ -195,9 +191,7 @@ const failedShareOf = ({ lastMinute: { flows } }) => flows.all.failed.backend / 
 const describeTraffic = (now) => {
   const { seconds, flows } = now.lastMinute;
   const { all } = flows;
-  if (all.requests === 0) {
-    return `No calls ${inLastMinute(now)}.`;
-  }
+  if (all.requests === 0) return `No calls ${inLastMinute(now)}.`;
   const { backend, gateway, client } = all.failed;
   const failed = [
     ...(backend + gateway > 0 ? [`${formatCount(backend + gateway)} failed`] : []),
@@ -278,9 +272,7 @@ export const describeParties = (now, facts) => {
  */
 export const describeCertificate = ({ own, problems }, now) => {
   const refused = problems.length === 0 ? '' : '; the new files were refused';
-  if (own === undefined) {
-    return { text: `CA certificates only${refused}`, isUnwell: refused !== '' };
-  }
+  if (own === undefined) return { text: `CA certificates only${refused}`, isUnwell: refused !== '' };
   const { expiresAt } = own;
   const days = Math.floor((expiresAt - now) / dayMs);
   const date = new Date(expiresAt).toISOString().slice(0, 10);

@@ -56,9 +56,7 @@ const adjustments = ({ React, getComponent }) => {
   /** One documented reply, without drop-down lists: status, description, bodies, headers. */
   const Response = (props) => {
     const { code, response } = props;
-    if (isShared(props, code)) {
-      return null;
-    }
+    if (isShared(props, code)) return null;
     const examples = response.getIn(['content', 'application/json', 'examples'])?.toJS() ?? {};
     return element(
       'tr',
@@ -153,9 +151,7 @@ const indentedDepthMax = 20;
  * several lines, stay unchanged.
  */
 function indent(text) {
-  if (text.length <= lineMax || text.trim().includes('\n')) {
-    return text;
-  }
+  if (text.length <= lineMax || text.trim().includes('\n')) return text;
   const tokens = text.match(/"(?:[^"\\]|\\.)*"|[[\]{},:]|[^\s[\]{},:"]+|"/g) ?? [];
   let depth = 0;
   return tokens.reduce((written, token, index) => {
@@ -182,9 +178,7 @@ async function copy(text) {
   field.select();
   const isCopied = document.execCommand('copy');
   field.remove();
-  if (!isCopied) {
-    throw new Error('the browser did not copy');
-  }
+  if (!isCopied) throw new Error('the browser did not copy');
 }
 
 function save(text) {
