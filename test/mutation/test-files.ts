@@ -11,6 +11,8 @@ export interface Batch {
   readonly target?: 'fetch' | 'http2' | 'node' | 'plugin';
   /** The gateway runs as a command (started from the source), not in the tests' process. */
   readonly isCommand?: boolean;
+  /** The tests fork the source, which gets the active mutant from their environment. Its coverage is unknown. */
+  readonly isForked?: boolean;
   /** The tests measure time: since the machine may be busy, only a repeated failure is a failure. */
   readonly isTimed?: boolean;
 }
@@ -324,14 +326,21 @@ export const batches: readonly Batch[] = [
   {
     name: 'a worker process',
     files: ['test/unit/worker.test.ts'],
-    of: /packages\/command\/cluster\/worker\.ts/,
-    isCommand: true,
+    of: /packages\/command\/cluster\/(messages|worker)\.ts/,
+    isForked: true,
     isTimed: true,
   },
   {
     name: 'pool of workers',
     files: ['test/process/pool.test.ts'],
     of: /packages\/command\/cluster\/pool\.ts/,
+    isTimed: true,
+  },
+  {
+    name: 'workers of the command',
+    files: ['test/process/workers.test.ts'],
+    of: /packages\/command\/cluster\/(member|messages|pool|worker)\.ts/,
+    isCommand: true,
     isTimed: true,
   },
 ];

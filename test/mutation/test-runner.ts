@@ -91,11 +91,12 @@ class NodeTestRunner implements TestRunner {
     const coverage: MutantCoverage = { static: {}, perTest: {} };
     const coveredInside = new Set<string>();
     const runs = this.#batches.flatMap((batch) =>
-      (batch.isCommand ? [batch.name] : batch.files).map((file) => ({ ...batch, file })),
+      (isOutside(batch) ? [batch.name] : batch.files).map((file) => ({ ...batch, file })),
     );
-    for (const { file, files, of, target, isCommand = false, isTimed = false } of runs) {
+    for (const run of runs) {
+      const { file, files, of, target, isCommand, isTimed = false } = run;
       const name = idOf(file, target);
-      const result = await runTests(isCommand ? files : [file], {
+      const result = await runTests(isOutside(run) ? files : [file], {
         cwd: process.cwd(),
         failures: isTimed ? 3 : 1,
         // Recording coverage takes many times as long as the tests.
@@ -103,7 +104,7 @@ class NodeTestRunner implements TestRunner {
         environment: isCommand
           ? commandEnvironment()
           : { MUTATION_COVERAGE: coveragePath, MUTATION_FILE: name, ...targetEnvironment(target) },
-        nodeArguments: isCommand ? [] : ['--import', './test/mutation/coverage.js'],
+        nodeArguments: isOutside(run) ? [] : ['--import', './test/mutation/coverage.js'],
       });
       if (result.kind !== 'passed') {
         return {
@@ -111,7 +112,7 @@ class NodeTestRunner implements TestRunner {
           errorMessage: `${name}, without a mutant, ${result.kind}: ${result.test}`,
         };
       }
-      const covered = isCommand
+      const covered = isOutside(run)
         ? { tests: [name], coverage: { static: {}, perTest: { [name]: allMutants(of) } } }
         : readCoverage();
       for (const id of covered.tests) {
@@ -126,7 +127,7 @@ class NodeTestRunner implements TestRunner {
         for (const id of covered.tests) (coverage.perTest[id] ??= {})[mutant] = 1;
         coveredInside.add(mutant);
       }
-      if (!isCommand) {
+      if (!isOutside(run)) {
         for (const hits of Object.values(covered.coverage.perTest)) {
           for (const mutant of Object.keys(hits)) coveredInside.add(mutant);
         }
@@ -158,9 +159,10 @@ class NodeTestRunner implements TestRunner {
 
   async #run({ activeMutant, testFilter }: MutantRunOptions): Promise<MutantRunResult> {
     let nrOfTests = 0;
-    for (const { name, files, of, target, isCommand = false, isTimed = false } of batches) {
+    for (const batch of batches) {
+      const { name, files, of, target, isCommand, isTimed = false } = batch;
       if (!of.test(activeMutant.fileName)) continue;
-      const wanted = isCommand
+      const wanted = isOutside(batch)
         ? { files: testFilter?.includes(name) === false ? [] : files, names: [] }
         : chooseTests(files, target, testFilter);
       if (wanted.files.length === 0) continue;
@@ -180,6 +182,11 @@ class NodeTestRunner implements TestRunner {
     }
     return { status: MutantRunStatus.Survived, nrOfTests };
   }
+}
+
+/** Tells whether the gateway runs in other processes than the tests. */
+function isOutside({ isCommand = false, isForked = false }: Batch): boolean {
+  return isCommand || isForked;
 }
 
 /** Names the tests of `file` that run against `target`. */

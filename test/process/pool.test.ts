@@ -368,6 +368,7 @@ test('new certificates reach running workers and workers that start later', { sk
     }
     return [...new Set(seen)];
   };
+  assert.equal(served.pool.url, `https://127.0.0.1:${served.port}`);
   assert.deepEqual(await names(), ['first']);
   served.pool.renewTls({ clients: second });
   // When the workers have reported, they have also received the certificates that were sent before.
@@ -413,6 +414,100 @@ test('a drain that exceeds its time limit cuts calls in flight, and a worker wit
   await client.closed();
   assert.equal(served.pool.hasFailed(), true);
   assert.deepEqual(served.messages(), ['a draining worker ended with exit code 1']);
+});
+
+/** While the only worker is stopped, opens connections until one is refused. Each sends a list request. */
+async function callWhileStopped({ port }: Served, connectionsMax: number): Promise<RawClient[]> {
+  const clients: RawClient[] = [];
+  // Two are sent to the worker, and `connectionsMax` wait in the pool.
+  for (let count = 0; count < 2 + connectionsMax + 1; count += 1) {
+    const client = await RawClient.open(port);
+    client.send(requestBytes('GET', path));
+    clients.push(client);
+  }
+  await clients.pop()?.closed();
+  return clients;
+}
+
+test('connections wait for the successor of a worker that is killed; at most CONNECTIONS_MAX wait', async () => {
+  await using served = await start({ workers: '1', portSharing: 'cluster', connectionsMax: '1' });
+  const [victim = 0] = await served.pids();
+  process.kill(victim, 'SIGSTOP');
+  const [, , waiting] = await callWhileStopped(served, 1);
+  process.kill(victim, 'SIGKILL');
+  const reply = await waiting?.reply();
+  assert.equal(reply?.text, '[]');
+  waiting?.destroy();
+});
+
+test('connections that wait when a drain begins are served', async () => {
+  await using served = await start({ workers: '1', portSharing: 'cluster', connectionsMax: '3' });
+  const [worker = 0] = await served.pids();
+  process.kill(worker, 'SIGSTOP');
+  const clients = await callWhileStopped(served, 3);
+  served.pool.beginDrain();
+  const drained = served.pool.finishDrain(new AbortController().signal);
+  process.kill(worker, 'SIGCONT');
+  // The worker has room for three connections.
+  for (const client of clients.slice(0, 3)) {
+    const reply = await client.reply();
+    assert.deepEqual([reply.text, reply.header('connection')], ['[]', 'close']);
+  }
+  await drained;
+  assert.equal(workersNow(), 0);
+});
+
+test('each early death doubles the pause before a worker is replaced', async () => {
+  await using served = await start({ workers: '1' });
+  for (const pauseMs of [100, 200, 400]) {
+    const [victim = 0] = await served.pids();
+    const deaths = served.lines.length;
+    process.kill(victim, 'SIGKILL');
+    await poll(() => served.lines.length > deaths, 'the death is logged');
+    const diedAt = performance.now();
+    await poll(() => workersNow() === 1, 'the worker is replaced');
+    // The clock of timers may be a millisecond ahead.
+    assert.ok(performance.now() - diedAt > pauseMs - 50, `${pauseMs} ms`);
+    await isServedBy(served, 1, [victim]);
+  }
+});
+
+test('a worker that cannot be replaced is logged, and tried again', { skip: noOpenssl }, async () => {
+  using folder = new CertificateFolder();
+  const keys = keySetOf(createPair('one', 'ES256'));
+  const authJwksFile = folder.write('keys.json', keys);
+  await using served = await start({ ...noKeys, authJwksFile, workers: '1' });
+  const [victim = 0] = await served.pids();
+  folder.write('keys.json', 'none');
+  process.kill(victim, 'SIGKILL');
+  const failure = 'a worker could not be replaced: trying again';
+  await poll(() => served.messages().includes(failure), 'the failure is logged');
+  folder.write('keys.json', keys);
+  await isServedBy(served, 1, [victim]);
+  const logged = served.lines.find(({ msg }) => msg === failure);
+  assert.match(JSON.stringify(logged?.['err']), /AUTH_JWKS_FILE cannot be used/);
+});
+
+test('a retired worker that does not exit is killed after SHUTDOWN_TIMEOUT_MS', async () => {
+  await using served = await start({ shutdownTimeoutMs: '200' });
+  const gate = createGate();
+  backend.answers(behind(gate, answer('[]')));
+  const held = await Promise.all(Array.from({ length: 4 }, () => RawClient.open(served.port)));
+  for (const client of held) client.send(requestBytes('GET', path));
+  await backend.until(() => backend.requests.length === 4, 'the held calls');
+  const workers = await served.pids();
+  await served.pool.reload(settingsWith({ workers: '1', shutdownTimeoutMs: '200' }), {});
+  for (const pid of workers) process.kill(pid, 'SIGSTOP');
+  const isKilled = ({ msg }: LogLine) => msg === 'a retired worker does not exit: killing it';
+  await poll(() => served.lines.some(isKilled), 'the retired worker is killed');
+  const retired = served.lines.find(isKilled)?.['worker'];
+  for (const pid of workers) if (pid !== retired) process.kill(pid, 'SIGCONT');
+  gate.open();
+  assert.deepEqual(
+    await isServedBy(served, 1, [Number(retired)]),
+    workers.filter((pid) => pid !== retired),
+  );
+  for (const client of held) client.destroy();
 });
 
 test('stop kills a worker that does not end', async () => {

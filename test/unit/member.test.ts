@@ -2,12 +2,14 @@
 
 import assert from 'node:assert/strict';
 import { fork, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
 import { join } from 'node:path';
 import { afterEach, beforeEach, test } from 'node:test';
 import { Member, type MemberObserver } from '../../packages/command/cluster/member.ts';
 import type { FromWorker } from '../../packages/command/cluster/messages.ts';
 import { resolveSettings } from '../../packages/command/settings/resolve.ts';
 import { Changes, poll } from '../helpers/changes.ts';
+import { openPair } from '../helpers/socket-pairs.ts';
 
 const flags = { backendUrl: 'http://127.0.0.1:1', workers: '2', connectionsMax: '5', inFlightMax: '6' };
 const { settings } = resolveSettings('serve', flags, {});
@@ -186,8 +188,62 @@ test('the end of a worker is reported once, with its signal; a message to it is 
   member.send({ kind: 'cut' });
 });
 
+test('a worker that exits during its start has failed, with its exit code', async () => {
+  assert.deepEqual([member.isReady, member.isRetired, member.isFrozen], [false, false, false]);
+  await received(1);
+  worker.send({ exit: 3 });
+  const message = 'a worker ended during its start with exit code 3';
+  assert.deepEqual(await member.started, { kind: 'failed', message });
+  await poll(() => events.at(-1)?.[0] === 'exit', 'the exit is reported');
+  assert.deepEqual(events.at(-1), ['exit', 3, null]);
+});
+
+test('a process that the system cannot create is a failed start, without an exit', async () => {
+  const none = fork('none', { execPath: '/none', silent: true });
+  const unborn = new Member(none, settings, { sharing, tls: {}, passed: [], keys: undefined }, observer);
+  const message = 'a worker could not be started: spawn /none ENOENT';
+  assert.deepEqual(await unborn.started, { kind: 'failed', message });
+  await unborn.exited;
+  assert.deepEqual(events, [['gone']]);
+});
+
+test('an error of a running worker is reported, and is not its end', async () => {
+  await becomeReady();
+  worker.emit('error', new Error('write EPIPE'));
+  assert.deepEqual(events, [['ready'], ['unreachable']]);
+});
+
+test('a connection is passed to the worker, and closed here when it is sent', async (t) => {
+  const { client, socket } = await openPair(t);
+  member.take(socket, () => told('sent'));
+  assert.equal(member.isReceiving, true);
+  assert.equal(Buffer.concat(await client.toArray()).toString(), `${worker.pid}`);
+  assert.deepEqual([events, member.isReceiving, socket.destroyed], [[['sent']], false, true]);
+  const second = await openPair(t);
+  member.take(second.socket);
+  await once(second.client.resume(), 'close');
+  assert.deepEqual((await received(3)).slice(1), [
+    { kind: 'connection', number: 1 },
+    { kind: 'connection', number: 2 },
+  ]);
+});
+
+test('connections that a worker has not received when it ends are closed', async (t) => {
+  await received(1);
+  worker.kill('SIGSTOP');
+  const pairs = [await openPair(t), await openPair(t), await openPair(t)];
+  for (const { socket } of pairs) member.take(socket);
+  assert.equal(member.isReceiving, true);
+  const ends = pairs.map(({ client }) => once(client.resume(), 'close'));
+  member.kill();
+  await Promise.all(ends);
+  assert.ok(pairs.every(({ socket }) => socket.destroyed));
+});
+
 for (const [signal, kind] of [
   ['SIGTERM', 'interrupted'],
+  ['SIGINT', 'interrupted'],
+  ['SIGHUP', 'interrupted'],
   ['SIGKILL', 'failed'],
 ] as const) {
   test(`a worker that ends by ${signal} during its start: ${kind}`, async () => {
