@@ -299,7 +299,7 @@ test('README.md has every operation, docs/errors.md every message', () => {
 });
 
 test('the command in README.md that tests everything is the command in .ci/run', () => {
-  const [, command = ''] = /^To test all of it: `(.+)`\.$/m.exec(read('README.md')) ?? [];
+  const [, command = ''] = /^To run all tests: `(.+)`\.$/m.exec(read('README.md')) ?? [];
   assert.equal(command, 'npm ci && npm test');
   assert.ok(read('.ci/run').endsWith(`\n${command.replace(' && ', '\n')}\n`));
 });
