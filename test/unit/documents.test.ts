@@ -312,7 +312,7 @@ describe('figures are the same in a document and in the code', () => {
   const memory = 'packages/command/settings/warnings.ts';
   const places = [
     [operating, /a second one within ([\d,]+) ms of the first/, lifecycle, /repetitionByNpmMsMax = ([\d_]+)/],
-    [decisions, /here it is every ([\d,]+) ms/, server, /sweepMs = ([\d_]+)/],
+    [decisions, /The gateway checks its limits every ([\d,]+) ms/, server, /sweepMs = ([\d_]+)/],
     [decisions, /nothing has arrived for ([\d,]+) ms/, server, /drainQuietMs = ([\d_]+)/],
     [operating, /plus (\d+) KB for each connection/, memory, /plain: ([\d_]+)_000/],
     [operating, /(\d+) KB with TLS/, memory, /tls: ([\d_]+)_000/],
