@@ -11,12 +11,12 @@ export const settingGroups = {
   },
   guards: {
     title: 'Who may call',
-    introduction: 'Host names that clients and operators may use, and proxies whose headers are trusted.',
+    introduction: 'Host names that clients and operators may use, and proxies whose `x-forwarded-for` is trusted.',
   },
   cors: {
     title: 'Pages of other origins (CORS)',
     introduction:
-      'Browser applications that may call. By default, pages of other origins may not; clients other than browsers need none of these settings. Setup: [security.md](security.md#cors).',
+      'Browser applications that may call. By default, pages of other origins may not call. Clients other than browsers need none of these settings. Setup: [security.md](security.md#cors).',
   },
   tls: {
     title: 'TLS',
@@ -36,14 +36,14 @@ export const settingGroups = {
   processes: {
     title: 'Processes',
     introduction:
-      'The number of processes that serve clients, and a file of settings that can be reloaded. Workers are described in [operating.md](operating.md).',
+      'The number of processes that serve clients, and a file of settings that can be reloaded. About workers: [operating.md](operating.md#workers).',
   },
   backend: { title: 'Backend', introduction: 'The address of the backend, and how item ids are parsed.' },
   limits: { title: 'Limits', introduction: 'How much the gateway accepts and holds for clients and the backend.' },
   timeLimits: {
     title: 'Time limits',
     introduction:
-      'All in milliseconds. The first three apply to the backend, the others to clients. [operating.md](operating.md) says how they relate to the timeouts of a load balancer and of the backend.',
+      'All values are in milliseconds. The first three settings apply to the backend, the others to clients. [operating.md](operating.md#timeouts) relates them to the timeouts of a load balancer and of the backend.',
   },
   pages: {
     title: 'Dashboard and API reference',
@@ -54,7 +54,7 @@ export const settingGroups = {
   traces: {
     title: 'Traces',
     introduction:
-      'Spans for an OpenTelemetry collector, with the standard variables. Off without an endpoint. Contents of the spans: [operating.md](operating.md#traces).',
+      "Spans for an OpenTelemetry collector. The variables are those of OpenTelemetry's standard. Without an endpoint, traces are off. Contents of the spans: [operating.md](operating.md#traces).",
   },
   embeddedBackend: {
     title: 'Embedded backend',

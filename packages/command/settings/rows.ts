@@ -38,7 +38,7 @@ export const settingsTable = {
     host: {
       kind: host,
       default: 'localhost',
-      help: 'Address to listen on for clients; `localhost` is 127.0.0.1 and ::1. `0.0.0.0` and `::` are all addresses.',
+      help: 'Address to listen on for clients; `localhost` means 127.0.0.1 and ::1. `0.0.0.0` and `::` mean all addresses.',
     },
     port: {
       kind: port,
@@ -81,7 +81,7 @@ export const settingsTable = {
     tlsCertFile: {
       kind: file,
       default: '',
-      help: "Certificate of the client listener; with TLS_KEY_FILE it makes the listener https only. A PEM file with the gateway's certificate first, then the intermediate certificates.",
+      help: "Certificate of the client listener; with it and TLS_KEY_FILE the listener serves only https. A PEM file with the gateway's certificate first, then the intermediate certificates.",
     },
     tlsKeyFile: { kind: file, default: '', help: 'Private key of TLS_CERT_FILE; a PEM file without a pass phrase.' },
     tlsMinVersion: {
@@ -92,7 +92,7 @@ export const settingsTable = {
     tlsClientCaFile: {
       kind: file,
       default: '',
-      help: 'Authorities that client certificates must be issued by; clients without such a certificate are refused. A PEM file; needs TLS_CERT_FILE.',
+      help: 'Authorities that issue client certificates; a client without such a certificate is refused. A PEM file; needs TLS_CERT_FILE.',
     },
     tlsReloadMs: {
       kind: milliseconds,
@@ -102,14 +102,14 @@ export const settingsTable = {
     http2: {
       kind: boolean,
       default: false,
-      help: 'Offer HTTP/2 to clients; clients that do not support HTTP/2 use HTTP/1.1. Needs TLS_CERT_FILE and Node 26.',
+      help: 'Offers HTTP/2 to clients; clients that do not support HTTP/2 use HTTP/1.1. Needs TLS_CERT_FILE and Node 26.',
     },
   }),
   ...settings('tls', serving, {
     backendCaFile: {
       kind: file,
       default: '',
-      help: "Authorities of the backend's certificate; they replace those that Node trusts. A PEM file; needs an https address in BACKEND_URL.",
+      help: "Authorities of the backend's certificate; they replace the authorities that Node trusts. A PEM file; needs an https address in BACKEND_URL.",
     },
     backendCertFile: {
       kind: file,
@@ -131,19 +131,19 @@ export const settingsTable = {
     workers: {
       kind: count(256),
       default: 1,
-      help: 'Number of processes that serve clients on one port; `auto` is one per core. With 2 or more, a worker that ends is replaced, and SIGHUP replaces all workers one by one. Each worker has an equal share of CONNECTIONS_MAX, IN_FLIGHT_MAX and BUFFERED_BYTES_MAX.',
+      help: 'Number of processes that serve clients on one port; `auto` is one per core. With 2 or more, a worker that ends is replaced, and SIGHUP reloads the workers one by one. Each worker has an equal share of CONNECTIONS_MAX, IN_FLIGHT_MAX and BUFFERED_BYTES_MAX.',
     },
     portSharing: {
       kind: choice('auto', 'cluster', 'reuse-port'),
       default: 'auto',
-      help: 'How workers share the port; `cluster`: the primary process accepts connections and distributes them in turn, and no connection is lost when a worker ends. `reuse-port`: each worker has a listening socket of its own. That costs less if most connections carry only one call. But connections in the queue of a closing worker are reset, unless Linux runs with net.ipv4.tcp_migrate_req=1. `auto`: `reuse-port` with that Linux setting, otherwise `cluster`.',
+      help: 'How workers share the port; with `cluster` the primary process accepts connections and passes them to the workers in turn. No connection is lost when a worker ends. With `reuse-port` each worker has a listening socket of its own. This costs less if most connections carry only one call. But connections in the queue of a closing worker are reset, unless Linux runs with net.ipv4.tcp_migrate_req=1. `auto` means `reuse-port` with that Linux setting, and otherwise `cluster`.',
     },
   }),
   ...settings('processes', [...serving, 'health'], {
     settingsFile: {
       kind: file,
       default: '',
-      help: 'File of further settings, one VARIABLE=value per line; flags and environment variables take precedence. Read at the start and again on SIGHUP.',
+      help: 'File of further settings, one VARIABLE=value per line; flags and environment variables take precedence. The file is read at the start and again on SIGHUP.',
     },
   }),
   ...settings('backend', gateway, { itemIdParsing: gatewayRows.itemIdParsing }),
@@ -159,7 +159,7 @@ export const settingsTable = {
       kind: boolean,
       default: false,
       invertedIn: ['dev'],
-      help: 'Serve the API reference at /docs and the OpenAPI document at /openapi.json; if false, both paths get 404.',
+      help: 'Serves the API reference at /docs and the OpenAPI document at /openapi.json; if false, both paths get 404.',
     },
   }),
   ...settings('shutdown', gateway, {
@@ -186,14 +186,14 @@ export const settingsTable = {
     logClient: {
       kind: boolean,
       default: true,
-      help: "Log clients' addresses, token subjects and user agents; if false, the dashboard's failed calls have no addresses either.",
+      help: "Logs clients' addresses, token subjects and user agents; if false, the dashboard's failed calls have no addresses either.",
     },
   }),
   ...settings('traces', gateway, {
     otelExporterOtlpEndpoint: {
       kind: optionalAddress,
       default: '',
-      help: 'Collector that traces are exported to, by OTLP over HTTP; for instance `http://localhost:4318`, to which `/v1/traces` is added. Without an address, nothing is traced.',
+      help: 'Collector of the traces, by OTLP over HTTP; for instance `http://localhost:4318`. The gateway adds `/v1/traces` to this address. Without an address, nothing is traced.',
     },
     otelExporterOtlpHeaders: {
       kind: secretHeaders,
@@ -211,7 +211,7 @@ export const settingsTable = {
         'parentbased_traceidratio',
       ),
       default: 'parentbased_always_on',
-      help: "Sampler that selects the calls to trace. A `parentbased_` sampler follows the decision in the client's trace context; if the client sent none, `parentbased_X` decides like `X`.",
+      help: "Sampler that selects the calls to trace. A `parentbased_` sampler follows the decision in the client's trace context; if the client sent no trace context, `parentbased_X` decides like `X`.",
     },
     otelTracesSamplerArg: {
       kind: ratio,

@@ -42,13 +42,13 @@ export const rateRows = {
   rateLimit: {
     kind: textOf(parseRateText, { takes: `${rateGrammar}, or empty for no limit`, placeholder: 'rate' }),
     default: '',
-    help: 'Largest number of requests to operations per client and window; for instance `100/60s`, `1000/5m` or `10000/1h`, at most 1000000 requests in a window of at most a day. A window begins with the first request. Requests over the limit get 429 and are not counted. All workers count together.',
+    help: 'Largest number of requests to operations per client and window; for instance `100/60s`, `1000/5m` or `10000/1h`. The number is at most 1000000, and the window at most a day. A window begins with the first request of a client. Requests over the limit get 429 and are not counted. All workers count together.',
   },
   /** Counts clients by `address` (default), or by the token's subject (`identity`). */
   rateLimitKey: {
     kind: choice('address', 'identity'),
     default: 'address',
-    help: 'How the rate limit tells clients apart; `address`: by IP address (IPv6: by /64), and behind {trustedProxies} by the forwarded address; `identity`: by the claim `sub` of the token.',
+    help: 'How the rate limit tells clients apart; `address` means by IP address (IPv6: by /64), and behind {trustedProxies} by the forwarded address. `identity` means by the claim `sub` of the token.',
   },
   /** A Redis or Valkey that counts for all gateways [D47]. Default: each gateway counts by itself. */
   rateLimitRedisUrl: {
@@ -59,13 +59,13 @@ export const rateRows = {
       isSecret: true,
     }),
     default: '',
-    help: 'Redis or Valkey that counts for all gateways; for instance `redis://redis.internal:6379/0`, or over TLS `rediss://user:password@redis.internal`. User name and password are never shown.',
+    help: 'Redis or Valkey server that counts for all gateways; for instance `redis://redis.internal:6379/0`, or over TLS `rediss://user:password@redis.internal`. User name and password are never shown.',
   },
   /** The rate limit while Redis does not answer: `local` (default), `allow` or `deny`. */
   rateLimitFallback: {
     kind: choice('local', 'allow', 'deny'),
     default: 'local',
-    help: 'The rate limit while Redis does not answer within 100 ms; `local`: each gateway counts by itself, `allow`: all requests are admitted, `deny`: all get 429.',
+    help: 'The rate limit while Redis does not answer within 100 ms; with `local` each gateway counts by itself. With `allow` all requests are admitted. With `deny` all requests get 429.',
   },
 } satisfies Readonly<Record<string, SharedRow>>;
 

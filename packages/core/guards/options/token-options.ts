@@ -15,25 +15,25 @@ export const tokenRows = {
   authIssuer: {
     kind: issuer,
     default: '',
-    help: 'Issuer of the tokens; turns tokens on. Write it exactly as in the claim `iss` of the tokens, for instance `https://login.example.com/`. A request for an operation without a valid token then gets 401.',
+    help: 'Issuer of the tokens; turns tokens on. Write it exactly as in the claim `iss` of the tokens, for instance `https://login.example.com/`. Then a request for an operation gets 401 if it has no valid token.',
   },
   /** Accepted audiences: one of them must be in the claim `aud`. Required with `authIssuer`. */
   authAudience: {
     kind: words,
     default: '',
-    help: 'Accepted audiences of tokens; one of them must be in the claim `aud`, otherwise 401. Required with {authIssuer}, so that tokens of the same issuer for other services are refused.',
+    help: 'Accepted audiences of tokens; one of them must be in the claim `aud`, otherwise the request gets 401. Required with {authIssuer}, so that tokens of the same issuer for other services are refused.',
   },
   /** Address of the issuer's keys, a JSON Web Key Set: the `jwks_uri` in its discovery document [D44]. */
   authJwksUrl: {
     kind: keysUrl,
     default: '',
-    help: "Address of the issuer's keys, a JSON Web Key Set; it is `jwks_uri` in the issuer's `/.well-known/openid-configuration`. Fetched in the background, without following redirects.",
+    help: "Address of the issuer's keys, a JSON Web Key Set; it is `jwks_uri` in the issuer's `/.well-known/openid-configuration`. The keys are fetched in the background, without following redirects.",
   },
   /** File with the issuer's keys, instead of `authJwksUrl`. */
   authJwksFile: {
     kind: file,
     default: '',
-    help: "File with the issuer's keys, a JSON Web Key Set; instead of {authJwksUrl}. It is read again at the interval {authJwksRefreshMs}.",
+    help: "File with the issuer's keys, a JSON Web Key Set; replaces {authJwksUrl}. The file is read again at the interval {authJwksRefreshMs}.",
   },
   /** Accepted signature algorithms; tokens with others get 401. Default: `['RS256', 'ES256']`. */
   authAlgorithms: {
@@ -80,7 +80,7 @@ export const tokenRows = {
   backendIdentityHeader: {
     kind: identityHeader,
     default: '',
-    help: "Header that passes the client's identity to the backend; for instance `x-user`. Its value is the token's claim `sub`, with `%` and everything except printable ASCII percent-encoded. For a token without the claim, no header is sent. If a client sends a header of this name, it is never forwarded.",
+    help: "Header that passes the client's identity to the backend; for instance `x-user`. Its value is the token's claim `sub`, with `%` and everything except printable ASCII percent-encoded. For a token without the claim, no header is sent. A header of this name from a client is never forwarded.",
   },
 } satisfies Readonly<Record<string, SharedRow>>;
 

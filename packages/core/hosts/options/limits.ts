@@ -32,7 +32,7 @@ export const sizeLimitRows = {
   responseBytesMax: {
     kind: integer('bytes', 1, bytesMax),
     default: 67_108_864,
-    help: "Largest answer of the backend that is passed through; for larger ones the client gets the operation's 500.",
+    help: "Largest answer of the backend that is passed through; for a larger answer the client gets the operation's 500.",
   },
   /** Largest number of calls in flight to the backend; beyond it a call gets 503 [D26]. Default 1,024. */
   inFlightMax: {

@@ -46,7 +46,7 @@ const ownRows = {
   allowedHosts: {
     kind: hostNames,
     default: '',
-    help: 'Host names that requests may use; without any, all are accepted. For instance `items.example.com`. IP addresses, `localhost`, names under `.localhost` and {host} are always accepted. Ports are ignored. A request with any other `Host` gets 403. A request without a host name is served.',
+    help: 'Host names that requests may use; without a list, all names are accepted. For instance `items.example.com`. IP addresses, `localhost`, names under `.localhost` and {host} are always accepted. Ports are ignored. A request with any other `Host` gets 403. A request without a host name is served.',
   },
   /** `leading` (default) reads `12abc` as 12; `whole` rejects it with 400 [D1, D3]. */
   itemIdParsing: {
