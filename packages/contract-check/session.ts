@@ -72,8 +72,8 @@ export class Session {
   }
 
   /**
-   * Makes a call whose failure is not a finding, also after `stop`, for the clean-up. Only a timeout is a finding.
-   * Throws `Stopped` for a timeout and after `cut`.
+   * Makes a call for the clean-up, even after `stop`. A failure is not a finding, except for a timeout. Throws `Stopped`
+   * for a timeout and after `cut`.
    */
   async look(name: OperationName, id?: string): Promise<Call> {
     const call = await this.#make(name, id);

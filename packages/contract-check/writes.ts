@@ -30,7 +30,7 @@ export async function tryWrites(session: Session, template: Template, found: Fou
     session.add({ ...finding, operations: ['create', 'update', 'delete'] });
     return;
   }
-  // The last look for a stop before an item may exist. A stop here needs no clean-up.
+  // The last check for a stop before an item may exist. A stop here needs no clean-up.
   session.stopIf();
   const item = new OwnItem(session, template, found);
   try {
