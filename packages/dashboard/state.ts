@@ -16,7 +16,7 @@ export interface Flow {
   readonly requests: number;
   /** Replies by status class; `none`: no reply, because the client disconnected or the gateway stopped. */
   readonly byStatus: Readonly<Record<StatusClass, number>>;
-  /** Failed requests by party at fault. Each one of the backend had exactly one backend call, which failed. */
+  /** Failed requests by party at fault. Each failure of the backend stands for exactly one failed backend call. */
   readonly failed: Readonly<Record<Party, number>>;
   readonly p50: number | null;
   readonly p99: number | null;

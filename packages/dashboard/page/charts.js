@@ -222,7 +222,7 @@ const makeDrawing = ({ lines, isLogarithmic, isOfBars = false }, { points, from,
     ...multiples(from, to, 3 * minuteMs).map((at) => makeLabel('time', formatTime(at).slice(0, 5), x(at), 0)),
     ...drawn.flatMap(({ names }) => names),
     ...visible.map(({ at, label }) => makeLabel('event', label, x(at), 100)),
-    // Inside the chart at both ends.
+    // The label of the cursor stays inside the chart at both ends.
     ...(point === undefined
       ? []
       : [

@@ -43,7 +43,7 @@ const updateAttributes = (element, attributes) => {
     if (typeof value === 'function') {
       Object.assign(element, { [name]: value });
     } else if (name === 'style') {
-      // The content security policy forbids the attribute, but not its property.
+      // The content security policy forbids the attribute `style`, but not this property.
       element.style.cssText = String(value);
     } else if (value === undefined || value === false) {
       element.removeAttribute(name);
