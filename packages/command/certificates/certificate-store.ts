@@ -57,7 +57,7 @@ export class CertificateStore {
   #ticketKeys = drawTicketKeys();
   #ticketKeysSince = Date.now();
   #timer: NodeJS.Timeout | undefined;
-  // The last check, and the check that waits for its end.
+  // The latest check, and the check that has not started yet.
   #last = Promise.resolve();
   #next: Promise<void> | undefined;
   #onChange: (tls: TlsInForce) => void = () => undefined;

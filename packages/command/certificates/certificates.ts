@@ -1,4 +1,4 @@
-// Reads the PEM files for clients' connections or for backend connections; checks that they are complete and match.
+// Reads the PEM files for connections of clients or to the backend, and checks that the files are complete and match.
 
 import type { X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -17,7 +17,7 @@ export interface CertificateFiles {
 export interface NamedFile {
   /** The setting that names the file. */
   readonly variable: string;
-  /** Empty: no file. */
+  /** Empty if no file is configured. */
   readonly path: string;
 }
 
@@ -75,7 +75,7 @@ export interface CertificateFacts {
   readonly validFrom: number;
   readonly validTo: number;
   readonly isAuthority: boolean;
-  /** True if it was issued by the next certificate of the file, or is the last one. */
+  /** True if the next certificate in the file issued this one, or if this one is the last. */
   readonly leadsToNext: boolean;
 }
 

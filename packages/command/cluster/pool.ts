@@ -153,8 +153,8 @@ class WorkerPool implements ClientService {
     this.#reconcile();
   }
 
-  // Checks the port before any worker starts, and because with `reuse-port` the OS silently lets two gateways share it
-  // [D31]. Port 0 becomes a fixed port, which all workers and their replacements use.
+  // Checks the port before any worker starts. With `reuse-port` this is the only check, because the OS silently lets two
+  // gateways share a port [D31]. Port 0 becomes a fixed port, which all workers and their replacements use.
   async #findPort(): Promise<void> {
     const server = createServer((socket) => socket.destroy());
     const listener = await openListener(server, 'clients', this.#settings, this.#logger);
@@ -251,7 +251,7 @@ class WorkerPool implements ClientService {
     const listener = this.#listener;
     this.#listener = undefined;
     await listener?.close();
-    // A worker receives these before the message to finish.
+    // A worker receives these connections before the message to finish.
     const serving = this.#serving();
     for (const [index, socket] of this.#waiting.splice(0).entries()) {
       const member = serving[index % serving.length];

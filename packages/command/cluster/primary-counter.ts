@@ -53,6 +53,6 @@ export class PrimaryCounter implements Counter {
   }
 
   close(): void {
-    // Other guards of this worker go on asking.
+    // Other guards of this worker may still use the counter.
   }
 }

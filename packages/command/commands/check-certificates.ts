@@ -52,7 +52,7 @@ export function checkCertificates(use: CertificateUse, files: CertificateFiles, 
     lines.push(`  ${authority} ${shown}`);
     if (!authorities.some(({ isAuthority }) => isAuthority)) {
       lines.push(
-        `  no certificate in ${files.ca.variable} is an authority: only self-signed ones among them are accepted, and only these themselves`,
+        `  no certificate in ${files.ca.variable} is an authority: the gateway accepts only these certificates themselves, and only if they are self-signed`,
       );
     }
   }

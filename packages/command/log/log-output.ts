@@ -5,8 +5,8 @@ import { constants, fstatSync, openSync, write } from 'node:fs';
 import { isatty } from 'node:tty';
 
 /**
- * Writes as many bytes from the start of `bytes` as the output has room for. If it has none, fails with EAGAIN instead
- * of waiting.
+ * Writes as many bytes from the start of `bytes` as the output has room for. If there is no room, fails with EAGAIN
+ * instead of waiting.
  */
 export type Write = (bytes: Buffer, done: (error: NodeJS.ErrnoException | null, written: number) => void) => void;
 

@@ -95,7 +95,7 @@ export async function startClientService(
       await Promise.all(servings.map((each) => each.drain(signal)));
     },
     stop: async () => {
-      // Makes a reload that is still creating a `Serving` stop that `Serving`.
+      // A reload that is still creating a `Serving` then stops it.
       isDraining = true;
       await listener?.close();
       await Promise.all(servings.map((each) => each.stop()));

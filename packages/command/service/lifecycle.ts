@@ -220,7 +220,7 @@ export function startDeadline(ms: number, onOver: () => void): () => void {
   return () => clearTimeout(timer);
 }
 
-/** Limits the time in which calls in flight may finish [D33]: logs its end, and then aborts `signal`. */
+/** Limits the time in which calls in flight may finish [D33]. When the time is over, logs this and aborts `signal`. */
 export function startShutdownTimeout(
   shutdownTimeoutMs: number,
   logger: Logger,

@@ -16,10 +16,10 @@ export class OutageLines {
   #outages = 0;
   // True if the last line reported the beginning of an outage.
   #isReportedDown = false;
-  // Cancels the timer of the quiet time after a pair. While it is set, no new pair begins.
+  // Cancels the quiet time after a pair; undefined outside the quiet time.
   #endQuiet: (() => void) | undefined;
 
-  /** `onDown` gets the cause of the latest outage, and the number of outages since its last call. */
+  /** `onDown` gets the cause of the latest outage, and the number of outages since the last call of `onDown`. */
   constructor(onDown: (cause: unknown, outages: number) => void, onUp: () => void, clock: Clock = systemClock) {
     this.#onDown = onDown;
     this.#onUp = onUp;

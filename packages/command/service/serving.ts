@@ -106,14 +106,13 @@ export async function createServing(
     connections.closeAll();
     guards.close();
     // First, calls are notified of the stop, and backend calls that only read are cancelled. A socket reports its end
-    // late in a turn of the event loop, so this takes two turns. Then the connections to the backend are closed, which ends the other
-    // calls.
+    // late in a turn of the event loop, so this takes two turns. Closing the connections to the backend ends the other calls.
     await nextTurn();
     await nextTurn();
     await gateway.backend.close();
-    // Within this turn the last calls are recorded.
+    // The last calls are recorded in this turn.
     await nextTurn();
-    // If the drain was cut short, the end does not wait for the collector.
+    // After a drain that was cut short, the process does not wait for the collector.
     const lost = (await tracer?.end(isDrained ? tracesEndMs : 0)) ?? 0;
     if (lost > 0) logger.warn({ spans: lost }, 'the last traces were not exported');
   };

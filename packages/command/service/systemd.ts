@@ -1,4 +1,4 @@
-// Passed sockets and notifications, as systemd has them. core/hosts/common/listen.ts makes servers listen on the sockets.
+// Finds the sockets that systemd passes, and notifies systemd. core/hosts/common/listen.ts makes servers use the sockets.
 
 import { spawn } from 'node:child_process';
 

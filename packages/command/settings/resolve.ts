@@ -29,7 +29,7 @@ import { findHttp2Problem, findTlsProblems } from './tls-settings.ts';
 /**
  * Takes each setting from the flags, else the environment, else the settings file, else its default. An empty variable
  * counts as unset. Throws all problems as one SettingsError, those in `known` first. Certificate files are checked too,
- * except for `openapi`, and except on a reload, because then the certificate store checks them.
+ * but not for `openapi`, and not on a reload, when the certificate store checks them.
  */
 export function resolveSettings(
   command: Command,

@@ -1,5 +1,5 @@
 // The settings of the command, as the table in rows.ts describes them. Flags, variables, defaults, checks, help and
-// docs/settings.md come from its rows. What is shown of a setting contains no secrets.
+// docs/settings.md come from the rows of this table. Values are shown without secrets.
 
 import type { TextKind } from '../../core/hosts/options/kinds.ts';
 import { settingGroups, toVariable, type Command, type Row, type SettingGroup } from './groups.ts';

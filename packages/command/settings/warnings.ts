@@ -57,7 +57,7 @@ function readDescriptorLimit(): number {
   }
 }
 
-/** Bytes per idle client connection, by protocol (docs/performance.md, In machines). */
+/** Bytes per idle client connection, by protocol (docs/operating.md, Sizing). */
 const connectionBytes = { plain: 5_000, tls: 51_000, http2: 85_000 } as const;
 
 // Bytes of one process under load, with a reserve, but without bodies and client connections.

@@ -24,7 +24,7 @@ export interface SampledCall {
   readonly traceState: string | undefined;
   /** In milliseconds since 1970. */
   readonly startedAt: number;
-  /** The prepared call to the backend; undefined if none was due. */
+  /** The prepared call to the backend; undefined if the request needed none. */
   backendCall: BackendCall | undefined;
 }
 
