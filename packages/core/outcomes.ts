@@ -72,7 +72,7 @@ export const rejectedStatuses: readonly number[] = [
 
 export const unsuccessfulAnswers = ['not-found', 'rejected', 'refused'] as const satisfies readonly BackendOutcome[];
 
-/** Returns the outcome for an answer of the backend without success. */
+/** Returns the outcome for a backend's answer whose `status` is not a success. */
 export function outcomeOfAnswer(
   status: number | undefined,
   { on, takesBody, notFoundMessage }: Pick<Operation, 'on' | 'takesBody' | 'notFoundMessage'>,
@@ -83,7 +83,7 @@ export function outcomeOfAnswer(
   return canBeRejected && status !== undefined && rejectedStatuses.includes(status) ? 'rejected' : 'refused';
 }
 
-/** Returns the outcome of a malformed request from its reply's status. With 404 and 405 only the method is unknown [D6]. */
+/** Returns the outcome of a malformed request from its reply's status. 404 and 405: only the method is unknown [D6]. */
 export function outcomeOfMalformed(status: number): 'no-operation' | 'bad-request' {
   return status === 404 || status === 405 ? 'no-operation' : 'bad-request';
 }

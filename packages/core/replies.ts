@@ -83,7 +83,7 @@ export function createScopeReply(scope: string): FixedReply {
   return errorReply(403, 'Forbidden', ['www-authenticate', value]);
 }
 
-/** Returns the reply to a request that is malformed or late, or whose body has no room in memory [D26, D27, D35]. */
+/** Returns the reply to a request that is malformed or late, or for whose body memory is missing [D26, D27, D35]. */
 export function replyToBroken(reason: BrokenReason): FixedReply {
   if (reason === 'timeout') return replies.requestTimeout;
   if (reason === 'overload') return replies.overload;

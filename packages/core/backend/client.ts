@@ -1,5 +1,5 @@
-// Makes calls to the backend. Each call ends in one `Outcome`. Enforces the deadlines and the limits of answers, and
-// resends a call at most once [D15 to D23]. http1/ sends and parses the bytes; call/ decides the reply to the client.
+// Makes calls to the backend. Each call ends in one `Outcome`. Enforces deadlines and the size limit of answers, and
+// resends a call at most once [D15 to D23]. http1/ sends and parses the bytes; call/ decides the client's reply.
 
 import { AnswerBody } from '../body/body.ts';
 import type { BufferBudget } from '../body/budget.ts';
@@ -31,7 +31,7 @@ export type Outcome =
       readonly kind: 'ok';
       readonly status: number;
       readonly pieces: readonly Buffer[];
-      /** The memory blocks that contain the pieces, to be given back after use. */
+      /** The memory blocks that contain the pieces. The receiver gives them back after use. */
       readonly blocks: readonly Buffer[];
       readonly length: number;
     }
@@ -69,15 +69,14 @@ interface BackendClientOptions {
   readonly responseBytesMax: number;
   /** Name of the header with the client's identity. Default: the identity is not sent [D48]. */
   readonly identityHeader?: string | undefined;
-  /** Counts the buffered bytes of answers. The receiver of an outcome `ok` must give back its `length`. */
+  /** Counts the buffered bytes of answers. The receiver of an outcome `ok` must give back the outcome's `length`. */
   readonly budget: BufferBudget;
-  /** The words for the backend in the texts of causes. Default: those for a program that embeds the gateway. */
+  /** The words for the backend in error messages. Default: the words for a program that embeds the gateway. */
   readonly peer?: Peer | undefined;
   /** Observes the bytes that the backend sends. Default: no observer. */
   readonly tap?: SocketTap | undefined;
 }
 
-/** Receives the outcome of a call. */
 export interface OutcomeHandler {
   /** Called once, after `send` has returned. Not called after `cancel` or `onFault`. Must not throw. */
   onOutcome(outcome: Outcome): void;
@@ -90,8 +89,8 @@ export interface Exchange {
   cancel(): void;
 }
 
-// A body that is not needed is read and dropped up to this size and for this long, so that its connection can be
-// reused. Beyond either limit the connection is closed.
+// If the rest of an answer is not needed, it is read and dropped, so that the connection can be reused. Beyond this
+// size or this time, the connection is closed instead.
 const discardBytesMax = 65_536;
 const discardTimeoutMs = 1_000;
 
@@ -105,7 +104,7 @@ export class BackendClient {
   readonly pool: ConnectionPool;
   /** @internal */
   readonly connecting: Deadlines;
-  /** @internal These deadlines run from sending the request to the last byte of the answer, even if the rest is not needed [D19]. */
+  /** @internal From sending the request to the last byte of the answer, even if that byte is not needed [D19]. */
   readonly answering: Deadlines;
   /** @internal */
   readonly discarding = new Deadlines(discardTimeoutMs);
@@ -166,10 +165,10 @@ export class BackendClient {
   }
 }
 
-/** `discarding`: the outcome is decided, and the rest of the answer is read and dropped. A call often goes from `waiting` to `ended`. */
+/** `discarding`: the outcome is decided; the rest of the answer is read and dropped. Often skipped. */
 type ExchangeState = 'waiting' | 'discarding' | 'ended';
 
-// One call. It has one connection at a time, until it ends.
+// One call. It uses one connection at a time.
 class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
   readonly #client: BackendClient;
   readonly #head: string;
@@ -182,7 +181,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
   #wasResent = false;
   #state: ExchangeState = 'waiting';
   #status = 0;
-  // True if the answer ends with the TLS connection. Then the answer may have been cut off.
+  // True if only the end of the TLS connection ends the answer. Then the answer may have been cut off.
   #mayBeCut = false;
   readonly #body = new AnswerBody();
   #discarded = 0;
@@ -320,9 +319,9 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
     }
   }
 
-  // A call of which no byte was sent may be resent. A GET may also be resent if its reused connection closed before the
-  // first byte of the answer. Then the backend most likely closed the idle connection just when the call was sent. In all
-  // other cases the call itself may have caused the failure [D20].
+  // A call may be resent if no byte of it was sent. A GET may also be resent if its reused connection closed before the
+  // first byte of the answer. Then the backend most likely closed the idle connection just when the call was sent. In
+  // all other cases the call itself may have caused the failure [D20].
   #mayResend(): boolean {
     const { hasDiedUnsent, isReusedAndSilent } = this.#connection;
     return (
@@ -367,8 +366,8 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
   }
 }
 
-// An attacker on the network can forge the end of a TCP connection. With TLS the end can be proved, but Node does not
-// report whether it was. So a number may lack its last digits. All other valid JSON is complete [RFC 9112, 8; D18].
+// An attacker on the network can forge the end of a TCP connection. TLS can prove the end, but Node does not report
+// whether it did. So a number may lack its last digits. All other valid JSON is complete [RFC 9112, 8; D18].
 const cutNumber =
   'a number that ends with the TLS connection may lack digits: the backend must send a content-length or chunks';
 

@@ -1,4 +1,4 @@
-// Deadlines of equal length, in the order of their start, so that one timer serves them all. A timer for each call
+// Keeps deadlines of equal length in the order of their start, so that one timer serves them all. A timer for each call
 // would cost a tenth of the call's processor time.
 
 import { monotonicMs } from '../time/monotonic.ts';
@@ -95,7 +95,7 @@ export class Deadlines {
     }
   };
 
-  // Rounded up, so never early. Unreferenced, because only the socket of a call in flight may keep the process alive.
+  // Rounded up, so that no deadline passes early. Only the socket of a call in flight may keep the process alive.
   #setTimer(delayMs: number): NodeJS.Timeout {
     return setTimeout(this.#passDue, Math.ceil(delayMs)).unref();
   }

@@ -53,8 +53,8 @@ const tlsCode =
   /^(?:ERR_(?:TLS|SSL)_|EPROTO$|UNABLE_TO_|CERT_|CRL_|ERROR_IN_C|DEPTH_ZERO_|SELF_SIGNED_|INVALID_(?:CA|PURPOSE)$|PATH_LENGTH_|HOSTNAME_MISMATCH$)/;
 
 /**
- * Returns the reason for a failed connection. If several addresses failed differently, it is `no-descriptor` if one of
- * them had no file descriptor, otherwise `connection-failed`.
+ * Returns the reason for a failed connection. If several addresses failed differently, the reason is `no-descriptor` if
+ * one of them had no file descriptor, otherwise `connection-failed`.
  */
 export function reasonOfError(error: Error): Reason {
   const errors = (error instanceof AggregateError ? error.errors : [error]) as NodeJS.ErrnoException[];

@@ -3,7 +3,7 @@
 import { ClientConnection, type OpenSocket } from '../http1/client-connection.ts';
 import { monotonicMs } from '../time/monotonic.ts';
 
-// The backend's keep-alive timeout is shortened by this, because a request sent in the last second could arrive too late.
+// The backend's keep-alive timeout is shortened by this, because a request sent in its last second could arrive late.
 const keepAliveMarginMs = 1_000;
 const sweepMsMax = 1_000;
 
@@ -11,7 +11,7 @@ export class ConnectionPool {
   readonly #open: OpenSocket;
   readonly #idleTimeoutMs: number;
   readonly #connections = new Set<ClientConnection>();
-  // Last in, first out, so that connections that are not needed stay idle and expire.
+  // The latest released connection is reused first, so that unneeded connections stay idle and expire.
   readonly #idle: ClientConnection[] = [];
   #sweepTimer: NodeJS.Timeout | undefined;
   #isClosed = false;

@@ -15,7 +15,7 @@ export abstract class Body {
     return this.#length;
   }
 
-  /** Adds the next piece. From the second piece on, returns false once no continuation can make the body JSON. */
+  /** Adds the next piece. Returns false if no further bytes can make the body JSON; always true for the first piece. */
   write(piece: Buffer): boolean {
     this.#length += piece.length;
     if (this.#checker === undefined) {
@@ -46,7 +46,7 @@ export abstract class Body {
     this.#length = 0;
   }
 
-  /** Returns the bytes in few pieces, which then belong to the caller. Keeps nothing. */
+  /** Returns the bytes in a few pieces, which then belong to the caller. The body is empty afterwards. */
   abstract takePieces(): Buffer[];
   /** Keeps the first piece or a copy of it, and returns the kept bytes. */
   protected abstract keepFirst(piece: Buffer): Buffer;
@@ -62,7 +62,7 @@ const joinedBytesMax = 16_384;
 /** The body of a request. Large pieces are kept without a copy. */
 export class RequestBody extends Body {
   #pieces: Buffer[] = [];
-  // The last piece, if it consists of small pieces; otherwise empty.
+  // The last piece, if it was joined from small pieces; otherwise empty.
   #joined = noBytes;
 
   override takePieces(): Buffer[] {
@@ -124,8 +124,8 @@ export class AnswerBody extends Body {
   #filled = blockBytes;
 
   /**
-   * The blocks that contain the pieces. Read this before `takePieces`, which forgets the blocks. The caller gives them
-   * back when the pieces are no longer needed.
+   * The blocks that contain the pieces. Read this before `takePieces`, which forgets the blocks. The caller gives the
+   * blocks back when it no longer needs the pieces.
    */
   get blocks(): readonly Buffer[] {
     return this.#blocks ?? noBlocks;

@@ -14,20 +14,20 @@ export interface CallRecord {
   readonly path: string;
   /** The client's address, from the connection or from trusted proxies [D52]; undefined if unknown. */
   readonly client: string | undefined;
-  /** The verified token's subject, at most 256 characters, escaped; undefined without one [D62]. */
+  /** The verified token's subject, at most 256 characters, escaped; undefined if there is none [D62]. */
   readonly subject: string | undefined;
-  /** The `user-agent`, at most 128 characters, with all but printable ASCII escaped; undefined without one [D62]. */
+  /** The `user-agent`, at most 128 characters, escaped to printable ASCII; undefined if there is none [D62]. */
   readonly agent: string | undefined;
   /** The HTTP version of the request [D62]. */
   readonly http: '1.0' | '1.1' | '2';
   /** The reply's status; 0 if there was no reply, because the client had left or the gateway stopped. */
   readonly status: number;
   readonly outcome: CallOutcome;
-  /** Words for why the backend's answer was unusable or a guard refused the request. For a `bug`: the error. */
+  /** The reason, in words, for an unusable answer of the backend or a guard's refusal. For a `bug`: the error. */
   readonly cause: unknown;
   /** A code for the cause, if the backend's answer was unusable. */
   readonly reason?: Reason | undefined;
-  /** For the outcome `invalid-token`: the guard's code for the flaw. */
+  /** For the outcome `invalid-token`: the guard's code for the token's defect. */
   readonly flaw?: string | undefined;
   /** Outcome of the call to the backend, if any. `cancelled`: the client left or the gateway stopped. */
   readonly backendOutcome: BackendOutcome | undefined;

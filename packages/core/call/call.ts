@@ -1,5 +1,5 @@
 // Handles one request from its head to its reply: check, forward, reply. The differences between operations come from
-// operations.ts. Every body of a reply comes from a fixed reply or a checked answer. Uses no socket.
+// operations.ts. The body of a reply is fixed, or comes from a checked answer. Uses no socket.
 
 import type { BackendRequest, Exchange, Outcome, OutcomeHandler } from '../backend/client.ts';
 import { giveBackBlocks, RequestBody } from '../body/body.ts';
@@ -55,8 +55,8 @@ export interface CallContext {
 }
 
 /**
- * The state of a request: `checking` → `guarding` → `reading` → `calling` → `ended`. `reading` is
- * skipped for list and read, and for requests without a body. If the guard decides at once, `guarding` is skipped. Every state can lead to `ended`.
+ * The state of a request: `checking` → `guarding` → `reading` → `calling` → `ended`. If the guard decides at once,
+ * `guarding` is skipped. List, read and requests without a body skip `reading`. Any state can lead to `ended`.
  *
  * - `checking`: finds the operation and decides whether the request is allowed.
  * - `guarding`: waits for the guard's decision. The body is not read.
@@ -253,7 +253,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
     }
   }
 
-  /** Replies with the error, unless the backend was called or the reply was sent. Every reply closes the connection. */
+  /** Replies with an error, unless the backend was called or a reply was sent. The connection closes in any case. */
   onBroken(reason: BrokenReason): void {
     this.#mustClose = true;
     if (this.#state === 'reading' || this.#state === 'guarding') {
@@ -351,7 +351,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
       this.#exchange?.cancel();
       this.#noteBackendOutcome('cancelled');
     }
-    // Deferred, so that if thousands of clients leave at once, all calls are cancelled before the first is recorded.
+    // Deferred: if thousands of clients leave at once, all calls are cancelled before the first is recorded.
     setImmediate(() => {
       // Sends nothing, because the client has left.
       this.#reply(this.#faultReply, 'client-gone');
@@ -418,7 +418,8 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
     this.#transport.reply({ head, added, requestId, pieces, length, closes, drains }, onTaken);
   }
 
-  // Called when the OS has the bytes of the reply, or nothing more is sent. Until then the bytes stay counted, and their memory is not reused.
+  // Called when the OS has the reply's bytes, or nothing more is sent. Until then their memory is counted and not
+  // reused.
   #giveBack(): void {
     this.#gateway.budget.giveBack(this.#heldBytes);
     this.#heldBytes = 0;

@@ -17,7 +17,7 @@ const noTraceContext: readonly string[] = [];
 const sampled = 1;
 const random = 2;
 
-// Matches most targets: a path without a query that can be shown unchanged.
+// Matches most targets: a path without a query, which can be shown unchanged.
 const plainPath = /^\/[!-"$->@-~]{0,255}$/;
 const pathLengthMax = 256;
 
@@ -80,8 +80,8 @@ function checkTraceContext(traceParent: string, traceState: string | undefined):
   const [, version = '', traceId = '', parentId = '', flags = '', rest] = match;
   if (version === 'ff' || (version === '00' && rest !== undefined)) return noTraceContext;
   if (/^0+$/.test(traceId) || /^0+$/.test(parentId)) return noTraceContext;
-  // Rewritten as version 00, the only version that the gateway supports, with the known flags. In a later version only
-  // the flag `sampled` is known (W3C Trace Context 2, 3.2.2.5 and 4).
+  // The field is rewritten as version 00, the only version that the gateway supports, with the known flags. In a later
+  // version only the flag `sampled` is known (W3C Trace Context 2, 3.2.2.5 and 4).
   const known = Number.parseInt(flags, 16) & (version === '00' ? sampled | random : sampled);
   const traceContext = ['traceparent', `00-${traceId}-${parentId}-0${known}`];
   if (traceState !== undefined && isTraceState(traceState)) traceContext.push('tracestate', traceState);

@@ -16,7 +16,7 @@ export type Route =
     };
 
 export interface RouteOptions {
-  /** `/api/work-items`, after the prefix under which the gateway is mounted. */
+  /** The prefix under which the gateway is mounted, followed by `/api/work-items`. */
   readonly collectionPath: string;
   readonly itemIdParsing: ItemIdParsing;
   /** Pages served on other paths; undefined for none. */

@@ -47,7 +47,7 @@ export class ChunkReader {
   #state = stateSize;
   // Unread bytes of the current chunk; 0 when the size of a chunk begins.
   #left = 0;
-  // Digits of the current size, or bytes of the current extension's name, that have been read.
+  // The number of digits read of the current size, or of bytes read of the current extension's name.
   #digits = 0;
   #extensionBytes = 0;
 

@@ -21,7 +21,7 @@ export interface ExchangeOwner {
   onFault(error: unknown): void;
 }
 
-// `looking`: a request waits until the input that has already arrived has been handled.
+// `looking`: a request waits until all input that has already arrived is handled.
 type State = 'connecting' | 'idle' | 'looking' | 'busy' | 'closed';
 
 // Limit of an answer's head, and of its trailers, in bytes.
@@ -65,7 +65,7 @@ export class ClientConnection {
   #waitingHead = '';
   #waitingBody = noPieces;
 
-  /** Opens a socket with `open`. Calls `onClose` once or twice when the connection has closed, for whatever reason. */
+  /** Opens a socket with `open`. Calls `onClose` once or twice when the connection has closed, for any reason. */
   constructor(open: OpenSocket, onClose: () => void) {
     this.#onClose = onClose;
     this.#reader = new AnswerReader(
@@ -128,7 +128,7 @@ export class ClientConnection {
 
   /** @internal */
   sendWaiting(): void {
-    // A destroyed socket emits `close` later. Then the owner learns that nothing was sent.
+    // A destroyed socket emits `close` later. Then the owner is notified that nothing was sent.
     const owner = this.#owner;
     if (owner !== undefined && !this.#socket.destroyed) {
       const body = this.#waitingBody;

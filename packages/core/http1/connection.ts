@@ -21,7 +21,7 @@ export interface ServerLimits {
   readonly connectionsMax: number;
   /**
    * If true, a connection beyond `connectionsMax` replaces the one idle the longest, or the oldest one if none is idle.
-   * Otherwise only a connection idle for a second is replaced [D26]. For small limits: it examines all connections.
+   * Otherwise only a connection idle for a second is replaced [D26]. Needs small limits: it examines all connections.
    */
   readonly replacesOldest?: boolean;
   /** If false, requests of HTTP/1.1 may lack `Host`, contrary to RFC 9112, 3.2. Default true. */

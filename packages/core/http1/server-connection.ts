@@ -30,7 +30,7 @@ export interface ConnectionContext extends ServerLimits {
  * - `body`: the handler has the head, and the body is arriving.
  * - `held`: the handler has the head and has paused the body.
  * - `whole`: the request is complete. The next one is read after the reply.
- * - `over`: nothing more is read. The connection is closing, or the end of the last request cannot be found.
+ * - `over`: nothing more is read. The connection is closing, or the end of the last request is unknown.
  */
 type ReadState = 'new' | 'idle' | 'head' | 'body' | 'held' | 'whole' | 'over';
 
@@ -81,7 +81,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   readonly #share = new TurnShare();
   #reading: ReadState = 'new';
   #writing: WriteState = 'nothing';
-  // When the current time limit started, on the clock of `monotonicMs`.
+  // The time when the current time limit started, on the clock of `monotonicMs`.
   #since = monotonicMs();
   // The request that is being read or answered; undefined between two requests.
   #head: RequestHead | undefined;

@@ -1,10 +1,10 @@
 // Closes connections whose clients stop reading their reply [D35].
 //
-// Node's public properties do not show that a client reads. Node treats a large reply as one write, so `writableLength`
-// changes only when its last byte has left. So this file reads the queue of the socket's handle. It shrinks with each piece that
-// the OS accepts. On Linux this file also reads the number of unacknowledged bytes in the kernel, which can be 4 MB.
-// Without this number a client that reads 40 KB a second would look stalled for half a minute, because the kernel accepts
-// further bytes only that often.
+// Node's public properties do not show whether a client reads. Node treats a large reply as one write, so
+// `writableLength` changes only when its last byte has left. So this file reads the queue of the socket's handle, which
+// shrinks with each piece that the OS accepts. On Linux this file also reads the number of unacknowledged bytes in the
+// kernel, which can be 4 MB. Without this number a client that reads 40 KB a second would look stalled for half a
+// minute, because the kernel accepts further bytes only that often.
 
 import { readlinkSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
@@ -27,7 +27,7 @@ const sweepMsMax = 100;
 // Reading the kernel's table takes some microseconds per socket, so it is read only while a client seems stalled.
 const tableMsMax = 250;
 
-/** `Call` is the type of the values that `watch` gets. A reply to a malformed request has no call: its value is undefined. */
+/** `Call` is the type of the values that `watch` gets. The value is undefined for a reply to a malformed request. */
 export class StallWatch<Call> {
   readonly #timeoutMs: number;
   readonly #tableMs: number;

@@ -106,7 +106,6 @@ export function writeMessage(socket: Socket, head: string, pieces: readonly Buff
   socket.uncork();
 }
 
-/** Returns the total length of `pieces`, in bytes. */
 export function byteLength(pieces: readonly Buffer[]): number {
   let length = 0;
   for (const piece of pieces) {

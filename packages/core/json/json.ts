@@ -181,7 +181,7 @@ function outerWords(depth: number): number {
   return depth === 0 ? 0 : Math.floor((depth - 1) / 64);
 }
 
-/** Returns `words` with room for `length` words and an eighth more. So growing takes linear time in total [D13]. */
+/** Returns `words` with space for `length` words and an eighth more, so that growing takes linear time [D13]. */
 function grown(words: Uint32Array<ArrayBuffer>, length: number): Uint32Array<ArrayBuffer> {
   const more = length + Math.ceil(length / 8);
   // `transfer` frees the old memory at once, not at a later garbage collection.
@@ -193,7 +193,7 @@ function setInnermost(low: number, high: number): void {
   levels[1] = high;
 }
 
-/** Copies a short text into the window. Returns true if the text is ASCII, which is always UTF-8. */
+/** Copies a short text into the scanner's window. Returns true if the text is ASCII, which is always UTF-8. */
 function copyShort(bytes: Uint8Array): boolean {
   let all = 0;
   for (let at = 0; at < bytes.length; at += 1) {

@@ -30,7 +30,7 @@ export const LEVELS: i32 = 0x1000;
 /** Address of the depth after the slice. It is counted from the outermost level that the caller stored. */
 export const DEPTH: i32 = 0xff0;
 
-// A mask of bytes that are not digits, and the address of its 64 bytes. In memory, because few texts need the mask often.
+// A mask of bytes that are not digits, and the address of its 64 bytes. It is in memory, because it is seldom needed.
 const OTHERS: usize = 0xfe0;
 const OTHERS_OF: usize = 0xfe8;
 

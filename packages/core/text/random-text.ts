@@ -6,8 +6,8 @@ const { randomFillSync } = process.getBuiltinModule('node:crypto');
 
 // The digits with the first two bits 1 and 0 (RFC 9562, 4.1).
 const variantDigits = Buffer.from('89ab', 'latin1');
-// Number of texts in a block. It is small, because a text in use keeps its whole block in memory. It is even, so that every
-// block has an even number of random digits, because each random byte gives two digits.
+// Number of texts in a block. It is small, because a text in use keeps its whole block in memory. It is even, because a
+// block takes a whole number of random bytes and each byte gives two digits.
 const blockTexts = 32;
 // Random bytes are requested from the OS for this many blocks at a time.
 const filledBlocks = 64;
@@ -60,7 +60,7 @@ export class RandomText {
     }
     for (const place of this.#variantPlaces) {
       const code = written[place] ?? 0;
-      // The codes of `0` to `9` end in their value, those of `a` to `f` in their value less 9.
+      // The lowest four bits of a code are the value for `0` to `9`, and the value less 9 for `a` to `f`.
       const value = code + 9 * (code >> 6);
       written[place] = variantDigits[value & 3] ?? 0;
     }
