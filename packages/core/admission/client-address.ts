@@ -63,10 +63,10 @@ export function normalizeAddress(address: string): string {
 const mappedPrefix = '::ffff:';
 
 /**
- * Returns the client's address. `peer` is the connection's address, from `normalizeAddress`. `forwardedFor` has the values
- * of `x-forwarded-for`, in order. Each proxy appends the address that it was called from. So the search starts at `peer`
- * and goes through the list from right to left. It ends at the first address that is not a trusted proxy's, or before a
- * malformed entry.
+ * Returns the client's address. `peer` is the connection's address, from `normalizeAddress`. `forwardedFor` has the
+ * values of `x-forwarded-for`, in order. Each proxy appends the address from which it received the request. So the
+ * search starts at `peer` and goes through the list from right to left. It ends at the first address that is not a
+ * trusted proxy's, or before a malformed entry.
  */
 export function clientAddress(
   peer: string,

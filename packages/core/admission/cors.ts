@@ -20,11 +20,11 @@ export class Cors {
     this.#allowsAny = origins.includes(anyOrigin);
     const fieldsFor = (origin: string, before: readonly string[]): CorsFields => {
       const credentials = allowsCredentials ? ['access-control-allow-credentials', 'true'] : [];
-      const grant = [...before, 'access-control-allow-origin', origin, ...credentials];
+      const common = [...before, 'access-control-allow-origin', origin, ...credentials];
       return {
-        reply: [...grant, 'access-control-expose-headers', exposedHeaders],
+        reply: [...common, 'access-control-expose-headers', exposedHeaders],
         preflight: (methods) => [
-          ...grant,
+          ...common,
           'access-control-allow-methods',
           methods,
           'access-control-allow-headers',
@@ -38,7 +38,7 @@ export class Cors {
     this.#others = this.#allowsAny ? fieldsFor(anyOrigin, []) : { reply: vary, preflight: () => vary };
   }
 
-  /** True if the request comes from a page of an allowed origin. False for two `origin` fields. */
+  /** True if the request comes from a page of an allowed origin. False if there are two `origin` fields. */
   allows(fields: readonly string[]): boolean {
     const origin = onlyFieldValue(fields, 'origin');
     return origin !== undefined && (this.#allowsAny || this.#byOrigin.has(origin));

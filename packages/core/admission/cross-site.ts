@@ -1,5 +1,5 @@
-// Detects writes that a page of another site sends [D56], through `fetch` or a form, in the browser of a user who can
-// reach the gateway. Browsers mark these writes in `sec-fetch-site`, which no page can change. They send this field
+// Detects writes by a page of another site [D56]. Such a page can use `fetch` or a form, in the browser of a user who
+// can reach the gateway. Browsers mark these writes in `sec-fetch-site`, which no page can change. They send this field
 // only over https or to this machine's own names (W3C Fetch Metadata, 2.1). Origins that cors.ts allows are exempt
 // [D45].
 

@@ -1,7 +1,7 @@
-// Checks the host name of a request, as a protection from DNS rebinding [D57]. In such an attack, a page of another site
-// points its own host name at this machine. But the page's requests have that name in `Host`. IP addresses and this
-// machine's own names are always allowed. A missing name is allowed too. Browsers always send a name, but a load balancer's
-// health check may send none.
+// Checks the host name of a request, as a protection from DNS rebinding [D57]. In such an attack, another site's host
+// name resolves to this machine. But the requests of that site's pages have the name in `Host`. IP addresses and this
+// machine's own names are always allowed. A missing name is allowed too, because a load balancer's health check may
+// send none. Browsers always send a name.
 
 import { isIPv4, isIPv6 } from 'node:net';
 import { splitList } from '../text/lists.ts';

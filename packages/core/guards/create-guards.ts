@@ -16,8 +16,8 @@ export interface Guards {
 }
 
 /**
- * Creates the guards of one process. Waits until a key file has been read, but not until keys have been fetched from an
- * address. Rejects with a MissingPackageError.
+ * Creates the guards of one process. Waits until a key file has been read, but does not wait for keys from an address.
+ * Rejects with a MissingPackageError.
  */
 export async function createGuards(
   settings: GuardSettings,

@@ -1,6 +1,6 @@
 // The error for a missing package or part that a guard needs.
 
-/** Its message says what to do. */
+/** The message says what to do. */
 export class MissingPackageError extends Error {}
 
 /** Runs `load`. Rejects with a MissingPackageError that names the package if it is not installed. */

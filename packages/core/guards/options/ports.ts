@@ -59,7 +59,7 @@ export interface Question {
   readonly keys: readonly string[];
 }
 
-/** The counter has ended for good. Its end is already reported, so it must not be reported as an outage. */
+/** The counter has ended for good. This has already been reported and is not an outage. */
 export class CounterGoneError extends Error {}
 
 /** Counts for several processes. */
@@ -74,7 +74,7 @@ export interface Counter {
    * the counter later closes that connection, `onGone` is called before the unanswered questions are rejected.
    */
   revive(onGone: () => void): Promise<void>;
-  /** Releases its resources; further questions are rejected. */
+  /** Releases all resources. Later questions are rejected. */
   close(): void;
 }
 

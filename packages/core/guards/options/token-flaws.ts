@@ -1,5 +1,5 @@
-// The names of token flaws in log and metrics. They reveal nothing of a token's content, and clients never receive them
-// [D43].
+// The names of token defects (flaws) in log and metrics. The names reveal nothing of a token's content, and clients
+// never receive them [D43].
 
 export const tokenFlawNames = [
   // The token, its header or its claims cannot be parsed.

@@ -162,7 +162,6 @@ function parseIdentityHeader(text: string): string | Problem {
     : text;
 }
 
-/** The name of the header with the client's identity. */
 export const identityHeader = textOf(parseIdentityHeader, {
   takes: 'the name of a header, or empty for none',
   placeholder: 'name',

@@ -6,8 +6,8 @@ import type { Rate } from '../options/rate.ts';
 import { WindowTable } from './window-table.ts';
 
 /**
- * Largest number of keys that a process counts at a time, in about 15 MB. Beyond it, the oldest windows are dropped early.
- * An attacker gains little by this, because this many addresses have this many times the rate anyway.
+ * Largest number of keys that a process counts at a time, in about 15 MB. Beyond it, the oldest windows are dropped
+ * early. An attacker gains little by this: a client with 100,000 addresses has 100,000 times the rate anyway.
  */
 export const keysMax = 100_000;
 

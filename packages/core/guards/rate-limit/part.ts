@@ -22,7 +22,7 @@ export async function createRateGuard(
   observer: GuardObserver,
   keeper: Keeper | undefined,
 ): ReturnType<RateLimitPart['createRateGuard']> {
-  // Loaded before anything is opened, so that nothing must be closed if loading fails.
+  // The library is loaded first, so that nothing must be closed if loading fails.
   const library =
     rateLimitRedisUrl === ''
       ? undefined

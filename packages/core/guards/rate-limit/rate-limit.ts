@@ -8,7 +8,7 @@ import type { GuardSettings } from '../options/guard-options.ts';
 import type { Count, Taken } from '../options/ports.ts';
 import { rateHeaders, type Rate } from '../options/rate.ts';
 
-// A refusal differs only in the seconds left in the window. So it is cached by this number, and its head is reused.
+// Refusals differ only in the seconds left in the window. They are cached by this number, so their heads are reused.
 const keptRefusalsMax = 1_000;
 
 export function createRateLimit(rate: Rate, by: GuardSettings['rateLimitKey'], count: Count): Guard {

@@ -13,9 +13,10 @@ import { isAnswer } from './shared-count.ts';
 // The number of digits of the largest limit.
 const countDigitsMax = String(limitMax).length;
 
-// Redis runs this script atomically. A window begins with the key's first request, and the key expires with it. The script
-// returns two numbers per key: requests left after this one, or -1 if the limit was reached, and milliseconds until the
-// window ends. It replaces a value with a wrong type, number or expiry. If it failed instead, all other keys would fail too.
+// Redis runs this script atomically. A key's window begins with its first request and ends when the key expires. The
+// script returns two numbers per key: requests left after this one, or -1 if the limit was reached, and milliseconds
+// until the window ends. The script replaces a value with a wrong type, number or expiry. If the script failed instead,
+// all other keys would fail too.
 const script = `
 local limit, window = tonumber(ARGV[1]), tonumber(ARGV[2])
 local answer = {}
@@ -127,7 +128,7 @@ export class RedisCounter implements Counter {
     this.#redis = undefined;
   }
 
-  // Not left to ioredis, which would print a warning about an unused password for each connection.
+  // ioredis itself would print a warning about an unused password for each connection.
   async #authenticate(redis: Redis): Promise<void> {
     const username = decodeURIComponent(this.#url.username);
     const password = decodeURIComponent(this.#url.password);

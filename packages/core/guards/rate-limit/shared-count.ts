@@ -1,6 +1,6 @@
-// Counts with a shared counter: Redis for several gateways, or the primary process for several workers [D47]. Asks about
-// many requests in one question. If a client is known to be over the limit, refuses it without a question. Uses a fallback
-// while the counter does not answer in time.
+// Counts with a shared counter: Redis for several gateways, or the primary process for several workers [D47]. Asks the
+// counter about many requests in one question. Refuses a client that is known to be over the limit without a question.
+// Uses a fallback while the counter does not answer in time.
 
 import type { Clock } from '../../time/clock.ts';
 import type { Count, Counter } from '../options/ports.ts';
@@ -176,7 +176,7 @@ export class SharedCount implements Count {
       return;
     }
     this.#state = 'renewing';
-    // The counter may not have counted these, so they are asked about again. Their deadline stays the same.
+    // The counter may not have counted these requests, so they are asked about again, within the same deadline.
     this.#gathered = this.#takeWaiting();
     this.#callOff = clock.after(answerMsMax, () => this.#goAway(noAnswerWithin(answerMsMax)));
     void this.#revive();

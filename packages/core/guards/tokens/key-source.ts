@@ -31,7 +31,6 @@ export function createUrlSource(url: URL): KeySource {
   };
 }
 
-/** Creates a source for a file. */
 export function createFileSource(path: string): KeySource {
   return {
     read: async () => {

@@ -9,7 +9,7 @@ import { createFileSource, createUrlSource, type KeySource } from './key-source.
 import { explainUnusable, readSigningKeys } from './signing-keys.ts';
 import { TokenGuard } from './tokens.ts';
 
-/** Creates the guard. Waits until a key file has been read, but not until keys have been fetched from an address. */
+/** Creates the guard. Waits until a key file has been read, but does not wait for keys from an address. */
 export async function createTokenGuard(
   settings: GuardSettings,
   observer: GuardObserver,

@@ -17,7 +17,7 @@ interface Entry<T> {
   readonly value: T;
   /** The end of the token's validity, in ms on the wall clock. */
   readonly expiresAt: number;
-  /** From this time on, in ms on the steady clock, the entry is not used. The steady clock cannot be set back. */
+  /** From this time on, in ms on the steady clock, the entry is not used. This clock cannot be set back. */
   readonly forgetAt: number;
 }
 

@@ -52,7 +52,7 @@ export class TokenGuard implements Guard {
   readonly #slots: Slots;
   // The scope that an operation requires, and the refusal of a token without it.
   readonly #required: ReadonlyMap<OperationName, { readonly scope: string; readonly refusal: Admission }>;
-  // Counts key changes, because a token verified with older keys must not be cached.
+  // The number of key changes. A token that was verified with older keys must not be cached.
   #generation = 0;
 
   constructor(settings: GuardSettings, keys: KeySet, clock: Clock, waitingMax = waitingMaxDefault) {
@@ -111,7 +111,7 @@ export class TokenGuard implements Guard {
     try {
       const header = readHeader(token, this.#settings.authAlgorithms);
       if (header.kid !== undefined && !this.#keys.current.has(header.kid)) await this.#keys.seek();
-      // A token without a key does not wait in the queue.
+      // Throws if no key matches, so that such a token does not wait in the queue.
       this.#findKeys(header);
       if (this.#slots.isFull) return tooMany;
       const verified = await this.#slots.run(async () => await this.#read(token, digest, header));
