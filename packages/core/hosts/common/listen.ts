@@ -12,7 +12,7 @@ export interface Listener {
   readonly port: number;
   /** A URL that works on this machine, for instance `http://localhost:3000`. */
   readonly url: string;
-  /** Stops accepting connections; open ones stay. */
+  /** Stops accepting connections. Open connections stay. */
   close(): Promise<void>;
 }
 
@@ -75,7 +75,7 @@ export async function listenOnPassed(
   const servers: Server[] = [];
   for (const descriptor of descriptors) {
     try {
-      // Passed as a socket, because `listen` with `fd` ignores the option `backlog`.
+      // The descriptor is passed as a socket, because `listen` with `fd` ignores the option `backlog`.
       const place = new Socket({ fd: descriptor, readable: false, writable: false });
       const start = servers.length === 0 ? startListening : startHelper;
       const each = await start(server, place);
@@ -159,12 +159,13 @@ async function startListening(server: Server, place: ListenOptions | Socket): Pr
   return server;
 }
 
-// http.Server's own close would destroy idle connections, on which a request may already be arriving [D33]. A close at an
-// arbitrary moment also makes the OS reset connections that are established but not yet accepted. So the accept queue is
-// first reduced to one place. Then it is emptied, one connection per event-loop turn, for at most `emptyQueueMsMax`. Last,
-// the socket is closed: in the callback of the next connection, or after `closeQuietMs` without one. A client that connects in the few microseconds
-// before the close is still reset. A load balancer prevents this if it stops sending connections during SHUTDOWN_DELAY_MS.
-/** Makes `server` stop accepting connections; open ones stay. */
+// http.Server's close would destroy idle connections, on which a request may be arriving [D33]. A close at an arbitrary
+// moment also makes the OS reset connections that are established but not yet accepted. So the accept queue is first
+// reduced to one place. Then it is emptied, one connection per event-loop turn, for at most `emptyQueueMsMax`. Last,
+// the socket is closed: in the callback of the next connection, or after `closeQuietMs` without a connection. A client
+// that connects in the few microseconds before the close is still reset. A load balancer prevents this if it stops
+// sending connections during SHUTDOWN_DELAY_MS.
+/** Makes `server` stop accepting connections. Open connections stay. */
 export async function stopListening(server: Server): Promise<void> {
   // Reduces the accept queue to one place. Otherwise a connection made in the last turn may be reset.
   handleOf(server)?.listen?.(0);

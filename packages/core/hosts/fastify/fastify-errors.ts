@@ -8,7 +8,7 @@ import { listReplyHeaders } from '../common/fields.ts';
 // The gateways mounted in each server.
 const mounted = new WeakMap<object, RouteOptions[]>();
 
-/** Registers a gateway of `server` for `frameworkErrors`. */
+/** Registers a gateway that is mounted in `server`, for `frameworkErrors`. */
 export function noteMounted(server: object, routes: RouteOptions): void {
   const others = mounted.get(server) ?? [];
   mounted.set(server, [...others, routes]);

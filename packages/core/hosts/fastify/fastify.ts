@@ -1,5 +1,5 @@
-// The gateway as a Fastify plugin. Fastify parses requests, routes them and runs the host's hooks. No call starts before these
-// hooks have run [D60]. The call itself runs the same code as in the other hosts.
+// The gateway as a Fastify plugin. Fastify parses requests, routes them and runs the host's hooks. No call starts
+// before the hooks have run [D60]. The call itself runs the same code as in the other hosts.
 
 import type { IncomingMessage } from 'node:http';
 import type { FastifyPluginCallback, FastifyReply, FastifyRequest } from 'fastify';
@@ -83,7 +83,7 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
   fastify.addHook('preParsing', (request, reply, payload, next) => {
     const { raw } = request;
     openRequests.add(raw.socket, reply.raw, () => {
-      // The body is still buffered if the head was flawed, a hook refused the request, or the client left early.
+      // The body is still buffered if the head was malformed, a hook refused the request, or the client left early.
       bodies.get(request)?.drop();
     });
     if (!bodyless.has(raw.method)) {
@@ -200,7 +200,7 @@ const bodyless: ReadonlySet<string | undefined> = new Set(['GET', 'HEAD', 'TRACE
 
 const countedId = /^req-[0-9a-z]+$/;
 
-// Set by the gateway on every reply [D24]; the host's hooks cannot replace them.
+// The headers that the gateway sets on every reply [D24]. The host's hooks cannot replace them.
 const ownHeaders = new Set([
   'content-type',
   'content-length',

@@ -9,7 +9,7 @@ type Part = 'index' | 'length' | 'integer' | 'text';
 
 export class FieldCount {
   #part: Part = 'index';
-  // The number of texts of the current field that are incomplete.
+  // The number of texts in the current field that are still incomplete.
   #texts = 0;
   // `#value`: the current integer so far, then the bytes left of the text. `#scale`: the factor for the next byte of the
   // integer [RFC 7541, 5.1]. `#isLength`: the integer is the length of a text.

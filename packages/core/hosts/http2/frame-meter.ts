@@ -43,7 +43,7 @@ export class FrameMeter {
   #type = 0;
   #flags = 0;
   #stream = 0;
-  // `#prefixLeft`: unread bytes of the payload before its fields or data. `#padding`: length of the padding at its end.
+  // `#prefixLeft`: unread bytes before the payload's fields or data. `#padding`: length of the padding after them.
   #prefixLeft = 0;
   #padding = 0;
   #isInHead = false;
@@ -64,7 +64,7 @@ export class FrameMeter {
     return this.#stop;
   }
 
-  /** Returns the field count of the next head of `stream`; undefined if unknown. Call it in the order in which heads arrive. */
+  /** Returns the field count of the next head of `stream`; undefined if unknown. Call it in the order of the heads. */
   fieldsOf(stream: number): number | undefined {
     while (this.#fields.length > 0) {
       const ofStream = this.#fields.shift();

@@ -21,8 +21,8 @@ export interface ExchangeOwner extends Client {
   /** Tells the client to send no more requests on this connection. */
   announceEnd(): void;
   /**
-   * Called when an exchange starts to read its body. Its buffered bytes then no longer count against the connection's
-   * limit.
+   * Called when an exchange starts to read its body. From then on, the body's buffered bytes do not count against the
+   * connection's limit.
    */
   onRoom(): void;
   /** Called once per exchange, when its stream has closed. */

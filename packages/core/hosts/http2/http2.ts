@@ -73,7 +73,7 @@ class Http2Connection implements Connection, ExchangeOwner {
   readonly #context: Http2Context;
   readonly #paced: PacedSocket;
   readonly #session: ServerHttp2Session;
-  // By stream id.
+  // The exchanges of open streams, by stream id.
   readonly #exchanges = new Map<number, Http2Exchange>();
   #headBytes = 0;
   #state: State = 'open';
@@ -160,7 +160,7 @@ class Http2Connection implements Connection, ExchangeOwner {
   announceEnd(): void {
     if (this.#state === 'open') {
       this.#state = 'announced';
-      // Not sent by the session, because the session serves no new stream after its own GOAWAY.
+      // The session does not send this frame, because it serves no new stream after its own GOAWAY.
       this.#paced.sendFrame(endNotice);
     }
   }

@@ -21,7 +21,7 @@ export class HeldBody implements DeadlineOwner {
   // The callback of `gather`; undefined once it has been called.
   #done: ((error?: Error) => void) | undefined;
   #bytes: Buffer = noBytes;
-  // False once further bytes are dropped.
+  // False as soon as further bytes are dropped.
   #isGathering = true;
   // The reason why the body is refused.
   #problem: Problem | undefined;

@@ -48,9 +48,7 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
     return this.#request.socket.remoteAddress;
   }
 
-  /**
-   * Calls `begin` when Node has assigned the socket to the response. By then all earlier requests on it have ended [D27].
-   */
+  /** Calls `begin` when Node has assigned the socket to the response: all earlier requests on it have ended [D27]. */
   inTurn(begin: () => void): void {
     const run = (): void => {
       try {
@@ -72,8 +70,8 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
   }
 
   /**
-   * Returns the head that Node has read, or its flaw. Node checks the framing; this method refuses a head that two parsers
-   * could still read differently [D27]. `ownId`: the host's request id, passed only if the client sent none.
+   * Returns the head that Node has read, or its flaw. Node checks the framing. A head that two parsers could still read
+   * differently is a flaw [D27]. `ownId`: the host's request id, passed only if the client sent none.
    */
   readHead(ownId?: string): RequestHead | Flaw {
     const { rawHeaders, method = '', httpVersionMajor, httpVersionMinor } = this.#request;
@@ -185,7 +183,7 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
       this.#isLingering = true;
       linger(this.#request.socket);
     }
-    // Node sends all pieces together that are written in the same turn.
+    // Node sends all pieces together if they are written in the same turn.
     for (const piece of reply.pieces) {
       response.write(piece);
     }

@@ -68,7 +68,7 @@ export function sharedReplies(limits: Limits): DocumentedReply[] {
   return [...earlyReplies(limits), ...unavailability(limits)];
 }
 
-/** The 403 for pages of other sites and for host names that are not allowed [D56, D57]; undefined if no request gets it. */
+/** The 403 for pages of other sites and for forbidden host names [D56, D57]; undefined if no request gets a 403. */
 function refusal(method: string, { allowedHosts, corsOrigins }: Limits): DocumentedReply | undefined {
   const reasons = present([
     isCrossSiteWrite(method, 'cross-site') &&
@@ -97,7 +97,7 @@ export function scopeOf(name: OperationName, limits: Limits): string | undefined
   return hasTokens(limits) ? scopesOf(limits.authScopes).get(name) : undefined;
 }
 
-/** All replies to `OPTIONS` on a path. Replies with the same status are in the order in which the gateway checks for them. */
+/** All replies to `OPTIONS` on a path. Replies with the same status are in the order of the gateway's checks. */
 export function methodsReplies(on: Operation['on'], limits: Limits): DocumentedReply[] {
   const reply = on === 'collection' ? replies.collectionOptions : replies.itemOptions;
   return present([
@@ -108,7 +108,7 @@ export function methodsReplies(on: Operation['on'], limits: Limits): DocumentedR
   ]);
 }
 
-/** All error replies of an operation. Replies with the same status are in the order in which the gateway checks for them. */
+/** All error replies of an operation. Replies with the same status are in the order of the gateway's checks. */
 export function errorsOf(operation: Operation, limits: Limits): DocumentedReply[] {
   const { name, method, on, takesBody, passesAnswer } = operation;
   const hasNotFound = operation.notFoundMessage !== undefined;

@@ -101,7 +101,7 @@ const corsHeaders = /^(?:vary|access-control-.*)$/;
 // the rate limit counts the request.
 const countedStatuses: ReadonlySet<number> = new Set([200, 201, 400, 404, 408, 413, 429, 500, 503]);
 
-/** Lists a reply's fixed and varying headers [D24], except `content-type`: in OpenAPI it is the key of `content`. */
+/** Lists a reply's fixed and varying headers [D24], except `content-type`, which is the key of `content` in OpenAPI. */
 export function listHeaders({ status, headers, body }: FixedReply, limits: Limits): JsonObject {
   const described = describeHeaders(limits);
   const isPreflight = headers.includes('allow') && body.length === 0;

@@ -63,7 +63,7 @@ export type CorsOptions = OptionsOf<typeof corsRows>;
 export type CorsValues = ValuesOf<typeof corsRows>;
 
 /**
- * Returns the problems of options in combination. A value that was already refused is missing in the first argument.
+ * Returns problems with combinations of options. The first argument lacks refused values, whose problems are reported.
  * `nameOf` returns the name of an option in messages.
  */
 export function findCorsProblems(

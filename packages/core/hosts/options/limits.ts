@@ -82,7 +82,7 @@ export const timeLimitRows = {
     default: 30_000,
     help: "Timeout for receiving a request's head and body together; then the client gets 408 and the connection is closed.",
   },
-  /** How long a client may read nothing of its reply, in milliseconds; then its connection is closed [D35]. Default 30,000. */
+  /** Time in ms that a client may read nothing of its reply; then its connection is closed [D35]. Default 30,000. */
   replyStallTimeoutMs: {
     kind: milliseconds,
     default: 30_000,
@@ -98,7 +98,7 @@ export const timeLimitRows = {
 
 export const limitRows: typeof sizeLimitRows & typeof timeLimitRows = { ...sizeLimitRows, ...timeLimitRows };
 
-/** The limits that every host has. The omitted limits need the gateway's own server. Hosts add their own `requestTimeoutMs`. */
+/** The limits of every host; the omitted ones need the gateway's own server. Hosts add their own `requestTimeoutMs`. */
 export const callLimitRows = omit(limitRows, [
   'connectionsMax',
   'requestHeadBytesMax',

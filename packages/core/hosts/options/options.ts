@@ -91,7 +91,6 @@ export function findBackendTlsProblems({
 
 /** The parts of a gateway that its host or the command provides. */
 export interface GatewaySurroundings {
-  /** Called for every finished request. */
   readonly observer: GatewayObserver;
   /** Path prefix before `/api/work-items`. Default: none. */
   readonly prefix?: string | undefined;
