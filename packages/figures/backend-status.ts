@@ -1,5 +1,5 @@
-// Monitors whether the backend answers, by the last call or, if that call is old, by a probe, which is a connection without
-// an HTTP request [D34]. The gateway stays ready while the backend is down.
+// Monitors whether the backend answers [D34]. The last call shows this; if that call is old, a probe does. A probe is a
+// connection without an HTTP request. The gateway stays ready while the backend is down.
 
 import { describeError, reasonOfError, type Peer } from '../core/backend/describe-error.ts';
 import type { OpenSocket } from '../core/http1/client-connection.ts';
@@ -24,7 +24,7 @@ export interface BackendStatus {
   readonly seenAt: number;
 }
 
-/** The latest of several processes' observations; undefined without any. */
+/** The latest of several processes' observations; undefined if there is none. */
 export function latestBackendStatus(statuses: readonly BackendStatus[]): BackendStatus | undefined {
   return statuses.toSorted((one, other) => other.seenAt - one.seenAt).at(0);
 }
@@ -96,7 +96,7 @@ export class BackendMonitor {
       const seen = await probe(this.#open);
       if (seen !== undefined) this.report(seen.cause, seen.reason);
     } finally {
-      // Also cleared after a failure. Otherwise every later check would get the failure of this probe.
+      // The probe is also cleared after a failure. Otherwise every later check would get the failure of this probe.
       this.#probe = undefined;
     }
   }

@@ -26,11 +26,11 @@ export interface Failure {
   readonly durationMs: number;
 }
 
-/** The last failure through the fault of one party. */
+/** The last failure that one party caused. */
 export interface LastFailure {
   /** Milliseconds since 1970. */
   readonly at: number;
-  /** Calls to the backend since then that did not fail by this party's fault. The latest few may be missing. */
+  /** Number of later calls to the backend that this party did not cause to fail. The latest few may be missing. */
   readonly callsSince: number;
 }
 

@@ -123,7 +123,6 @@ export class Figures {
     this.#block[index] = this.#at(index) + times;
   }
 
-  /** How often an event has occurred. */
   counted(event: CountedEvent): number {
     return this.#at(indexOf(event));
   }

@@ -85,7 +85,7 @@ export class History {
     );
   }
 
-  /** Returns the last failure by each party's fault, or null. `failures` is sorted, the latest first. */
+  /** Returns the last failure that each party caused, or null. `failures` is sorted, the latest first. */
   lastFailures(counted: Figures, failures: readonly Failure[]): Record<Culprit, LastFailure | null> {
     this.#mark(counted);
     const count = countCalls(counted);
@@ -96,8 +96,8 @@ export class History {
     return { backend: describe('backend'), gateway: describe('gateway') };
   }
 
-  // Keeps the counts of each party with new failures. A count shrinks when a worker is killed. Then the party may have
-  // new failures, and the code assumes that it has.
+  // Keeps the counts of each party with new failures. A count shrinks when a worker is killed. Then the code assumes
+  // that the party has new failures.
   #mark(counted: Figures): void {
     const count = countCalls(counted);
     for (const fault of ['backend', 'gateway'] as const) {
@@ -111,7 +111,7 @@ function stretchOf(from: Step, counted: Figures): Stretch {
 }
 
 /**
- * Calls since the start. `failed`: calls that failed by the party's fault. `well`: all other calls to the backend, except
+ * Calls since the start. `failed`: calls that the party caused to fail. `well`: all other calls to the backend, except
  * cancelled calls.
  */
 interface Count {
