@@ -3,7 +3,7 @@
 // received id to a file.
 import { setTimeout as delay } from 'node:timers/promises';
 import { judgeOutage, MarkedLoad, type Outage, type OutageVerdict } from '../../test/helpers/load.ts';
-import { now, RestartingBackend } from '../../test/helpers/restarting-backend.ts';
+import { now, RestartingBackend } from '../../test/fleet/restarting-backend.ts';
 import type { Scenario } from '../bench.ts';
 import { findContender, runHaproxy, type Contender } from '../contenders.ts';
 import type { RestartRow } from '../results.ts';

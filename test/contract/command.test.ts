@@ -13,7 +13,7 @@ import { describe, test } from 'node:test';
 
 import { startEmbeddedBackend } from '../../packages/stand-in-backend/server.ts';
 import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
-import { ItemBackend, type Item } from '../helpers/item-backend.ts';
+import { ItemBackend, type Item } from './item-backend.ts';
 import { runHere } from '../helpers/run-cli.ts';
 import { answer, type Answer, type Exchange } from '../helpers/scripted-backend.ts';
 import { runCommand } from '../helpers/targets.ts';

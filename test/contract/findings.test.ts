@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
 
-import { ItemBackend, type Instead, type Item, type Operation } from '../helpers/item-backend.ts';
+import { ItemBackend, type Instead, type Item, type Operation } from './item-backend.ts';
 import {
   answer,
   answerBytes,

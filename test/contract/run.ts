@@ -7,7 +7,7 @@ import type { ContractOptions } from '../../packages/contract-check/session.ts';
 import { defaultTemplate } from '../../packages/contract-check/template.ts';
 import { gatewayRows } from '../../packages/core/hosts/options/options.ts';
 import { defaultsOf } from '../../packages/core/hosts/options/rows.ts';
-import type { ItemBackend } from '../helpers/item-backend.ts';
+import type { ItemBackend } from './item-backend.ts';
 
 export type Settings = Partial<ContractOptions['settings']>;
 

@@ -5,7 +5,7 @@ import { after, before, describe, test } from 'node:test';
 
 import type { Flow, Point } from '../../packages/dashboard/state.ts';
 import { TestBrowser, type WatchedPage } from '../helpers/browser.ts';
-import { openDashboard, reads } from '../helpers/dashboard-page.ts';
+import { openDashboard, reads } from './dashboard-page.ts';
 import { Figures } from '../../packages/figures/figures.ts';
 import { stepMs } from '../../packages/figures/history.ts';
 import { poll } from '../helpers/changes.ts';

@@ -5,7 +5,7 @@ import { hostname } from 'node:os';
 import { after, before, describe, test } from 'node:test';
 
 import { TestBrowser, type WatchedPage } from '../helpers/browser.ts';
-import { openDashboard, reads } from '../helpers/dashboard-page.ts';
+import { openDashboard, reads } from './dashboard-page.ts';
 import { answer } from '../helpers/scripted-backend.ts';
 import { useBackend } from '../helpers/suites.ts';
 import { startCommand, type Command } from '../helpers/targets.ts';

@@ -6,7 +6,7 @@ import { after, before, describe, test } from 'node:test';
 import type { Details, Message } from '../../packages/dashboard/state.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
 import { TestBrowser, type PageOptions, type WatchedPage } from '../helpers/browser.ts';
-import { openDashboard, readOperation, reads } from '../helpers/dashboard-page.ts';
+import { openDashboard, readOperation, reads } from './dashboard-page.ts';
 import { statePath } from '../helpers/dashboard-state.ts';
 import { answer } from '../helpers/scripted-backend.ts';
 import { useBackend } from '../helpers/suites.ts';

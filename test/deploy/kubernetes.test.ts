@@ -11,8 +11,8 @@ import { parse, parseAllDocuments } from 'yaml';
 
 import { resolveSettings } from '../../packages/command/settings/resolve.ts';
 import { settingNames, variableOf } from '../../packages/command/settings/settings.ts';
-import { findWrongFields, validate, type Manifest } from '../helpers/manifests.ts';
-import { neededWithConnections } from '../helpers/needed-memory.ts';
+import { findWrongFields, validate, type Manifest } from './manifests.ts';
+import { neededWithConnections } from './needed-memory.ts';
 
 const root = resolve(import.meta.dirname, '../..');
 const folder = join(root, 'deploy/kubernetes');

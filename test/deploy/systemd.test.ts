@@ -14,7 +14,7 @@ import { settingNames, variableOf } from '../../packages/command/settings/settin
 import { poll } from '../helpers/changes.ts';
 import { logged } from '../helpers/command-tests.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
-import { neededWithConnections } from '../helpers/needed-memory.ts';
+import { neededWithConnections } from './needed-memory.ts';
 import { childrenOf } from '../helpers/process-figures.ts';
 import { request } from '../helpers/raw-client.ts';
 import { runHere } from '../helpers/run-cli.ts';

@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { createGate } from '../helpers/changes.ts';
-import { readOpenApi, type OpenApiOperation, type OpenApiResponse } from '../helpers/openapi.ts';
+import { readOpenApi, type OpenApiOperation, type OpenApiResponse } from './openapi.ts';
 import { requestBytes, type CallOptions, type Reply } from '../helpers/raw-client.ts';
 import { runHere } from '../helpers/run-cli.ts';
 import {

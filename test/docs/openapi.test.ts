@@ -10,7 +10,7 @@ import { pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
 import openapiTypescript, { astToString, type OpenAPI3 } from 'openapi-typescript';
 import { codeBlock, replaceEach } from '../helpers/documents.ts';
-import { readOpenApi } from '../helpers/openapi.ts';
+import { readOpenApi } from './openapi.ts';
 import { runHere } from '../helpers/run-cli.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
 import { startCommand } from '../helpers/targets.ts';

@@ -11,7 +11,7 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { noOpenssl } from '../helpers/certificates.ts';
 import { codeBlocks } from '../helpers/documents.ts';
-import { Example, linesOfDocument, type RunningExample } from '../helpers/examples.ts';
+import { Example, linesOfDocument, type RunningExample } from './installed.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
 import { createPair, goodToken, keySetOf } from '../helpers/issuer.ts';
 import { poll } from '../helpers/changes.ts';

@@ -6,7 +6,7 @@ import { createHmac } from 'node:crypto';
 import { after, before, describe, test } from 'node:test';
 import { Validator } from '@seriousme/openapi-schema-validator';
 import { poll } from '../helpers/changes.ts';
-import { Example, linesOfDocument, runnable, type RunningExample } from '../helpers/examples.ts';
+import { Example, linesOfDocument, runnable, type RunningExample } from './installed.ts';
 import { assertReply, invalidId, operations } from '../helpers/expected.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
 import { answer } from '../helpers/scripted-backend.ts';

@@ -5,7 +5,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { createGate, poll } from '../helpers/changes.ts';
-import { Example, linesOfDocument, type RunningExample } from '../helpers/examples.ts';
+import { Example, linesOfDocument, type RunningExample } from './installed.ts';
 import { assertReply, invalidId, notFound, operation, operations, tooLarge } from '../helpers/expected.ts';
 import { RawClient } from '../helpers/raw-client.ts';
 import { answer, behind } from '../helpers/scripted-backend.ts';

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { TestBrowser } from '../helpers/browser.ts';
 import { createGate } from '../helpers/changes.ts';
-import { Example, linesOfDocument, type RunningExample } from '../helpers/examples.ts';
+import { Example, linesOfDocument, type RunningExample } from './installed.ts';
 import { forbidden, invalidId, itemNotFound, notFound, operations, succeeded, tooLarge } from '../helpers/expected.ts';
 import { RawClient, type CallOptions, type Reply } from '../helpers/raw-client.ts';
 import { answer, behind, noContent, resetPeer } from '../helpers/scripted-backend.ts';

@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { createGate, poll } from '../helpers/changes.ts';
-import { Example, linesOfDocument, runnable, type RunningExample } from '../helpers/examples.ts';
+import { Example, linesOfDocument, runnable, type RunningExample } from './installed.ts';
 import {
   assertHeaders,
   assertReply,

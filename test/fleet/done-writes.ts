@@ -3,7 +3,7 @@
 // gateway could repeat them.
 
 import { poll } from '../helpers/changes.ts';
-import type { RestartingBackend, Answers } from '../helpers/restarting-backend.ts';
+import type { RestartingBackend, Answers } from './restarting-backend.ts';
 import type { Fault } from './verdict.ts';
 
 const limitMs = 60_000;

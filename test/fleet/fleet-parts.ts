@@ -10,7 +10,7 @@ import { haproxyProgram, shippedConfiguration } from '../helpers/haproxy.ts';
 import { audience, createPair, goodToken, issuerName, keySetOf, type Pair } from '../helpers/issuer.ts';
 import { Load, markedShot, type End, type MarkedShot, type Place } from '../helpers/load.ts';
 import { RawClient } from '../helpers/raw-client.ts';
-import { RestartingBackend } from '../helpers/restarting-backend.ts';
+import { RestartingBackend } from './restarting-backend.ts';
 import {
   addressOf,
   clientAddress,

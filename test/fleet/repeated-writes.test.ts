@@ -7,7 +7,7 @@ import { test } from 'node:test';
 import { replaceEach } from '../helpers/documents.ts';
 import { configure, findFreePort, Haproxy, haproxyProgram } from '../helpers/haproxy.ts';
 import { MarkedLoad } from '../helpers/load.ts';
-import { RestartingBackend } from '../helpers/restarting-backend.ts';
+import { RestartingBackend } from './restarting-backend.ts';
 import { startCommand } from '../helpers/targets.ts';
 import { cutDoneWrites, killWithDoneWrites, recoveryMs } from './done-writes.ts';
 import { clientAddress, timeoutMs } from './network.ts';
@@ -69,6 +69,6 @@ test('a balancer that repeats writes is detected', { skip }, async () => {
 });
 
 test('a gateway that repeats writes is detected', { skip }, async () => {
-  const flags = ['--import', join(import.meta.dirname, '../helpers/repeat-writes.ts')];
+  const flags = ['--import', join(import.meta.dirname, './repeat-writes.ts')];
   assert.match((await run({}, flags)).problems.join(), twice);
 });

@@ -10,8 +10,8 @@ import type { RequestHead } from '../../packages/core/http1/head.ts';
 import { ClientServer } from '../../packages/core/http1/server.ts';
 import type { Client, RequestReceiver, RequestHandler, Transport } from '../../packages/core/http1/transport.ts';
 import { createReplyHead } from '../../packages/core/http1/writer.ts';
-import { createChoices, createRequests, httpParts } from '../helpers/http-messages.ts';
-import { readRequests } from '../helpers/http-readings.ts';
+import { createChoices, createRequests, httpParts } from '../wire/http-messages.ts';
+import { readRequests } from '../wire/http-readings.ts';
 import { createRandom, mutate } from '../helpers/json-texts.ts';
 
 const { values } = parseArgs({

@@ -4,8 +4,8 @@
 import { METHODS } from 'node:http';
 import { fieldNames, type FieldName } from '../../packages/core/http1/fields.ts';
 import type { AnswerHead, RequestHead } from '../../packages/core/http1/head.ts';
-import type { JudgedMessage, Judgement } from '../helpers/http-oracle.ts';
-import type { Message, Reading } from '../helpers/http-readings.ts';
+import type { JudgedMessage, Judgement } from './http-oracle.ts';
+import type { Message, Reading } from '../wire/http-readings.ts';
 
 export interface Difference {
   /** `accepted` or `refused`: by our reader, but not by Node's. Otherwise the part of a message that differs. */

@@ -12,10 +12,10 @@ import {
   flawedRequestTexts,
   httpParts,
   requestTexts,
-} from '../helpers/http-messages.ts';
-import { judgeAnswers, judgeRequests, type Judgement } from '../helpers/http-oracle.ts';
-import { byteByByte, comparable, cutAt, readAnswers, readRequests, type Reading } from '../helpers/http-readings.ts';
-import type { Vector } from '../helpers/http-vectors.ts';
+} from '../wire/http-messages.ts';
+import { judgeAnswers, judgeRequests, type Judgement } from './http-oracle.ts';
+import { byteByByte, comparable, cutAt, readAnswers, readRequests, type Reading } from '../wire/http-readings.ts';
+import type { Vector } from '../wire/http-vectors.ts';
 import { createRandom, mutate } from '../helpers/json-texts.ts';
 import { compare, knownAnswerDifferences, knownRequestDifferences } from './http-differences.ts';
 import type { Told, Work } from './http.ts';

@@ -8,7 +8,7 @@ import { createHash } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { Worker } from 'node:worker_threads';
-import type { Vector } from '../helpers/http-vectors.ts';
+import type { Vector } from '../wire/http-vectors.ts';
 
 /** The worker's task; `shared` has a count of reads, the length of the bytes that are being read, and these bytes. */
 export interface Work {

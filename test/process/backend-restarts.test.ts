@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { isServed, judgeOutage, MarkedLoad } from '../helpers/load.ts';
-import { now, RestartingBackend } from '../helpers/restarting-backend.ts';
+import { now, RestartingBackend } from '../fleet/restarting-backend.ts';
 import { startCommand } from '../helpers/targets.ts';
 
 // Few calls at once, so that they do not pile up on a busy machine.

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createGate, poll } from '../helpers/changes.ts';
 import { isDraining, useBackend } from '../helpers/command-tests.ts';
-import { holdCall } from '../helpers/held-call.ts';
+import { holdCall } from './held-call.ts';
 import { assertReply, succeeded } from '../helpers/expected.ts';
 import { isRefused, RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { answer, latency } from '../helpers/scripted-backend.ts';

@@ -6,7 +6,7 @@ import { connect } from 'node:tls';
 import { describe, test } from 'node:test';
 import { isDeepStrictEqual, promisify } from 'node:util';
 import { createGate, poll } from '../helpers/changes.ts';
-import { Collector } from '../helpers/collector.ts';
+import { Collector } from './collector.ts';
 import { runToEnd, useBackend } from '../helpers/command-tests.ts';
 import { assertReply, operations } from '../helpers/expected.ts';
 import { anyCertificate, Http2Client, noHttp2OfCommand } from '../helpers/http2-client.ts';

@@ -18,7 +18,7 @@ import { beforeEach, describe, test } from 'node:test';
 
 import { useBackend, useFolder } from '../helpers/command-tests.ts';
 import { assertReply } from '../helpers/expected.ts';
-import { holdCall } from '../helpers/held-call.ts';
+import { holdCall } from './held-call.ts';
 import { runCommand, startCommand } from '../helpers/targets.ts';
 
 interface Manifest {

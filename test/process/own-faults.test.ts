@@ -1,4 +1,4 @@
-// Faults inside the built command, injected by helpers/faults.ts [D28]. After a fault inside a request, the client gets
+// Faults inside the built command, injected by broken-node.ts [D28]. After a fault inside a request, the client gets
 // the operation's 500. After a fault outside of any request, the process drains and ends with exit code 1.
 
 import assert from 'node:assert/strict';
@@ -6,14 +6,14 @@ import { resolve } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
 import { isDraining, useBackend } from '../helpers/command-tests.ts';
-import { holdCall } from '../helpers/held-call.ts';
+import { holdCall } from './held-call.ts';
 import { assertReply, operations } from '../helpers/expected.ts';
 import { figureIn } from '../helpers/process-figures.ts';
 import { requestBytes } from '../helpers/raw-client.ts';
 import { answer } from '../helpers/scripted-backend.ts';
 import { runCommand, startCommand, type Command } from '../helpers/targets.ts';
 
-const injection = resolve(import.meta.dirname, '../helpers/faults.ts');
+const injection = resolve(import.meta.dirname, './broken-node.ts');
 const backend = await useBackend(answer('{"id":5}'));
 
 function environmentOf(faults: readonly string[]): NodeJS.ProcessEnv {

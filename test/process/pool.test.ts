@@ -18,7 +18,7 @@ import type { SettingName, Settings } from '../../packages/command/settings/sett
 import { StartError } from '../../packages/core/hosts/common/start-error.ts';
 import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
 import { createGate, poll } from '../helpers/changes.ts';
-import '../helpers/fast-heartbeats.ts';
+import './fast-heartbeats.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { createPair, keySetOf } from '../helpers/issuer.ts';
 import { childrenOf } from '../helpers/process-figures.ts';

@@ -8,7 +8,7 @@ import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
 import { isDraining, isReloaded, logged, useBackend, useFolder } from '../helpers/command-tests.ts';
 import { assertReply } from '../helpers/expected.ts';
-import { holdCall } from '../helpers/held-call.ts';
+import { holdCall } from './held-call.ts';
 import { createPair, keySetOf } from '../helpers/issuer.ts';
 import { countDescriptors } from '../helpers/process-figures.ts';
 import { RawClient, requestBytes } from '../helpers/raw-client.ts';

@@ -6,7 +6,7 @@ import { test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
 import { findFreePort, Haproxy, haproxyProgram, type GatewayPlace } from '../helpers/haproxy.ts';
 import { isServed, judgeOutage, MarkedLoad } from '../helpers/load.ts';
-import { now, RestartingBackend } from '../helpers/restarting-backend.ts';
+import { now, RestartingBackend } from '../fleet/restarting-backend.ts';
 import { startCommand, type Command } from '../helpers/targets.ts';
 
 // `npm run rolling-restart` makes more calls. npm sets this variable.

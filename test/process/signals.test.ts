@@ -5,7 +5,7 @@ import { join, resolve } from 'node:path';
 import { describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
 import { isDraining, isReloaded, runToEnd, useBackend, useFolder } from '../helpers/command-tests.ts';
-import { holdCall } from '../helpers/held-call.ts';
+import { holdCall } from './held-call.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { childrenOf, stateOf } from '../helpers/process-figures.ts';
 import { startCommand, runCommand, type Command } from '../helpers/targets.ts';
@@ -22,7 +22,7 @@ let strikes = 0;
 /** The first process that loads `file` receives `signal` at that moment. */
 function strike(file: string, signal: NodeJS.Signals): NodeJS.ProcessEnv {
   strikes += 1;
-  const injection = resolve(import.meta.dirname, '../helpers/strike.ts');
+  const injection = resolve(import.meta.dirname, './strike.ts');
   return {
     NODE_OPTIONS: `--disable-warning=ExperimentalWarning --import ${injection}`,
     STRIKE_AT: file,

@@ -8,7 +8,7 @@ import { join, resolve } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
 import { useBackend, useFolder } from '../helpers/command-tests.ts';
-import { holdCall } from '../helpers/held-call.ts';
+import { holdCall } from './held-call.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { stateOf, treeOf } from '../helpers/process-figures.ts';
 import { isRefused, RawClient, request } from '../helpers/raw-client.ts';

@@ -8,7 +8,7 @@ import { test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
 import { isReloaded, logged, useBackend, useFolder } from '../helpers/command-tests.ts';
 import { audience, createPair, goodToken, issuerName, keySetOf, KeyServer, sending } from '../helpers/issuer.ts';
-import { readOpenApi } from '../helpers/openapi.ts';
+import { readOpenApi } from '../docs/openapi.ts';
 import { runHere } from '../helpers/run-cli.ts';
 import { startCommand } from '../helpers/targets.ts';
 import { assertInvalidToken, assertNoKeys, assertNoScope, assertNoToken, bearer } from '../helpers/tokens.ts';

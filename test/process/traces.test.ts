@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { createGate, poll } from '../helpers/changes.ts';
-import { Collector } from '../helpers/collector.ts';
+import { Collector } from './collector.ts';
 import { figureOf, logged, useBackend } from '../helpers/command-tests.ts';
 import { requestBytes, type Headers } from '../helpers/raw-client.ts';
 import { answer, behind, noContent, resetPeer } from '../helpers/scripted-backend.ts';

@@ -9,7 +9,7 @@ import { createGate, poll } from '../helpers/changes.ts';
 import { isDraining, isReloaded, logged, useBackend, useFolder } from '../helpers/command-tests.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
-import { holdCall } from '../helpers/held-call.ts';
+import { holdCall } from './held-call.ts';
 import { childrenOf, countDescriptors } from '../helpers/process-figures.ts';
 import { isRefused, RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { answer } from '../helpers/scripted-backend.ts';

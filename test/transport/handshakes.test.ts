@@ -15,7 +15,7 @@ import { createReplyHead } from '../../packages/core/http1/writer.ts';
 import { CertificateFolder, noOpenssl, type Issued } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
 import { closed, RawClient } from '../helpers/raw-client.ts';
-import { noLimits, stopClock, turns } from '../helpers/served-connections.ts';
+import { noLimits, stopClock, turns } from './served-connections.ts';
 
 // The start of a 512-byte TLS record with a ClientHello.
 const helloStart = Buffer.from('160301020001', 'hex');

@@ -23,8 +23,8 @@ import {
   windowUpdate,
   type Fields,
 } from '../helpers/http2-frames.ts';
-import { createHandler, noLimits, stopClock, turns, type Script } from '../helpers/served-connections.ts';
-import { openPair } from '../helpers/socket-pairs.ts';
+import { createHandler, noLimits, stopClock, turns, type Script } from './served-connections.ts';
+import { openPair } from '../wire/socket-pairs.ts';
 
 const closedWindow = [[settingIds.initialWindowSize, 0]] as const;
 const sliceBytes = 16_384;

@@ -15,7 +15,7 @@ import {
   serve,
   turns,
   type Script,
-} from '../helpers/served-connections.ts';
+} from './served-connections.ts';
 
 const hold: Script = { onStart: (received) => received.transport.holdBody() };
 

@@ -17,7 +17,7 @@ import {
   serve,
   turns,
   type Received,
-} from '../helpers/served-connections.ts';
+} from './served-connections.ts';
 
 describe('a client that sends its FIN [D21]', () => {
   test('before a request or during one is disconnected, and `gone` is reported once, before the close', async (t) => {

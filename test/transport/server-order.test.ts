@@ -17,7 +17,7 @@ import {
   serve,
   turn,
   turns,
-} from '../helpers/served-connections.ts';
+} from './served-connections.ts';
 
 test('requests are answered in order, and each starts after the reply to the previous request [D27]', async (t) => {
   const { connect, exchange, received, request } = await serve(t);

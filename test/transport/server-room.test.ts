@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import { poll } from '../helpers/changes.ts';
 import type { RawClient } from '../helpers/raw-client.ts';
-import { assertLastReply, echo, get, gets, serve, stopClock, turn } from '../helpers/served-connections.ts';
+import { assertLastReply, echo, get, gets, serve, stopClock, turn } from './served-connections.ts';
 
 /** Starts a server on a stopped clock, and counts its calls of onFull and onShed. */
 async function start(t: TestContext, connectionsMax: number) {

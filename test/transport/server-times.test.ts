@@ -19,7 +19,7 @@ import {
   turn,
   turns,
   type Script,
-} from '../helpers/served-connections.ts';
+} from './served-connections.ts';
 
 const limits = { requestHeadersTimeoutMs: 300, requestTimeoutMs: 800, idleTimeoutMs: 500 };
 

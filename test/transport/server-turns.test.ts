@@ -22,7 +22,7 @@ import {
   TurnCounter,
   turns,
   type Received,
-} from '../helpers/served-connections.ts';
+} from './served-connections.ts';
 
 const heldBytesMax = 65_536;
 

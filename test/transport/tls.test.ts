@@ -12,7 +12,7 @@ import { assertReply, invalidId, succeeded } from '../helpers/expected.ts';
 import { serveInProcess } from '../helpers/in-process.ts';
 import { RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { answer } from '../helpers/scripted-backend.ts';
-import { turn, TurnCounter } from '../helpers/served-connections.ts';
+import { turn, TurnCounter } from './served-connections.ts';
 
 const item = '{"id":5}';
 // The start of a 512-byte TLS record with a ClientHello.

@@ -37,7 +37,7 @@ const observer: MemberObserver = {
 
 beforeEach(() => {
   [events, printed] = [[], ''];
-  const exec = join(import.meta.dirname, '../helpers/scripted-worker.ts');
+  const exec = join(import.meta.dirname, './scripted-worker.ts');
   worker = fork(exec, { execArgv: [], silent: true, serialization: 'advanced' });
   member = new Member(worker, settings, { sharing, tls: {}, passed: [], keys: undefined }, observer);
   worker.stdout?.on('data', (data: Buffer) => {

@@ -5,7 +5,7 @@ import { Socket } from 'node:net';
 import { describe, test, type TestContext } from 'node:test';
 import { keptBytesMax, PacedSocket } from '../../packages/core/hosts/http2/paced-socket.ts';
 import { flags, frame, frameTypes, headers, preface } from '../helpers/http2-frames.ts';
-import { stopClock, turn, turns } from '../helpers/served-connections.ts';
+import { stopClock, turn, turns } from '../transport/served-connections.ts';
 
 /** A socket without a connection, whose writes go to a list. */
 class FakeSocket extends Socket {

@@ -6,15 +6,8 @@ import { test } from 'node:test';
 import type { AnswerHead, RequestHead } from '../../packages/core/http1/head.ts';
 import { AnswerReader } from '../../packages/core/http1/answer-reader.ts';
 import { RequestReader } from '../../packages/core/http1/request-reader.ts';
-import { answerTexts, flawedAnswerTexts, flawedRequestTexts, requestTexts } from '../helpers/http-messages.ts';
-import {
-  byteByByte,
-  cutAt,
-  headBytesMax,
-  readAnswers,
-  readRequests,
-  type ReadOptions,
-} from '../helpers/http-readings.ts';
+import { answerTexts, flawedAnswerTexts, flawedRequestTexts, requestTexts } from './http-messages.ts';
+import { byteByByte, cutAt, headBytesMax, readAnswers, readRequests, type ReadOptions } from './http-readings.ts';
 
 const bytesOf = (text: string): Buffer => Buffer.from(text, 'latin1');
 const requests = (text: string, options?: ReadOptions) => readRequests([bytesOf(text)], options);

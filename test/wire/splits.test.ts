@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { answerTexts, flawedAnswerTexts, flawedRequestTexts, requestTexts } from '../helpers/http-messages.ts';
+import { answerTexts, flawedAnswerTexts, flawedRequestTexts, requestTexts } from './http-messages.ts';
 import {
   byteByByte,
   comparable,
@@ -12,7 +12,7 @@ import {
   readRequests,
   type ReadOptions,
   type Reading,
-} from '../helpers/http-readings.ts';
+} from './http-readings.ts';
 
 // Messages up to this length are also split at every pair of bytes.
 const pairsBytesMax = 130;

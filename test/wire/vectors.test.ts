@@ -4,8 +4,8 @@
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import { test } from 'node:test';
-import { byteByByte, cutAt, readAnswers, readRequests } from '../helpers/http-readings.ts';
-import { summarize, type Vector } from '../helpers/http-vectors.ts';
+import { byteByByte, cutAt, readAnswers, readRequests } from './http-readings.ts';
+import { summarize, type Vector } from './http-vectors.ts';
 
 const folder = new URL('../vectors/http/', import.meta.url);
 // The maximum number of splits of a vector. Longer vectors are not split at every byte.

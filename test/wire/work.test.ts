@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { byteByByte, readAnswers, readRequests } from '../helpers/http-readings.ts';
+import { byteByByte, readAnswers, readRequests } from './http-readings.ts';
 
 const bytesOf = (text: string): Buffer => Buffer.from(text, 'latin1');
 

@@ -11,7 +11,7 @@ import {
   writeReplyHead,
   writeRequestHead,
 } from '../../packages/core/http1/writer.ts';
-import { readAnswers, readRequests } from '../helpers/http-readings.ts';
+import { readAnswers, readRequests } from './http-readings.ts';
 
 test('a request to the backend has these fields and no others [D23]', () => {
   assert.equal(

@@ -9,8 +9,8 @@ import type { ServerLimits } from '../../packages/core/http1/connection.ts';
 import { ClientServer } from '../../packages/core/http1/server.ts';
 import type { BrokenReason, RequestReceiver, RequestHandler, Transport } from '../../packages/core/http1/transport.ts';
 import { createReplyHead } from '../../packages/core/http1/writer.ts';
-import { poll } from './changes.ts';
-import { bytesOf, RawClient, requestBytes } from './raw-client.ts';
+import { poll } from '../helpers/changes.ts';
+import { bytesOf, RawClient, requestBytes } from '../helpers/raw-client.ts';
 
 interface ReplyOptions {
   readonly status?: number;

@@ -17,9 +17,9 @@ import {
 import { tmpdir } from 'node:os';
 import { basename, delimiter, dirname, join, resolve } from 'node:path';
 import { promisify } from 'node:util';
-import { Changes, poll } from './changes.ts';
-import { killAtExit } from './children.ts';
-import { isRefused, request, type CallOptions, type Reply } from './raw-client.ts';
+import { Changes, poll } from '../helpers/changes.ts';
+import { killAtExit } from '../helpers/children.ts';
+import { isRefused, request, type CallOptions, type Reply } from '../helpers/raw-client.ts';
 
 const root = resolve(import.meta.dirname, '../..');
 // The environment of the tests, with the project's Node first in PATH and without the test runner's variables.

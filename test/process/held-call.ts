@@ -1,8 +1,8 @@
 // A call that is in flight until the test ends it.
 
-import { createGate } from './changes.ts';
-import { RawClient, requestBytes } from './raw-client.ts';
-import { answer, type ScriptedBackend } from './scripted-backend.ts';
+import { createGate } from '../helpers/changes.ts';
+import { RawClient, requestBytes } from '../helpers/raw-client.ts';
+import { answer, type ScriptedBackend } from '../helpers/scripted-backend.ts';
 
 /** Sends `bytes` to the gateway at `port`; `backend` answers `{"id":5}` after `open` is called. */
 export async function holdCall(

@@ -1,6 +1,6 @@
 // A scripted backend that stores work items. The functions in `instead` can replace any answer.
 
-import { answer, noContent, ScriptedBackend, type Answer, type Exchange } from './scripted-backend.ts';
+import { answer, noContent, ScriptedBackend, type Answer, type Exchange } from '../helpers/scripted-backend.ts';
 
 export type Item = Record<string, unknown>;
 

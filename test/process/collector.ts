@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer, type IncomingHttpHeaders, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { Changes } from './changes.ts';
+import { Changes } from '../helpers/changes.ts';
 
 interface ReceivedSpan {
   readonly traceId: string;

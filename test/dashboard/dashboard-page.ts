@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 
-import type { PageOptions, TestBrowser, WatchedPage } from './browser.ts';
+import type { PageOptions, TestBrowser, WatchedPage } from '../helpers/browser.ts';
 
 /** Opens the dashboard and waits until its event stream is live. */
 export async function openDashboard(
