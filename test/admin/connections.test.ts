@@ -6,11 +6,11 @@ import { after, before, describe, test } from 'node:test';
 import type { Report } from '../../packages/figures/report.ts';
 import { createReport, withAdmin } from '../dashboard/report.ts';
 import { createGate, poll } from '../helpers/changes.ts';
-import { useBackend } from '../helpers/command-tests.ts';
+import { type Command, startCommand } from '../helpers/command.ts';
 import { countDescriptors } from '../helpers/process-figures.ts';
 import { RawClient, request, requestBytes } from '../helpers/raw-client.ts';
-import { startCommand, type Command } from '../helpers/targets.ts';
 import { readState } from '../helpers/dashboard-state.ts';
+import { useBackend } from '../helpers/suites.ts';
 
 const connectionsMax = 64;
 const unusedMs = 5_000;

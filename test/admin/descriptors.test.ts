@@ -4,11 +4,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
-import { useBackend } from '../helpers/command-tests.ts';
+import { startCommand } from '../helpers/command.ts';
 import { readState } from '../helpers/dashboard-state.ts';
 import { countDescriptors } from '../helpers/process-figures.ts';
 import { RawClient, requestBytes, type Reply } from '../helpers/raw-client.ts';
-import { startCommand } from '../helpers/targets.ts';
+import { useBackend } from '../helpers/suites.ts';
 
 const paths = ['/', '/dashboard/main.js', '/dashboard/state', '/livez', '/readyz', '/metrics'];
 

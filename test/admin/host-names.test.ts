@@ -8,11 +8,11 @@ import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { createReport, withAdmin } from '../dashboard/report.ts';
-import { isReloaded, useBackend, useFolder } from '../helpers/command-tests.ts';
+import { isReloaded, startCommand } from '../helpers/command.ts';
 import { RawClient, type Reply } from '../helpers/raw-client.ts';
 import { runHere } from '../helpers/run-cli.ts';
-import { startCommand } from '../helpers/targets.ts';
 import { statePath } from '../helpers/dashboard-state.ts';
+import { useBackend, useFolder } from '../helpers/suites.ts';
 
 const paths = ['/', '/livez', '/readyz', '/metrics', '/dashboard/main.js', statePath, '/nowhere', '/%'];
 

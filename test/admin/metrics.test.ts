@@ -3,8 +3,8 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { before, describe, test } from 'node:test';
-import { useBackend } from '../helpers/command-tests.ts';
-import { startCommand } from '../helpers/targets.ts';
+import { startCommand } from '../helpers/command.ts';
+import { useBackend } from '../helpers/suites.ts';
 
 const promtool = spawnSync('promtool', ['--version']).status === 0;
 

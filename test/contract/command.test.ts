@@ -14,9 +14,9 @@ import { describe, test } from 'node:test';
 import { startEmbeddedBackend } from '../../packages/stand-in-backend/server.ts';
 import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
 import { ItemBackend, type Item } from './item-backend.ts';
+import { runCommand } from '../helpers/command.ts';
 import { runHere } from '../helpers/run-cli.ts';
 import { answer, type Answer, type Exchange } from '../helpers/scripted-backend.ts';
-import { runCommand } from '../helpers/targets.ts';
 import { assertOthersUntouched, leftIn } from './run.ts';
 
 // Shortens the time for which the command watches an idle connection.

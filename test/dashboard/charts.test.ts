@@ -4,13 +4,13 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 
 import type { Flow, Point } from '../../packages/dashboard/state.ts';
-import { TestBrowser, type WatchedPage } from '../helpers/browser.ts';
+import { TestBrowser, WatchedPage } from '../helpers/browser.ts';
+import { poll } from '../helpers/changes.ts';
+import { startCommand } from '../helpers/command.ts';
+import { useBackend } from '../helpers/suites.ts';
 import { openDashboard, reads } from './dashboard-page.ts';
 import { Figures } from '../../packages/figures/figures.ts';
 import { stepMs } from '../../packages/figures/history.ts';
-import { poll } from '../helpers/changes.ts';
-import { useBackend } from '../helpers/suites.ts';
-import { startCommand } from '../helpers/targets.ts';
 import { createFlow, createFlows, createReport, withAdmin, withState } from './report.ts';
 
 interface Scale {

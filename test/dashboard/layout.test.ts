@@ -6,9 +6,9 @@ import { after, before, describe, test } from 'node:test';
 
 import { TestBrowser, type WatchedPage } from '../helpers/browser.ts';
 import { openDashboard, reads } from './dashboard-page.ts';
+import { type Command, startCommand } from '../helpers/command.ts';
 import { answer } from '../helpers/scripted-backend.ts';
 import { useBackend } from '../helpers/suites.ts';
-import { startCommand, type Command } from '../helpers/targets.ts';
 
 let browser: TestBrowser;
 const backend = await useBackend();

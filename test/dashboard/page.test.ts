@@ -4,14 +4,14 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 
 import type { Details, Message } from '../../packages/dashboard/state.ts';
-import { findFreePort } from '../helpers/haproxy.ts';
-import { TestBrowser, type PageOptions, type WatchedPage } from '../helpers/browser.ts';
-import { openDashboard, readOperation, reads } from './dashboard-page.ts';
+import { type PageOptions, TestBrowser, type WatchedPage } from '../helpers/browser.ts';
+import { poll } from '../helpers/changes.ts';
+import { type Command, startCommand } from '../helpers/command.ts';
 import { statePath } from '../helpers/dashboard-state.ts';
+import { findFreePort } from '../helpers/haproxy.ts';
 import { answer } from '../helpers/scripted-backend.ts';
 import { useBackend } from '../helpers/suites.ts';
-import { startCommand, type Command } from '../helpers/targets.ts';
-import { poll } from '../helpers/changes.ts';
+import { openDashboard, readOperation, reads } from './dashboard-page.ts';
 import { createFlow, createFlows, createReport, withAdmin, withState } from './report.ts';
 
 const backendShownWithinMs = 2_000;

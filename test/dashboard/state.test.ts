@@ -7,11 +7,11 @@ import { after, before, test } from 'node:test';
 import type { Message } from '../../packages/dashboard/state.ts';
 import type { ReportRequest } from '../../packages/figures/report.ts';
 import { poll } from '../helpers/changes.ts';
+import { type Command, startCommand } from '../helpers/command.ts';
 import { readState, statePath } from '../helpers/dashboard-state.ts';
 import { request } from '../helpers/raw-client.ts';
 import { answer } from '../helpers/scripted-backend.ts';
 import { useBackend } from '../helpers/suites.ts';
-import { startCommand, type Command } from '../helpers/targets.ts';
 import { createReport, withAdmin } from './report.ts';
 
 const filesBytesMax = 150_000;

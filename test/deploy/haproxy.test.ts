@@ -10,12 +10,12 @@ import { resolveSettings } from '../../packages/command/settings/resolve.ts';
 import { startBlackHole } from '../helpers/black-hole.ts';
 import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
+import { startCommand } from '../helpers/command.ts';
 import { sorted } from '../helpers/expected.ts';
 import { findFreePort, Haproxy, haproxyProgram, shippedConfiguration, type Variations } from '../helpers/haproxy.ts';
 import { isRefused, RawClient, request, requestBytes, type Reply } from '../helpers/raw-client.ts';
 import { answer, behind, resetPeer, ScriptedBackend, timeout } from '../helpers/scripted-backend.ts';
 import { useBackend } from '../helpers/suites.ts';
-import { startCommand } from '../helpers/targets.ts';
 
 const backend = await useBackend();
 const program = haproxyProgram ?? '';

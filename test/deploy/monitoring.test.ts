@@ -9,9 +9,9 @@ import { after, before, describe, test } from 'node:test';
 
 import { outcomes } from '../../packages/core/outcomes.ts';
 import { createGate, poll } from '../helpers/changes.ts';
+import { startCommand } from '../helpers/command.ts';
 import { audience, createPair, goodToken, issuerName, keySetOf, KeyServer } from '../helpers/issuer.ts';
 import { answer, behind, ScriptedBackend } from '../helpers/scripted-backend.ts';
-import { startCommand } from '../helpers/targets.ts';
 
 const root = resolve(import.meta.dirname, '../..');
 const alertsFile = join(root, 'deploy/prometheus-alerts.yml');

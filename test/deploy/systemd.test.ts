@@ -12,15 +12,14 @@ import { after, describe, test } from 'node:test';
 import { resolveSettings } from '../../packages/command/settings/resolve.ts';
 import { settingNames, variableOf } from '../../packages/command/settings/settings.ts';
 import { poll } from '../helpers/changes.ts';
-import { logged } from '../helpers/command-tests.ts';
+import { Command, logged } from '../helpers/command.ts';
+import { readState } from '../helpers/dashboard-state.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
-import { neededWithConnections } from './needed-memory.ts';
 import { childrenOf } from '../helpers/process-figures.ts';
 import { request } from '../helpers/raw-client.ts';
 import { runHere } from '../helpers/run-cli.ts';
 import { useBackend } from '../helpers/suites.ts';
-import { Command } from '../helpers/targets.ts';
-import { readState } from '../helpers/dashboard-state.ts';
+import { neededWithConnections } from './needed-memory.ts';
 
 const root = resolve(import.meta.dirname, '../..');
 const units = ['work-item-gateway.service', 'work-item-gateway.socket', 'work-item-gateway-admin.socket'];

@@ -5,6 +5,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { createGate } from '../helpers/changes.ts';
 import { readOpenApi, type OpenApiOperation, type OpenApiResponse } from './openapi.ts';
+import { type Command, startCommand } from '../helpers/command.ts';
 import { requestBytes, type CallOptions, type Reply } from '../helpers/raw-client.ts';
 import { runHere } from '../helpers/run-cli.ts';
 import {
@@ -17,7 +18,6 @@ import {
   wrongLength,
 } from '../helpers/scripted-backend.ts';
 import { useBackend } from '../helpers/suites.ts';
-import { startCommand, type Command } from '../helpers/targets.ts';
 
 // A client's call of each operation; `{id}` is 5.
 const calls: readonly [operationId: string, method: string, path: string, body?: string][] = [

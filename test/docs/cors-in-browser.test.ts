@@ -8,8 +8,8 @@ import type { AddressInfo } from 'node:net';
 import { after, before, describe, test } from 'node:test';
 import { TestBrowser, type WatchedPage } from '../helpers/browser.ts';
 import { poll } from '../helpers/changes.ts';
+import { type Command, type LogLine, startCommand } from '../helpers/command.ts';
 import { useBackend } from '../helpers/suites.ts';
-import { startCommand, type Command, type LogLine } from '../helpers/targets.ts';
 
 let browser: TestBrowser;
 const backend = await useBackend('{"id":5}');

@@ -4,12 +4,12 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
+import { startCommand } from '../helpers/command.ts';
 import { codeBlock, replaceEach } from '../helpers/documents.ts';
 import { findFreePort, Haproxy, haproxyProgram } from '../helpers/haproxy.ts';
 import { noHttp2OfCommand } from '../helpers/http2-client.ts';
 import { RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { useBackend } from '../helpers/suites.ts';
-import { startCommand } from '../helpers/targets.ts';
 
 const backend = await useBackend();
 const program = haproxyProgram ?? '';

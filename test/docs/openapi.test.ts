@@ -9,11 +9,11 @@ import { after, describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
 import openapiTypescript, { astToString, type OpenAPI3 } from 'openapi-typescript';
+import { startCommand } from '../helpers/command.ts';
 import { codeBlock, replaceEach } from '../helpers/documents.ts';
 import { readOpenApi } from './openapi.ts';
 import { runHere } from '../helpers/run-cli.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
-import { startCommand } from '../helpers/targets.ts';
 
 const run = promisify(execFile);
 const root = resolve(import.meta.dirname, '../..');

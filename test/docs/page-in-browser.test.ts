@@ -5,9 +5,9 @@ import { readFileSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
 import type { Locator } from 'playwright-core';
 import { TestBrowser, type WatchedPage } from '../helpers/browser.ts';
+import { type Command, runCommand, startCommand } from '../helpers/command.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
 import { request } from '../helpers/raw-client.ts';
-import { runCommand, startCommand, type Command } from '../helpers/targets.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 
 let browser: TestBrowser;

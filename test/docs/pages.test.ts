@@ -5,11 +5,11 @@ import { globSync, readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
+import { type Command, runCommand, startCommand } from '../helpers/command.ts';
 import { assertHeaders, assertReply, methodNotAllowed, notFound } from '../helpers/expected.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
 import { request, requestBytes, type Reply } from '../helpers/raw-client.ts';
 import { useBackend } from '../helpers/suites.ts';
-import { runCommand, startCommand, type Command } from '../helpers/targets.ts';
 
 const backend = await useBackend();
 const pages: readonly [path: string, contentType: string, begins: RegExp, also?: readonly string[]][] = [

@@ -4,10 +4,10 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Redis } from 'ioredis';
 import { poll } from '../helpers/changes.ts';
+import { runCommand, startCommand } from '../helpers/command.ts';
 import { codeBlock } from '../helpers/documents.ts';
 import { redisPrograms, RedisServer, withoutRedis } from '../helpers/redis.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
-import { runCommand, startCommand } from '../helpers/targets.ts';
 
 const line = codeBlock('docs/security.md', 'ACL SETUSER').trim();
 const ours = 'work-item-gateway:rate:60:203.0.113.1';

@@ -1,7 +1,7 @@
 // Installs the examples in temporary folders with the package that `npm pack` makes, and starts them as processes.
 
 import assert from 'node:assert/strict';
-import { execFile, execFileSync, spawn, spawnSync, type ChildProcess } from 'node:child_process';
+import { execFile, execFileSync, spawnSync } from 'node:child_process';
 import {
   cpSync,
   globSync,
@@ -17,9 +17,8 @@ import {
 import { tmpdir } from 'node:os';
 import { basename, delimiter, dirname, join, resolve } from 'node:path';
 import { promisify } from 'node:util';
-import { Changes, poll } from '../helpers/changes.ts';
-import { killAtExit } from '../helpers/children.ts';
-import { isRefused, request, type CallOptions, type Reply } from '../helpers/raw-client.ts';
+import { Program } from '../helpers/program.ts';
+import { request, type CallOptions, type Reply } from '../helpers/raw-client.ts';
 
 const root = resolve(import.meta.dirname, '../..');
 // The environment of the tests, with the project's Node first in PATH and without the test runner's variables.
@@ -132,10 +131,10 @@ export class Example {
     port?: number,
   ): Promise<RunningExample> {
     const env = { ...this.#environment, PORT: '0', BACKEND_URL: backendUrl, ...variables };
-    const running = new RunningExample(
-      spawn(this.#find(program), args, { cwd: this.folder, env, stdio: ['ignore', 'pipe', 'pipe'] }),
-    );
-    await running.listens(port);
+    const running = new RunningExample([this.#find(program), ...args], { cwd: this.folder, env });
+    if (port !== undefined) await running.listens(port, deadlineMs);
+    const address = /https?:\/\/[a-z0-9.[\]:-]*:([1-9][0-9]*)/;
+    running.port = port ?? Number((await running.prints(address, deadlineMs))[1]);
     return running;
   }
 
@@ -172,61 +171,16 @@ function pack(): string {
   return packed;
 }
 
-export class RunningExample implements AsyncDisposable {
-  output = '';
-  readonly #process: ChildProcess;
-  readonly #changes = new Changes();
-  readonly #exited: Promise<unknown>;
+export class RunningExample extends Program {
   port = 0;
-
-  constructor(child: ChildProcess) {
-    this.#process = killAtExit(child);
-    for (const stream of [child.stdout, child.stderr]) {
-      stream?.on('data', (data: Buffer) => {
-        this.output += data.toString('utf8');
-        this.#changes.notify();
-      });
-    }
-    this.#exited = new Promise((resolve) => child.on('close', resolve));
-    child.on('close', () => this.#changes.notify());
-  }
 
   get url(): string {
     return `http://127.0.0.1:${this.port}`;
   }
 
-  async listens(known?: number): Promise<void> {
-    if (known !== undefined) {
-      await poll(
-        async () => {
-          assert.equal(this.#process.exitCode, null, this.output);
-          return !(await isRefused(known));
-        },
-        `it listens on ${known}`,
-        deadlineMs,
-      );
-      this.port = known;
-      return;
-    }
-    this.port = await this.#changes.until(
-      () => {
-        assert.equal(this.#process.exitCode, null, this.output);
-        const port = /https?:\/\/[a-z0-9.[\]:-]*:([1-9][0-9]*)/.exec(this.output)?.[1];
-        return port === undefined ? undefined : Number(port);
-      },
-      () => `it prints its address; output: ${this.output}`,
-      deadlineMs,
-    );
-  }
-
   /** Sends one request on a new connection. */
   call(method: string, path: string, options?: CallOptions): Promise<Reply> {
     return request(this.port, method, path, options);
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    this.#process.kill('SIGKILL');
-    await this.#exited;
   }
 }
 

@@ -11,7 +11,7 @@ import { createFetchHandler, type FetchHandlerOptions } from '../../packages/cor
 import { createFetchHandler as createOnEdge } from '../../packages/core/hosts/fetch/fetch-edge.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { badRequest, forbidden, notFound, requestTimeout, succeeded, tooLarge } from '../helpers/expected.ts';
-import { createObserver } from '../helpers/in-process.ts';
+import { createObserver } from '../helpers/gateway.ts';
 import { answer, behind, resetPeer, ScriptedBackend } from '../helpers/scripted-backend.ts';
 
 const base = 'http://gateway.localhost';

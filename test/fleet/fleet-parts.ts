@@ -24,7 +24,7 @@ import {
 import type { Mark } from './picture.ts';
 import {
   Gateway,
-  Program,
+  HostProgram,
   sentinelConfiguration,
   startPeer,
   startRedis,
@@ -72,7 +72,7 @@ export function configureBalancer(count: number, authorityFile: string, changes:
 export class BalancerHost implements AsyncDisposable {
   readonly host: 'balancer-1' | 'balancer-2';
   readonly #file: string;
-  readonly programs: Program[] = [];
+  readonly programs: HostProgram[] = [];
 
   constructor(host: BalancerHost['host'], folder: string) {
     this.host = host;
@@ -81,7 +81,7 @@ export class BalancerHost implements AsyncDisposable {
 
   async start(configuration: string): Promise<void> {
     writeFileSync(this.#file, configuration);
-    const haproxy = await Program.start(
+    const haproxy = await HostProgram.start(
       this.host,
       [haproxyProgram ?? '', '-W', '-db', '-f', this.#file],
       /Loading success|New worker/,
@@ -89,7 +89,7 @@ export class BalancerHost implements AsyncDisposable {
     this.programs.push(haproxy);
     if (!isSeparate) return;
     const pidFiles = ['-p', '-r', '-c'].flatMap((flag) => [flag, `${this.#file}${flag}`]);
-    const keepalived = await Program.start(
+    const keepalived = await HostProgram.start(
       this.host,
       ['keepalived', '-n', '-l', '-D', ...pidFiles, '-f', join(root, 'deploy/keepalived.conf')],
       /Entering (BACKUP|MASTER) STATE/,
@@ -100,7 +100,7 @@ export class BalancerHost implements AsyncDisposable {
   /** Takes another configuration without closing a connection. */
   reload(configuration: string): void {
     writeFileSync(this.#file, configuration);
-    this.programs[0]?.child.kill('SIGUSR2');
+    this.programs[0]?.process.kill('SIGUSR2');
   }
 
   /** True if it has the shared address. */
@@ -127,14 +127,14 @@ export class Fleet implements AsyncDisposable {
   readonly gateways: Gateway[] = [];
   readonly balancers: BalancerHost[] = [];
   readonly backends: RestartingBackend[] = [];
-  readonly redis = new Map<'redis-1' | 'redis-2', Program>();
+  readonly redis = new Map<'redis-1' | 'redis-2', HostProgram>();
   readonly marks: Mark[] = [];
   readonly faults: Fault[] = [];
   readonly probes: Probe[] = [];
   readonly sabotage: Sabotage;
   startedAt = performance.now();
-  collector!: Program;
-  issuer!: Program;
+  collector!: HostProgram;
+  issuer!: HostProgram;
   readonly #stack = new AsyncDisposableStack();
   readonly #ended: Gateway[] = [];
   readonly #folder = new CertificateFolder();
@@ -146,7 +146,7 @@ export class Fleet implements AsyncDisposable {
   #environment: NodeJS.ProcessEnv = {};
   #probes = 0;
   #haproxyLines: string[] = [];
-  #relay: Program | undefined;
+  #relay: HostProgram | undefined;
 
   private constructor(sabotage: Sabotage) {
     this.sabotage = sabotage;

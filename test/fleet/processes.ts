@@ -1,13 +1,12 @@
 // The processes of the fleet, each on its host.
 
-import { spawn, type ChildProcess } from 'node:child_process';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { poll } from '../helpers/changes.ts';
-import { kill, killAtExit } from '../helpers/children.ts';
+import { startCommand, type Command } from '../helpers/command.ts';
 import { figureIn, treeOf } from '../helpers/process-figures.ts';
+import { Program } from '../helpers/program.ts';
 import { redisPrograms } from '../helpers/redis.ts';
-import { startCommand, type Command } from '../helpers/targets.ts';
 import { addressOf, runnerOf, type HostName } from './network.ts';
 
 /** How long a step waits for a state. */
@@ -26,30 +25,12 @@ function signalTree(pid: number | undefined, name: NodeJS.Signals): void {
   }
 }
 
-/** A program on a host, with its output. */
-export class Program implements AsyncDisposable {
-  readonly child: ChildProcess;
-  output = '';
-
-  private constructor(child: ChildProcess) {
-    this.child = child;
-    for (const stream of [child.stdout, child.stderr]) {
-      stream?.on('data', (data: Buffer) => (this.output += data.toString()));
-    }
-  }
-
+/** A program on a host of the fleet. */
+export class HostProgram extends Program {
   /** Resolves when its output has `ready`. */
-  static async start(host: HostName, command: readonly string[], ready: RegExp): Promise<Program> {
-    const [program = '', ...args] = [...runnerOf(host), ...command];
-    const started = new Program(killAtExit(spawn(program, args, { stdio: ['ignore', 'pipe', 'pipe'] })));
-    await poll(
-      () => {
-        if (started.child.exitCode !== null) throw new Error(`${command.join(' ')} ended:\n${started.output}`);
-        return ready.test(started.output);
-      },
-      `${command[0] ?? ''} on ${host} prints ${String(ready)}`,
-      stepLimitMs,
-    );
+  static async start(host: HostName, command: readonly string[], ready: RegExp): Promise<HostProgram> {
+    const started = new HostProgram([...runnerOf(host), ...command]);
+    await started.prints(ready, stepLimitMs);
     return started;
   }
 
@@ -59,14 +40,13 @@ export class Program implements AsyncDisposable {
   }
 
   /** Signals it and all its children. */
-  signal(name: NodeJS.Signals): void {
-    signalTree(this.child.pid, name);
+  override signal(name: NodeJS.Signals): void {
+    signalTree(this.process.pid, name);
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
-    if (this.child.exitCode !== null || this.child.signalCode !== null) return;
-    this.signal('SIGCONT');
-    await kill(this.child);
+  override async [Symbol.asyncDispose](): Promise<void> {
+    if (this.isRunning) this.signal('SIGCONT');
+    await super[Symbol.asyncDispose]();
   }
 }
 
@@ -76,44 +56,36 @@ export async function startPeer(
   host: HostName,
   port: number,
   ...rest: readonly string[]
-): Promise<Program> {
+): Promise<HostProgram> {
   const script = join(import.meta.dirname, 'peers.ts');
-  return await Program.start(host, [process.execPath, script, kind, addressOf(host), String(port), ...rest], /ready/);
+  return await HostProgram.start(
+    host,
+    [process.execPath, script, kind, addressOf(host), String(port), ...rest],
+    /ready/,
+  );
 }
 
 const redisPort = 6379;
 const sentinelPort = 26_379;
 
 /** Starts Redis on its host as the primary, or as a replica of `primary`. */
-export async function startRedis(host: 'redis-1' | 'redis-2', primary?: HostName): Promise<Program> {
+export async function startRedis(host: 'redis-1' | 'redis-2', primary?: HostName): Promise<HostProgram> {
   const program = redisPrograms[0]?.program ?? '';
   const replica = primary === undefined ? [] : ['--replicaof', `${addressOf(primary)} ${redisPort}`];
-  return await Program.start(
+  return await HostProgram.start(
     host,
     [
-      program,
-      '--port',
-      String(redisPort),
-      '--bind',
-      addressOf(host),
-      '--protected-mode',
-      'no',
-      '--save',
-      '',
-      // A replica writes a file there.
-      '--dir',
-      tmpdir(),
-      '--replica-announce-ip',
-      addressOf(host),
-      ...replica,
+      ...[program, '--port', String(redisPort), '--bind', addressOf(host), '--protected-mode', 'no', '--save', ''],
+      // A replica writes a file to the folder.
+      ...['--dir', tmpdir(), '--replica-announce-ip', addressOf(host), ...replica],
     ],
     /Ready to accept connections/,
   );
 }
 
 /** Starts a Sentinel on the host of a gateway; `file` is its configuration, which it writes. */
-export async function startSentinel(host: HostName, file: string): Promise<Program> {
-  return await Program.start(host, [redisPrograms[0]?.program ?? '', file, '--sentinel'], /\+monitor/);
+export async function startSentinel(host: HostName, file: string): Promise<HostProgram> {
+  return await HostProgram.start(host, [redisPrograms[0]?.program ?? '', file, '--sentinel'], /\+monitor/);
 }
 
 /** For `startSentinel`: two of three agree after a second that the primary is lost. */

@@ -4,11 +4,11 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { startCommand } from '../helpers/command.ts';
 import { replaceEach } from '../helpers/documents.ts';
 import { configure, findFreePort, Haproxy, haproxyProgram } from '../helpers/haproxy.ts';
 import { MarkedLoad } from '../helpers/load.ts';
 import { RestartingBackend } from './restarting-backend.ts';
-import { startCommand } from '../helpers/targets.ts';
 import { cutDoneWrites, killWithDoneWrites, recoveryMs } from './done-writes.ts';
 import { clientAddress, timeoutMs } from './network.ts';
 import { judge, type Fault, type Verdict } from './verdict.ts';

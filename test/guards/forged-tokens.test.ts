@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { assertReply, operation, operations } from '../helpers/expected.ts';
-import { hostNames, serveHost, type HostName } from '../helpers/guarded-hosts.ts';
+import { type HostName, hostNames, startGateway } from '../helpers/gateway.ts';
 import {
   audience,
   base64url,
@@ -247,11 +247,9 @@ async function serveGuard() {
 /** Starts a host, which uses the real clock. The skew is 0: otherwise a token for the near future would become valid. */
 async function serveOnHost(name: HostName) {
   const keys = await KeyServer.start(keySetOf(rsa, ec));
-  const host = await serveHost(name, {
-    authIssuer: issuerName,
-    authAudience: [audience],
-    authJwksUrl: keys.url,
-    authClockSkewMs: 0,
+  const host = await startGateway({
+    host: name,
+    settings: { authIssuer: issuerName, authAudience: [audience], authJwksUrl: keys.url, authClockSkewMs: 0 },
   });
   return {
     ...host,

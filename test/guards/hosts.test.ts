@@ -14,9 +14,8 @@ import { defaultsOf } from '../../packages/core/hosts/options/rows.ts';
 import { rowOf } from '../../packages/command/settings/settings.ts';
 import { poll } from '../helpers/changes.ts';
 import { assertReply, badRequest, operations } from '../helpers/expected.ts';
-import { hostNames, makeHost, serveHost, type HostOptions } from '../helpers/guarded-hosts.ts';
+import { createObserver, hostNames, startGateway, type Settings } from '../helpers/gateway.ts';
 import { audience, createPair, goodToken, issuerName, KeyServer, keySetOf, sending } from '../helpers/issuer.ts';
-import { createObserver } from '../helpers/in-process.ts';
 import { RedisServer, withoutRedis } from '../helpers/redis.ts';
 import type { Reply } from '../helpers/raw-client.ts';
 import { answer } from '../helpers/scripted-backend.ts';
@@ -27,12 +26,15 @@ const other = createPair('two', 'ES256');
 const item = '/api/work-items/5';
 const tooMany = '{"error":"Too many requests"}';
 
-const withTokens = (url: string, more: HostOptions = {}): HostOptions => ({
+const withTokens = (url: string, more: Settings = {}): Settings => ({
   authIssuer: issuerName,
   authAudience: [audience],
   authJwksUrl: url,
   ...more,
 });
+
+const startWithTokens = (host: (typeof hostNames)[number], url: string, more?: Settings) =>
+  startGateway({ host, settings: withTokens(url, more) });
 
 /** Asserts that the reply reports `left` of `limit` requests in a window of `seconds` [D64]. */
 function assertLeft(reply: Reply, left: number, limit: number, seconds: number): void {
@@ -53,7 +55,7 @@ for (const name of hostNames) {
   describe(name, () => {
     test('every operation needs a valid token; the backend gets the subject, but not the token', async () => {
       await using keys = await KeyServer.start(keySetOf(pair));
-      await using host = await serveHost(name, withTokens(keys.url, { backendIdentityHeader: 'X-User' }));
+      await using host = await startWithTokens(name, keys.url, { backendIdentityHeader: 'X-User' });
       const authorization = bearer(goodToken(pair, undefined, { sub: 'Ada Lovelace, % é' }));
       for (const { method, path, options, status, body } of operations) {
         assertNoToken(await host.call(method, path, options));
@@ -78,7 +80,7 @@ for (const name of hostNames) {
 
     test('requests with OPTIONS, and requests that get 404 or 405, need no token', async () => {
       await using keys = await KeyServer.start(keySetOf(pair));
-      await using host = await serveHost(name, withTokens(keys.url));
+      await using host = await startWithTokens(name, keys.url);
       for (const [method, path, status] of [
         ['OPTIONS', '/api/work-items', 204],
         ['OPTIONS', item, 204],
@@ -95,7 +97,7 @@ for (const name of hostNames) {
     test('an operation needs its scope in the claim authScopeClaim', async () => {
       await using keys = await KeyServer.start(keySetOf(pair));
       const authScopes = { read: 'items.read', delete: 'items.write' };
-      await using host = await serveHost(name, withTokens(keys.url, { authScopes, authScopeClaim: 'scp' }));
+      await using host = await startWithTokens(name, keys.url, { authScopes, authScopeClaim: 'scp' });
       const headers = [bearer(goodToken(pair, undefined, { scp: ['items.read'], scope: 'items.write' }))];
       assertReply(await host.call('GET', item, { headers }), 200, '{"id":5}');
       assertNoScope(await host.call('DELETE', item, { headers }), 'items.write');
@@ -106,7 +108,7 @@ for (const name of hostNames) {
     test('the options set the accepted algorithms, token type and clock skew', async () => {
       await using keys = await KeyServer.start(keySetOf(pair));
       const more = { authAlgorithms: ['RS256', 'ES256'], authTokenType: 'at+jwt', authClockSkewMs: 600_000 } as const;
-      await using host = await serveHost(name, withTokens(keys.url, more));
+      await using host = await startWithTokens(name, keys.url, more);
       const late = { exp: Math.floor(Date.now() / 1_000) - 60 };
       const call = async (token: string) => await host.call('GET', item, { headers: [bearer(token)] });
       assert.equal((await call(goodToken(pair, undefined, late))).status, 200);
@@ -115,7 +117,7 @@ for (const name of hostNames) {
 
     test('two authorization fields are refused without a backend call', async () => {
       await using keys = await KeyServer.start(keySetOf(pair));
-      await using host = await serveHost(name, withTokens(keys.url));
+      await using host = await startWithTokens(name, keys.url);
       const good = bearer(goodToken(pair));
       const headers = [good, good];
       const reply = await host.call('GET', item, { headers });
@@ -128,17 +130,17 @@ for (const name of hostNames) {
     test('without keys, calls with a token are 503 and calls without a token 401; the outage and its end are reported once', async () => {
       await using keys = await KeyServer.start('');
       keys.respond = sending('no', 500);
-      await using host = await serveHost(name, withTokens(keys.url));
+      await using host = await startWithTokens(name, keys.url);
       const headers = [bearer(goodToken(pair))];
       for (let count = 0; count < 3; count += 1) {
         assertNoKeys(await host.call('GET', item, { headers }));
         assertNoToken(await host.call('GET', item));
       }
-      assert.deepEqual(host.outages, [['keys', 'the issuer answered with status 500']]);
+      assert.deepEqual(host.told.outages, [['keys', 'the issuer answered with status 500']]);
       keys.respond = sending(keySetOf(pair));
       await poll(async () => (await host.call('GET', item, { headers })).status === 200, 'keys are fetched again');
       assert.equal(host.backend.requests.length, 1);
-      assert.deepEqual(host.outages.slice(1), [['keys', undefined]]);
+      assert.deepEqual(host.told.outages.slice(1), [['keys', undefined]]);
       assert.ok(host.told.ended.some(({ outcome }) => outcome === 'no-keys'));
     });
 
@@ -154,14 +156,14 @@ for (const name of hostNames) {
           throw fault;
         },
       };
-      await using host = await serveHost(name, withTokens(keys.url, { observer }));
+      await using host = await startWithTokens(name, keys.url, { observer });
       assertNoKeys(await host.call('GET', item, { headers: [bearer(goodToken(pair))] }));
       assert.deepEqual(bugs, [fault]);
     });
 
     test('a client over its limit is 429 on every connection; refused tokens do not count', async () => {
       await using keys = await KeyServer.start(keySetOf(pair));
-      await using host = await serveHost(name, withTokens(keys.url, { rateLimit: '2/1h' }));
+      await using host = await startWithTokens(name, keys.url, { rateLimit: '2/1h' });
       const headers = [bearer(goodToken(pair))];
       for (let count = 0; count < 4; count += 1) {
         const refused = await host.call('GET', item);
@@ -184,7 +186,10 @@ for (const name of hostNames) {
     });
 
     test('a limit without tokens counts by the address that a trusted proxy reports', async () => {
-      await using host = await serveHost(name, { rateLimit: '1/1h', trustedProxies: ['127.0.0.1'] });
+      await using host = await startGateway({
+        host: name,
+        settings: { rateLimit: '1/1h', trustedProxies: ['127.0.0.1'] },
+      });
       const from = async (...addresses: string[]) =>
         await host.call('GET', item, { headers: addresses.map((each) => ['X-Forwarded-For', each] as const) });
       assert.equal((await from('203.0.113.1')).status, 200);
@@ -199,7 +204,7 @@ for (const name of hostNames) {
     test('a limit by identity counts by the subject of the token', async () => {
       await using keys = await KeyServer.start(keySetOf(pair));
       const more = { rateLimit: '1/1h', rateLimitKey: 'identity' } as const;
-      await using host = await serveHost(name, withTokens(keys.url, more));
+      await using host = await startWithTokens(name, keys.url, more);
       const as = async (sub: string) =>
         await host.call('GET', item, { headers: [bearer(goodToken(pair, undefined, { sub }))] });
       assert.equal((await as('ada')).status, 200);
@@ -210,7 +215,7 @@ for (const name of hostNames) {
     test('bodies of refused requests are not buffered', async () => {
       await using keys = await KeyServer.start(keySetOf(pair));
       const more = { bufferedBytesMax: 150_000 };
-      await using host = await serveHost(name, withTokens(keys.url, more));
+      await using host = await startWithTokens(name, keys.url, more);
       const body = JSON.stringify('x'.repeat(100_000));
       for (let count = 0; count < 5; count += 1) {
         assertNoToken(await host.call('PUT', item, { body }));
@@ -229,12 +234,12 @@ for (const name of hostNames) {
         response.on('close', () => left.resolve(undefined));
         fetched.resolve(undefined);
       };
-      await using host = await serveHost(name, withTokens(keys.url));
+      await using host = await startWithTokens(name, keys.url);
       assertNoToken(await host.call('GET', item));
       await fetched.promise;
       await host.close();
       await left.promise;
-      assert.deepEqual(host.outages, [], 'a cancelled fetch is not an outage');
+      assert.deepEqual(host.told.outages, [], 'a cancelled fetch is not an outage');
     });
 
     test('keys come from a file; a missing file fails the start', async () => {
@@ -244,14 +249,17 @@ for (const name of hostNames) {
         const options = { authIssuer: issuerName, authAudience: [audience], authJwksFile: file };
         if (name === 'fetch' || name === 'node') {
           // These hosts are not started: the first call finds that the file is missing.
-          await using host = await serveHost(name, options);
+          await using host = await startGateway({ host: name, settings: options });
           assertNoKeys(await host.call('GET', item, { headers: [bearer(goodToken(pair))] }));
-          assert.match(host.outages.join(), /^keys,ENOENT/);
+          assert.match(host.told.outages.join(), /^keys,ENOENT/);
         } else {
-          await assert.rejects(serveHost(name, options), /^Error: authJwksFile has no keys: ENOENT/);
+          await assert.rejects(
+            startGateway({ host: name, settings: options }),
+            /^Error: authJwksFile has no keys: ENOENT/,
+          );
         }
         writeFileSync(file, keySetOf(pair));
-        await using host = await serveHost(name, options);
+        await using host = await startGateway({ host: name, settings: options });
         assert.equal((await host.call('GET', item, { headers: [bearer(goodToken(pair))] })).status, 200);
         assertInvalidToken(await host.call('GET', item, { headers: [bearer(goodToken(other))] }));
       } finally {
@@ -328,13 +336,13 @@ for (const name of hostNames) {
         ],
       ]; // prettier-ignore
       for (const [options, problems] of rows) {
-        await assert.rejects(makeHost(name, options), (error: Error) => {
+        await assert.rejects(startGateway({ host: name, settings: options }), (error: Error) => {
           assert.equal(error.message, `Cannot create the gateway: ${problems.join('; ')}.`);
           return error instanceof TypeError && !error.message.includes('geheim');
         });
       }
       await assert.rejects(
-        makeHost(name, { authIsuer: issuerName } as never),
+        startGateway({ host: name, settings: { authIsuer: issuerName } as never }),
         /authIsuer is unknown: did you mean authIssuer\?/,
       );
     });
@@ -343,26 +351,26 @@ for (const name of hostNames) {
       test('two hosts share one count; an outage of Redis is reported and fails no call', async () => {
         await using redis = await RedisServer.start();
         const options = { rateLimit: '3/1h', rateLimitRedisUrl: redis.url, rateLimitFallback: 'allow' } as const;
-        await using one = await serveHost(name, options);
-        await using two = await serveHost(name, options);
+        await using one = await startGateway({ host: name, settings: options });
+        await using two = await startGateway({ host: name, settings: options });
         for (const [left, host] of [[2, one], [1, two], [0, one]] as const) {
           const reply = await host.call('GET', item);
           assert.equal(reply.status, 200);
           assertLeft(reply, left, 3, 3_600);
         } // prettier-ignore
         assertTooMany(await two.call('GET', item), 3, 3_600);
-        assert.deepEqual([...one.outages, ...two.outages], []);
+        assert.deepEqual([...one.told.outages, ...two.told.outages], []);
         await redis.kill();
         await poll(async () => {
           const reply = await one.call('GET', item);
           assert.equal(reply.status, 200);
           assert.equal(reply.header('ratelimit'), undefined, 'not counted');
-          return one.outages.length === 1;
+          return one.told.outages.length === 1;
         }, 'the outage is reported');
-        assert.equal(one.outages[0]?.[0], 'redis');
+        assert.equal(one.told.outages[0]?.[0], 'redis');
         await redis.restart();
-        await poll(() => one.outages.length === 2, 'its end is reported');
-        assert.deepEqual(one.outages[1], ['redis', undefined]);
+        await poll(() => one.told.outages.length === 2, 'its end is reported');
+        assert.deepEqual(one.told.outages[1], ['redis', undefined]);
       });
     });
   });
@@ -383,7 +391,7 @@ describe('the fetch handler', () => {
 
   test('clients with invalid addresses share one count and are reported without an address', async () => {
     const clientAddress = (request: Request) => request.headers.get('x-peer') ?? undefined;
-    await using host = await serveHost('fetch', { rateLimit: '1/1h', clientAddress });
+    await using host = await startGateway({ host: 'fetch', settings: { rateLimit: '1/1h', clientAddress } });
     const from = async (address: string) => await host.call('GET', item, { headers: [['X-Peer', address]] });
     assert.equal((await from('192.0.2.1')).status, 200);
     assert.equal((await from('a')).status, 200);
@@ -401,14 +409,14 @@ describe('the fetch handler', () => {
     const clientAddress = () => {
       throw new Error('of the host');
     };
-    await using host = await serveHost('fetch', { rateLimit: '1/1h', clientAddress });
+    await using host = await startGateway({ host: 'fetch', settings: { rateLimit: '1/1h', clientAddress } });
     assert.equal((await host.call('GET', item)).status, 500);
     assert.equal(host.backend.requests.length, 0);
   });
 
   test('a handler can be used after close(): it then fetches the keys again and counts from zero', async () => {
     await using keys = await KeyServer.start(keySetOf(pair));
-    await using host = await serveHost('fetch', { rateLimit: '1/1h' });
+    await using host = await startGateway({ host: 'fetch', settings: { rateLimit: '1/1h' } });
     const handler = createFetchHandler({
       ...{ backendUrl: host.backend.url, clientAddress: () => '192.0.2.1', rateLimit: '1/1h' },
       ...{ authIssuer: issuerName, authAudience: [audience], authJwksUrl: keys.url },

@@ -82,6 +82,18 @@ export class CertificateFolder implements Disposable {
   }
 }
 
+/** A certificate for servers that need any certificate; created at the first call, deleted at exit. */
+export function anyCertificate(): Issued {
+  if (made === undefined) {
+    const folder = new CertificateFolder();
+    process.once('exit', () => folder[Symbol.dispose]());
+    made = folder.issue(folder.authority('authority'), 'server');
+  }
+  return made;
+}
+
+let made: Issued | undefined;
+
 function openssl(args: readonly string[]): void {
   execFileSync('openssl', args, { stdio: ['ignore', 'ignore', 'pipe'] });
 }

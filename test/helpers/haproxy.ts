@@ -1,17 +1,14 @@
 // A real HAProxy with the configuration of deploy/haproxy.cfg, or another one, in front of gateways on this machine.
 
 import { randomInt } from 'node:crypto';
-import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import assert from 'node:assert/strict';
-import { poll } from './changes.ts';
-import { kill, killAtExit } from './children.ts';
 import { replaceEach } from './documents.ts';
-import { isRefused } from './raw-client.ts';
+import { Program } from './program.ts';
 
 // Debian installs servers in folders that a user's PATH may not have.
 const folders = [...(process.env['PATH'] ?? '').split(':'), '/usr/local/sbin', '/usr/sbin'];
@@ -85,19 +82,17 @@ export function configure(
   });
 }
 
-export class Haproxy implements AsyncDisposable {
+export class Haproxy extends Program {
   readonly port: number;
-  /** HAProxy's output so far: a line for each failed call and for each change of a gateway's state. */
-  readonly lines: () => readonly string[];
-  /** Stops it softly, as a reload stops the old process: it accepts no connection, and ends with its last one. */
-  readonly stopSoftly: () => void;
-  readonly #stop: () => Promise<void>;
+  readonly #folder: string;
 
-  private constructor(port: number, lines: () => readonly string[], stopSoftly: () => void, stop: () => Promise<void>) {
+  private constructor(program: string, configuration: string, port: number) {
+    const folder = mkdtempSync(join(tmpdir(), 'haproxy-'));
+    const file = join(folder, 'haproxy.cfg');
+    writeFileSync(file, configuration);
+    super([program, '-db', '-f', file]);
     this.port = port;
-    this.lines = lines;
-    this.stopSoftly = stopSoftly;
-    this.#stop = stop;
+    this.#folder = folder;
   }
 
   /** Starts HAProxy with the shipped configuration; resolves when it listens. */
@@ -112,34 +107,28 @@ export class Haproxy implements AsyncDisposable {
 
   /** Starts HAProxy with `configuration`, which must listen on `port` of 127.0.0.1. */
   static async startWith(program: string, configuration: string, port: number): Promise<Haproxy> {
-    const folder = mkdtempSync(join(tmpdir(), 'haproxy-'));
-    const file = join(folder, 'haproxy.cfg');
-    writeFileSync(file, configuration);
-    const child = killAtExit(spawn(program, ['-db', '-f', file], { stdio: ['ignore', 'pipe', 'pipe'] }));
-    let output = '';
-    for (const stream of [child.stdout, child.stderr]) {
-      stream.on('data', (data: Buffer) => (output += data.toString('utf8')));
-    }
-    const stop = async (): Promise<void> => {
-      await kill(child);
-      rmSync(folder, { recursive: true, force: true });
-    };
+    const haproxy = new Haproxy(program, configuration, port);
     try {
-      await poll(async () => {
-        assert.equal(child.exitCode, null, `haproxy ended:\n${output}`);
-        return !(await isRefused(port));
-      }, 'haproxy listens');
+      await haproxy.listens(port);
     } catch (error) {
-      await stop();
+      await haproxy[Symbol.asyncDispose]();
       throw error;
     }
-    const stopSoftly = (): void => {
-      child.kill('SIGUSR1');
-    };
-    return new Haproxy(port, () => output.split('\n').filter(Boolean), stopSoftly, stop);
+    return haproxy;
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.#stop();
+  /** Its output so far: a line for each failed call and for each change of a gateway's state. */
+  lines(): readonly string[] {
+    return this.output.split('\n').filter(Boolean);
+  }
+
+  /** Stops it softly, as a reload stops the old process: it accepts no connection, and ends with its last one. */
+  stopSoftly(): void {
+    this.signal('SIGUSR1');
+  }
+
+  override async [Symbol.asyncDispose](): Promise<void> {
+    await super[Symbol.asyncDispose]();
+    rmSync(this.#folder, { recursive: true, force: true });
   }
 }

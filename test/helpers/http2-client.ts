@@ -1,19 +1,9 @@
-// An HTTP/2 client that follows the standard, and a gateway with HTTP/2 in this process.
+// An HTTP/2 client that follows the standard.
 
-import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { connect, constants, type ClientHttp2Session, type ClientHttp2Stream } from 'node:http2';
-import { serveHttp2 } from '../../packages/core/hosts/http2/http2.ts';
-import { corsRows } from '../../packages/core/hosts/options/cors-options.ts';
-import { limitRows } from '../../packages/core/hosts/options/limits.ts';
-import { createGateway, gatewayRows, type GatewaySurroundings } from '../../packages/core/hosts/options/options.ts';
-import { readOptions, type ValuesOf } from '../../packages/core/hosts/options/rows.ts';
-import type { GatewayServerOptions } from '../../packages/core/hosts/index.ts';
-import { listen } from '../../packages/core/hosts/common/listen.ts';
 import { findHttp2Problem } from '../../packages/command/settings/tls-settings.ts';
-import { ClientServer } from '../../packages/core/http1/server.ts';
-import { CertificateFolder, noOpenssl } from './certificates.ts';
-import { beforeBackend, createObserver } from './in-process.ts';
+import { noOpenssl } from './certificates.ts';
 import { headerOf, type CallOptions, type Headers, type Reply } from './raw-client.ts';
 
 /** The `skip` option of tests with HTTP/2 in this process: false, or the reason why HTTP/2 is unavailable. */
@@ -28,65 +18,6 @@ function versionOfCommand(): string {
   return node === undefined
     ? process.versions.node
     : execFileSync(node, ['-p', 'process.versions.node'], { encoding: 'utf8' }).trim();
-}
-
-/** A certificate for servers that need any certificate; created at the first call, deleted at exit. */
-export function anyCertificate(): { cert: string; key: string; certFile: string; keyFile: string } {
-  if (made === undefined) {
-    const folder = new CertificateFolder();
-    process.once('exit', () => folder[Symbol.dispose]());
-    made = folder.issue(folder.authority('authority'), 'server');
-  }
-  return made;
-}
-
-let made: ReturnType<typeof anyCertificate> | undefined;
-
-type ServerLimits = Partial<Omit<GatewayServerOptions, 'tls' | 'observer'>>;
-type Surroundings = Omit<GatewaySurroundings, 'observer'>;
-
-/** A gateway in this process with HTTP/2 and HTTP/1.1, in front of a scripted backend that answers `{"id":5}`. */
-export function serveHttp2InProcess(limits: ServerLimits = {}, surroundings?: Surroundings) {
-  return beforeBackend(({ url }) => startHttp2({ backendUrl: url, ...limits }, surroundings));
-}
-
-/** The same gateway in front of the test's own backend. */
-export async function startHttp2(limits: ServerLimits, surroundings: Surroundings = {}) {
-  const { told, observer } = createObserver();
-  const table = { ...gatewayRows, ...corsRows, ...limitRows };
-  const read = readOptions(limits, table);
-  assert.deepEqual(read.problems, []);
-  const values = read.values as ValuesOf<typeof table>;
-  const gateway = createGateway(values, { ...surroundings, observer });
-  const { cert, key } = anyCertificate();
-  const clients = new ClientServer(values, gateway, {
-    tls: { cert, key },
-    protocols: { h2: serveHttp2(values, gateway) },
-  });
-  const listener = await listen(clients.listener, '127.0.0.1', 0, { host: 'host', port: 'port' });
-  const { port } = listener;
-  return {
-    told,
-    gateway,
-    clients,
-    port,
-    connect: () => Http2Client.open(port),
-    call: async (method: string, path: string, options?: CallOptions) => {
-      await using client = await Http2Client.open(port);
-      return await client.call(method, path, options);
-    },
-    drain: async (signal: AbortSignal) => {
-      gateway.isDraining = true;
-      await listener.close();
-      await clients.drain(signal, () => gateway.inFlight === 0);
-    },
-    close: async () => {
-      await listener.close();
-      gateway.isCutting = true;
-      clients.closeAll();
-      await gateway.backend.close();
-    },
-  };
 }
 
 /** One connection; calls on it may be made at the same time. */

@@ -1,13 +1,11 @@
 // A real Redis or Valkey server on a free port.
 
-import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
 import { join } from 'node:path';
-import { within } from './changes.ts';
-import { kill, killAtExit } from './children.ts';
 import { findFreePort } from './haproxy.ts';
+import { Program } from './program.ts';
 
 const folders = [...(process.env['PATH'] ?? '').split(':'), '/usr/local/bin', '/usr/bin'];
 
@@ -36,7 +34,7 @@ export class RedisServer implements AsyncDisposable {
   readonly port: number;
   readonly tlsPort: number;
   readonly #options: RedisOptions;
-  #process: ChildProcess | undefined;
+  #server: Program | undefined;
 
   private constructor(port: number, tlsPort: number, options: RedisOptions) {
     this.port = port;
@@ -64,30 +62,16 @@ export class RedisServer implements AsyncDisposable {
   async restart(): Promise<void> {
     await this.kill();
     const { args = [], program = redisPrograms[0]?.program ?? '', tls } = this.#options;
-    const child = spawn(
-      program,
-      [
-        ...['--port', String(this.port), '--bind', '127.0.0.1', '--save', '', '--appendonly', 'no'],
-        ...(tls === undefined ? [] : [
-          ...['--tls-port', String(this.tlsPort), '--tls-auth-clients', 'no'],
-          ...['--tls-cert-file', tls.certFile, '--tls-key-file', tls.keyFile, '--tls-ca-cert-file', tls.caFile],
-        ]),
-        ...args,
-      ],
-      { stdio: ['ignore', 'pipe', 'pipe'] },
-    ); // prettier-ignore
-    this.#process = killAtExit(child);
+    this.#server = new Program([
+      ...[program, '--port', String(this.port), '--bind', '127.0.0.1', '--save', '', '--appendonly', 'no'],
+      ...(tls === undefined ? [] : [
+        ...['--tls-port', String(this.tlsPort), '--tls-auth-clients', 'no'],
+        ...['--tls-cert-file', tls.certFile, '--tls-key-file', tls.keyFile, '--tls-ca-cert-file', tls.caFile],
+      ]),
+      ...args,
+    ]); // prettier-ignore
     // Waits for the server's own line. An answer on the port could come from another server.
-    let output = '';
-    const { promise: ready, resolve, reject } = Promise.withResolvers<undefined>();
-    for (const stream of [child.stdout, child.stderr]) {
-      stream.on('data', (data: Buffer) => {
-        output += data.toString();
-        if (output.includes('Ready to accept connections')) resolve(undefined);
-      });
-    }
-    child.once('error', reject).once('close', () => reject(new Error(`${program} ended: ${output}`)));
-    await within(ready, 'the server accepts connections');
+    await this.#server.prints(/Ready to accept connections/);
   }
 
   /** The first piece of the server's answer to an inline command; undefined if nothing listens. */
@@ -107,13 +91,11 @@ export class RedisServer implements AsyncDisposable {
   }
 
   signal(name: NodeJS.Signals): void {
-    this.#process?.kill(name);
+    this.#server?.signal(name);
   }
 
   async kill(): Promise<void> {
-    const child = this.#process;
-    this.#process = undefined;
-    await kill(child);
+    await this.#server?.[Symbol.asyncDispose]();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -1,15 +1,25 @@
 // Resources that the tests of a file share.
 
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { after, beforeEach } from 'node:test';
-import { answer, ScriptedBackend } from './scripted-backend.ts';
+import { answer, ScriptedBackend, type Answer } from './scripted-backend.ts';
 
-/** A backend for the tests of a file. Before each test, its record is cleared and `body` is set as its answer. */
-export async function useBackend(body = '[]'): Promise<ScriptedBackend> {
+/** A backend for the tests of a file. Before each test, its record is cleared and `script` is set as its answer. */
+export async function useBackend(script: string | Answer = '[]'): Promise<ScriptedBackend> {
   const backend = await ScriptedBackend.start();
   beforeEach(() => {
     backend.reset();
-    backend.answers(answer(body));
+    backend.answers(typeof script === 'string' ? answer(script) : script);
   });
   after(() => backend.stop());
   return backend;
+}
+
+/** A folder that is removed after the tests of a file. */
+export function useFolder(): string {
+  const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-'));
+  after(() => rmSync(folder, { recursive: true }));
+  return folder;
 }

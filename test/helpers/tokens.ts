@@ -6,8 +6,8 @@ import { KeySet } from '../../packages/core/guards/tokens/key-set.ts';
 import { TokenGuard } from '../../packages/core/guards/tokens/tokens.ts';
 import { defaultsOf } from '../../packages/core/hosts/options/rows.ts';
 import { assertReply, unavailable } from './expected.ts';
+import { type EventListener, startGateway } from './gateway.ts';
 import { HandClock } from './hand-clock.ts';
-import { serveGuarded, type EventListener } from './in-process.ts';
 import { audience, issuerName } from './issuer.ts';
 import type { Reply } from './raw-client.ts';
 
@@ -58,7 +58,12 @@ export async function serveWithTokens(keyText: string, options: TokenServerOptio
     observer: { onKeys: () => guard.forgetAll(), onFetch: () => undefined },
   });
   const guard = new TokenGuard(settings, keys, clock, waitingMax);
-  const server = await serveGuarded([guard], given.backendIdentityHeader, listener);
+  const server = await startGateway({
+    host: 'http1',
+    guards: [guard],
+    identityHeader: given.backendIdentityHeader,
+    onEvent: listener,
+  });
   return {
     ...server,
     clock,

@@ -2,11 +2,13 @@
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
+import type { RequestListener } from 'node:http';
 import http2 from 'node:http2';
 import type { AddressInfo } from 'node:net';
 import { describe, test } from 'node:test';
 import connect from 'connect';
 import express, { type NextFunction, type Request, type Response } from 'express';
+import type { NodeHandler } from '../../packages/core/hosts/node/node.ts';
 import { createGate, poll, within } from '../helpers/changes.ts';
 import {
   assertHeaders,
@@ -18,10 +20,24 @@ import {
   operations,
   succeeded,
 } from '../helpers/expected.ts';
-import { createExpress, nodeServers, serveNode } from '../helpers/node-host.ts';
+import { startGateway } from '../helpers/gateway.ts';
 import { requestsFor, sendAll } from '../helpers/odd-targets.ts';
 import { chunk, forever, RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { answer, behind, type ScriptedBackend } from '../helpers/scripted-backend.ts';
+
+type Mount = (handler: NodeHandler) => RequestListener;
+
+/** Each server with only the handler. */
+const nodeServers: Readonly<Record<string, Mount>> = {
+  'node:http': (handler) => handler,
+  'Express 5': (handler) => createExpress().use(handler) as RequestListener,
+  Connect: (handler) => connect().use(handler),
+};
+
+/** An Express application without the header that Express adds. */
+function createExpress(): express.Express {
+  return express().disable('x-powered-by');
+}
 
 const callsOf = ({ requests }: ScriptedBackend): string[] =>
   requests.map(({ method, target }) => `${method} ${target}`);
@@ -29,7 +45,7 @@ const callsOf = ({ requests }: ScriptedBackend): string[] =>
 for (const [name, mount] of Object.entries(nodeServers)) {
   describe(name, () => {
     test('the five operations are served, with the headers that every reply has [D24, D50]', async () => {
-      await using server = await serveNode({}, mount);
+      await using server = await startGateway({ host: 'node', mount });
       for (const { method, path, options, status, body } of operations) {
         assertReply(await server.call(method, path, options), status, body);
       }
@@ -41,7 +57,7 @@ for (const [name, mount] of Object.entries(nodeServers)) {
     });
 
     test('errors that the server could answer itself are those of the specification [spec 7]', async () => {
-      await using server = await serveNode({}, mount);
+      await using server = await startGateway({ host: 'node', mount });
       for (const id of ['abc', '%zz', '', '%2F5']) {
         assertReply(await server.call('GET', `/api/work-items/${id}`), 400, invalidId);
       }
@@ -52,7 +68,7 @@ for (const [name, mount] of Object.entries(nodeServers)) {
     });
 
     test('a client that leaves cancels a read but not a write [D21]', async () => {
-      await using server = await serveNode({}, mount);
+      await using server = await startGateway({ host: 'node', mount });
       const gate = createGate();
       server.backend.answers(behind(gate, answer('{"id":5}')));
       for (const method of ['DELETE', 'GET']) {
@@ -75,7 +91,7 @@ for (const [name, mount] of Object.entries(nodeServers)) {
     });
 
     test('a client that leaves before its body is complete causes no backend call, and no byte stays buffered', async () => {
-      await using server = await serveNode({ bufferedBytesMax: 1_000 }, mount);
+      await using server = await startGateway({ host: 'node', settings: { bufferedBytesMax: 1_000 }, mount });
       for (const method of ['PUT', 'DELETE']) {
         await using client = await RawClient.open(server.port);
         client.send(
@@ -92,7 +108,7 @@ for (const [name, mount] of Object.entries(nodeServers)) {
     test('a client that stops reading its reply is disconnected, and nothing stays held [D26, D35]', async () => {
       // Long enough for a busy machine to read the second reply without a pause of this length.
       const options = { replyStallTimeoutMs: 1_000, bufferedBytesMax: 30_000_000 };
-      await using server = await serveNode(options, mount);
+      await using server = await startGateway({ host: 'node', settings: options, mount });
       server.backend.answers(answer(Buffer.alloc(24_000_000, '1')));
       await using client = await RawClient.open(server.port);
       client.send(requestBytes('GET', '/api/work-items'));
@@ -111,11 +127,13 @@ describe('a path outside of /api/work-items', () => {
   ]; // prettier-ignore
 
   test('goes to the next handler [D50]', async () => {
-    await using server = await serveNode({}, (handler) =>
-      connect()
-        .use(handler)
-        .use((_request, response) => response.end('the next')),
-    );
+    await using server = await startGateway({
+      host: 'node',
+      mount: (handler) =>
+        connect()
+          .use(handler)
+          .use((_request, response) => response.end('the next')),
+    });
     // Middleware may read an absolute-form target differently [D60].
     for (const target of [...strangers, 'http://x/api/work-items/5']) {
       const reply = await server.call('GET', target);
@@ -125,7 +143,7 @@ describe('a path outside of /api/work-items', () => {
   });
 
   test('is 404 without a next handler [D5]', async () => {
-    await using server = await serveNode();
+    await using server = await startGateway({ host: 'node' });
     for (const target of strangers) {
       assertReply(await server.call('GET', target), 404, notFound);
     }
@@ -143,9 +161,9 @@ describe('a mounted handler sees the path that the client sent [D50]', () => {
       '/v1/of',
       (handler) => createExpress().use('/v1', express.Router().use('/of', express.Router().use(handler))),
     ],
-  ] satisfies [string, string, Parameters<typeof serveNode>[1]][]) {
+  ] satisfies [string, string, Mount][]) {
     test(name, async () => {
-      await using server = await serveNode({ prefix }, mount);
+      await using server = await startGateway({ host: 'node', settings: { prefix }, mount });
       for (const { method, path, options, status, body, backendTarget } of operations) {
         assertReply(await server.call(method, prefix + path, options), status, body);
         assert.equal(server.backend.requests.at(-1)?.target, backendTarget);
@@ -167,8 +185,8 @@ describe('middleware before the handler', () => {
       ['', (handler) => createExpress().use('/api/work-items', deny, handler)],
       ['/v1', (handler) => createExpress().use('/v1', deny).use(handler)],
       ['/v1', (handler) => createExpress().use('/v1', deny, handler)],
-    ] satisfies [string, Parameters<typeof serveNode>[1]][]) {
-      await using server = await serveNode({ prefix }, mount);
+    ] satisfies [string, Mount][]) {
+      await using server = await startGateway({ host: 'node', settings: { prefix }, mount });
       const passed: string[] = [];
       const requests = requestsFor(['GET', 'DELETE'], prefix);
       await sendAll(server.port, requests, ({ method, target }, status) => {
@@ -181,14 +199,16 @@ describe('middleware before the handler', () => {
   });
 
   test('when middleware answers a request and calls next(), the backend is not called [D50]', async () => {
-    await using server = await serveNode({}, (handler) =>
-      createExpress()
-        .use((_request: Request, response: Response, next: NextFunction) => {
-          response.status(401).json({ error: 'no entry' });
-          next();
-        })
-        .use(handler),
-    );
+    await using server = await startGateway({
+      host: 'node',
+      mount: (handler) =>
+        createExpress()
+          .use((_request: Request, response: Response, next: NextFunction) => {
+            response.status(401).json({ error: 'no entry' });
+            next();
+          })
+          .use(handler),
+    });
     for (const { method, path, options } of operations) {
       const reply = await server.call(method, path, options);
       assert.deepEqual([reply.status, reply.text], [401, '{"error":"no entry"}']);
@@ -199,15 +219,17 @@ describe('middleware before the handler', () => {
   test('a client that leaves before it is done causes no call [D21]', async () => {
     const begun = createGate();
     const left = createGate();
-    await using server = await serveNode({}, (handler) =>
-      connect()
-        .use((request, response, next) => {
-          if (request.method === 'DELETE') response.once('close', left.open).once('close', next);
-          else next();
-          begun.open();
-        })
-        .use(handler),
-    );
+    await using server = await startGateway({
+      host: 'node',
+      mount: (handler) =>
+        connect()
+          .use((request, response, next) => {
+            if (request.method === 'DELETE') response.once('close', left.open).once('close', next);
+            else next();
+            begun.open();
+          })
+          .use(handler),
+    });
     const client = await RawClient.open(server.port);
     client.send(requestBytes('DELETE', '/api/work-items/5'));
     await within(begun.opened, 'middleware has begun');
@@ -219,29 +241,33 @@ describe('middleware before the handler', () => {
   });
 
   test('a body that it has paused is read', async () => {
-    await using server = await serveNode({}, (handler) =>
-      connect()
-        .use((request, _response, next) => {
-          request.pause();
-          setImmediate(next);
-        })
-        .use(handler),
-    );
+    await using server = await startGateway({
+      host: 'node',
+      mount: (handler) =>
+        connect()
+          .use((request, _response, next) => {
+            request.pause();
+            setImmediate(next);
+          })
+          .use(handler),
+    });
     assertReply(await server.call('PUT', '/api/work-items/5', { body: '[]' }), 200, succeeded);
   });
 
   test('a writeHead of its own that throws ends the connection, and the record has the error [D28]', async () => {
     const fault = new Error('of the middleware');
-    await using server = await serveNode({}, (handler) =>
-      connect()
-        .use((_request, response, next) => {
-          response.writeHead = () => {
-            throw fault;
-          };
-          next();
-        })
-        .use(handler),
-    );
+    await using server = await startGateway({
+      host: 'node',
+      mount: (handler) =>
+        connect()
+          .use((_request, response, next) => {
+            response.writeHead = () => {
+              throw fault;
+            };
+            next();
+          })
+          .use(handler),
+    });
     await using client = await RawClient.open(server.port);
     client.send(requestBytes('GET', '/api/work-items'));
     await client.closed();
@@ -253,22 +279,24 @@ describe('middleware before the handler', () => {
   });
 
   test("headers that middleware sets are added and replace none of the gateway's [D24]", async () => {
-    await using server = await serveNode({}, (handler) =>
-      express()
-        .use((_request: Request, response: Response, next: NextFunction) => {
-          for (const name of ['Content-Type', 'Content-Length', 'Cache-Control', 'X-Content-Type-Options']) {
-            response.setHeader(name, '1');
-          }
-          response.setHeader('Transfer-Encoding', 'chunked');
-          response.setHeader('X-Request-Id', 'hidden');
-          response.setHeader('Set-Cookie', ['a=1', 'b=2']);
-          // Old versions of `on-headers` do this. Middleware for compression, sessions and logs uses that package.
-          const writeHead = response.writeHead.bind(response);
-          response.writeHead = (status: number) => writeHead(status);
-          next();
-        })
-        .use(handler),
-    );
+    await using server = await startGateway({
+      host: 'node',
+      mount: (handler) =>
+        express()
+          .use((_request: Request, response: Response, next: NextFunction) => {
+            for (const name of ['Content-Type', 'Content-Length', 'Cache-Control', 'X-Content-Type-Options']) {
+              response.setHeader(name, '1');
+            }
+            response.setHeader('Transfer-Encoding', 'chunked');
+            response.setHeader('X-Request-Id', 'hidden');
+            response.setHeader('Set-Cookie', ['a=1', 'b=2']);
+            // Old versions of `on-headers` do this. Middleware for compression, sessions and logs uses that package.
+            const writeHead = response.writeHead.bind(response);
+            response.writeHead = (status: number) => writeHead(status);
+            next();
+          })
+          .use(handler),
+    });
     const also = ['content-type', 'content-length', 'set-cookie', 'set-cookie', 'x-powered-by'];
     await using client = await RawClient.open(server.port);
     for (const { method, path, options, status, body } of operations) {
@@ -282,16 +310,18 @@ describe('middleware before the handler', () => {
 
   test('pipelined requests make their calls in order, even if middleware takes longer for some [D27]', async () => {
     let turnsOfLast = 0;
-    await using server = await serveNode({}, (handler) =>
-      createExpress()
-        .use(async (_request: Request, _response: Response, next: NextFunction) => {
-          for (let turns = (turnsOfLast += 7) % 5; turns > 0; turns -= 1) {
-            await new Promise((resolve) => setImmediate(resolve));
-          }
-          next();
-        })
-        .use(handler),
-    );
+    await using server = await startGateway({
+      host: 'node',
+      mount: (handler) =>
+        createExpress()
+          .use(async (_request: Request, _response: Response, next: NextFunction) => {
+            for (let turns = (turnsOfLast += 7) % 5; turns > 0; turns -= 1) {
+              await new Promise((resolve) => setImmediate(resolve));
+            }
+            next();
+          })
+          .use(handler),
+    });
     await using client = await RawClient.open(server.port);
     const ids = Array.from({ length: 100 }, (_, index) => index + 1);
     client.send(Buffer.concat(ids.map((id) => requestBytes('PUT', `/api/work-items/${id}`, { body: `[${id}]` }))));
@@ -304,11 +334,14 @@ describe('middleware before the handler', () => {
 });
 
 test('a body that continues after a refusal by an asynchronous guard is dropped up to the limit; beyond it the connection closes [D11]', async () => {
-  await using server = await serveNode({
-    requestBytesMax: 1_000,
-    authIssuer: 'https://issuer.example',
-    authAudience: ['items'],
-    authJwksUrl: 'http://127.0.0.1:9/',
+  await using server = await startGateway({
+    host: 'node',
+    settings: {
+      requestBytesMax: 1_000,
+      authIssuer: 'https://issuer.example',
+      authAudience: ['items'],
+      authJwksUrl: 'http://127.0.0.1:9/',
+    },
   });
   await using client = await RawClient.open(server.port);
   client.send('PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n');
@@ -331,7 +364,11 @@ describe('a body that middleware has read', () => {
     ],
   ] as const) {
     test(`a write gets the 500 of its operation, and the cause explains the fix: ${name} [D28, D50]`, async () => {
-      await using server = await serveNode(guards, (handler) => createExpress().use(express.json()).use(handler));
+      await using server = await startGateway({
+        host: 'node',
+        settings: guards,
+        mount: (handler) => createExpress().use(express.json()).use(handler),
+      });
       for (const { method, path, failure } of [operation(2), operation(4)]) {
         const reply = await server.call(method, path, { headers: json, body: '{"a":1}' });
         assertReply(reply, 500, failure, added);
@@ -348,7 +385,10 @@ describe('a body that middleware has read', () => {
   }
 
   test('calls that need no body are served, and so are bodies that the parser does not read', async () => {
-    await using server = await serveNode({}, (handler) => createExpress().use(express.json()).use(handler));
+    await using server = await startGateway({
+      host: 'node',
+      mount: (handler) => createExpress().use(express.json()).use(handler),
+    });
     const body = { headers: json, body: '{"a":1}' };
     assertReply(await server.call('GET', '/api/work-items/5', body), 200, '{"id":5}');
     assertReply(await server.call('DELETE', '/api/work-items/5', body), 200, succeeded);
@@ -361,9 +401,11 @@ describe('a body that middleware has read', () => {
 
   test('without an observer a line on stderr explains the fix and reports no defect of the gateway', async (context) => {
     const written = context.mock.method(console, 'error', () => undefined);
-    await using server = await serveNode({ observer: undefined as never }, (handler) =>
-      createExpress().use(express.json()).use(handler),
-    );
+    await using server = await startGateway({
+      host: 'node',
+      settings: { observer: undefined as never },
+      mount: (handler) => createExpress().use(express.json()).use(handler),
+    });
     const headers = [...json, ['X-Request-Id', 'mine']] as const;
     await server.call('POST', '/api/work-items', { headers, body: '{}' });
     const [line] = written.mock.calls.map((each) => String(each.arguments[0]));
@@ -376,7 +418,7 @@ describe('a body that middleware has read', () => {
 });
 
 test('in an HTTP/2 server a request is a 500, the cause explains why, and the process lives [D50]', async () => {
-  await using server = await serveNode();
+  await using server = await startGateway({ host: 'node' });
   const over2 = http2.createServer(server.handler as never).listen(0, '127.0.0.1');
   await once(over2, 'listening');
   const session = http2.connect(`http://127.0.0.1:${(over2.address() as AddressInfo).port}`);
@@ -399,7 +441,7 @@ test('in an HTTP/2 server a request is a 500, the cause explains why, and the pr
 });
 
 test('close fails the calls in flight and later calls, and closes the backend connections [D50]', async () => {
-  await using server = await serveNode();
+  await using server = await startGateway({ host: 'node' });
   server.backend.answers(behind(createGate(), answer('{}')));
   const waiting = server.call('GET', '/api/work-items/5');
   await server.backend.nextRequest();

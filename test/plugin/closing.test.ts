@@ -9,8 +9,8 @@ import { workItemGateway } from '../../packages/core/hosts/index.ts';
 import { createGate, poll, within } from '../helpers/changes.ts';
 import { codeBlock } from '../helpers/documents.ts';
 import { assertReply, operation, operations, succeeded } from '../helpers/expected.ts';
-import { hosts, serve } from '../helpers/hosts.ts';
-import { createObserver } from '../helpers/in-process.ts';
+import { createObserver } from '../helpers/gateway.ts';
+import { hosts, serve } from './hosts.ts';
 import { RawClient, request, requestBytes } from '../helpers/raw-client.ts';
 import { answer, behind, latency, ScriptedBackend, timeout } from '../helpers/scripted-backend.ts';
 

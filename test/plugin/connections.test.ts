@@ -4,8 +4,8 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { within } from '../helpers/changes.ts';
 import { assertReply, badRequest, operation, tooLarge } from '../helpers/expected.ts';
-import { nodeHosts } from '../helpers/hosts.ts';
-import { createObserver } from '../helpers/in-process.ts';
+import { createObserver } from '../helpers/gateway.ts';
+import { nodeHosts } from './hosts.ts';
 import { chunk, forever, RawClient, requestBytes } from '../helpers/raw-client.ts';
 
 const update = operation(4);

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { workItemGateway } from '../../packages/core/hosts/index.ts';
-import { hosts } from '../helpers/hosts.ts';
+import { hosts } from './hosts.ts';
 
 type Transform = (route: { url: string }) => {
   url: string;

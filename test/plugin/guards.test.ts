@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { assertReply } from '../helpers/expected.ts';
-import { hosts, serveApp } from '../helpers/hosts.ts';
+import { hosts, serveApp } from './hosts.ts';
 import { workItemGateway } from '../../packages/core/hosts/index.ts';
 
 for (const { name, create } of hosts) {

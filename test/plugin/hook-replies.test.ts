@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { operations } from '../helpers/expected.ts';
-import { hosts, serve } from '../helpers/hosts.ts';
+import { hosts, serve } from './hosts.ts';
 import { RawClient } from '../helpers/raw-client.ts';
 
 type Hook = (request: FastifyRequest, reply: FastifyReply) => Promise<unknown>;

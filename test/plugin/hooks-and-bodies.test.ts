@@ -7,7 +7,7 @@ import { createGunzip, gzipSync } from 'node:zlib';
 import type { FastifyInstance, FastifyReply, preParsingHookHandler, RequestPayload } from 'fastify';
 import { createGate, poll, within } from '../helpers/changes.ts';
 import { assertReply, operation, operations, succeeded, tooLarge, unavailable } from '../helpers/expected.ts';
-import { hosts, serve } from '../helpers/hosts.ts';
+import { hosts, serve } from './hosts.ts';
 import { chunk, RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { answer, timeout } from '../helpers/scripted-backend.ts';
 

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { workItemGateway } from '../../packages/core/hosts/index.ts';
-import { hosts, serve, serveApp, type Host } from '../helpers/hosts.ts';
+import { hosts, serve, serveApp, type Host } from './hosts.ts';
 import { requestsFor, sendAll } from '../helpers/odd-targets.ts';
 import { RawClient } from '../helpers/raw-client.ts';
 

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { RouteOptions } from 'fastify';
 import { workItemGateway } from '../../packages/core/hosts/index.ts';
-import { hosts, serve, serveApp, type HostOptions } from '../helpers/hosts.ts';
+import { hosts, serve, serveApp, type HostOptions } from './hosts.ts';
 import { answer } from '../helpers/scripted-backend.ts';
 
 type Line = Readonly<Record<string, unknown>>;

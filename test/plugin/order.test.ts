@@ -8,7 +8,7 @@ import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { workItemGateway } from '../../packages/core/hosts/index.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { assertReply, invalidId, succeeded } from '../helpers/expected.ts';
-import { hosts, serve, serveApp } from '../helpers/hosts.ts';
+import { hosts, serve, serveApp } from './hosts.ts';
 import { RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { answer, behind } from '../helpers/scripted-backend.ts';
 

@@ -5,8 +5,8 @@ import { Readable } from 'node:stream';
 import { describe, test } from 'node:test';
 import { createGate, poll } from '../helpers/changes.ts';
 import { assertReply, operation, requestTimeout, succeeded, tooLarge } from '../helpers/expected.ts';
-import { hosts, nodeHosts, serve } from '../helpers/hosts.ts';
-import { createObserver } from '../helpers/in-process.ts';
+import { createObserver } from '../helpers/gateway.ts';
+import { hosts, nodeHosts, serve } from './hosts.ts';
 import { RawClient } from '../helpers/raw-client.ts';
 
 const update = operation(4);

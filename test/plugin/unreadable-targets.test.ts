@@ -5,8 +5,8 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { FastifyInstance } from 'fastify';
 import { frameworkErrors, workItemGateway } from '../../packages/core/hosts/index.ts';
-import { createObserver } from '../helpers/in-process.ts';
-import { hosts, serve, serveApp } from '../helpers/hosts.ts';
+import { createObserver } from '../helpers/gateway.ts';
+import { hosts, serve, serveApp } from './hosts.ts';
 import { assertReply, invalidId, methodNotAllowed, operations } from '../helpers/expected.ts';
 import { RawClient } from '../helpers/raw-client.ts';
 
@@ -47,7 +47,7 @@ for (const { name, create } of hosts) {
       }
       assert.equal(hooks(), 0);
       assert.deepEqual(server.backend.requests, []);
-      assert.deepEqual(told, { ended: [], bugs: [], malformed: [], stalled: [] });
+      assert.deepEqual(told, { ended: [], bugs: [], malformed: [], stalled: [], outages: [] });
       // The gateway refuses a decoded id that is not an integer.
       assertReply(await client.call('GET', '/api/work-items/%25zz'), 400, invalidId);
       assert.equal(hooks(), 1);

@@ -3,9 +3,9 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { startCommand } from '../helpers/command.ts';
 import { isServed, judgeOutage, MarkedLoad } from '../helpers/load.ts';
 import { now, RestartingBackend } from '../fleet/restarting-backend.ts';
-import { startCommand } from '../helpers/targets.ts';
 
 // Few calls at once, so that they do not pile up on a busy machine.
 const load = { rate: 800, connections: 16, timeoutMs: 15_000 };

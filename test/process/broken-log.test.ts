@@ -7,12 +7,12 @@ import { closeSync, constants, openSync, readFileSync, readSync } from 'node:fs'
 import { join, resolve } from 'node:path';
 import { describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
-import { figureOf, runToEnd, useFolder } from '../helpers/command-tests.ts';
+import { type Command, figureOf, runCommand, runToEnd, startCommand } from '../helpers/command.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
 import { residentBytes } from '../helpers/process-figures.ts';
 import { requestBytes } from '../helpers/raw-client.ts';
-import { runCommand, startCommand, type Command } from '../helpers/targets.ts';
-import { startUnseen } from '../helpers/unseen.ts';
+import { useFolder } from '../helpers/suites.ts';
+import { startUnseen } from './unseen.ts';
 
 const folder = useFolder();
 

@@ -4,12 +4,11 @@ import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
-import { figureOf, logged } from '../helpers/command-tests.ts';
+import { type Command, figureOf, logged, startCommand } from '../helpers/command.ts';
 import { assertReply, operations } from '../helpers/expected.ts';
 import { childrenOf, countDescriptors, figureIn } from '../helpers/process-figures.ts';
 import { RawClient, requestBytes, type Reply } from '../helpers/raw-client.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
-import { startCommand, type Command } from '../helpers/targets.ts';
 
 let backend: ScriptedBackend;
 before(async () => {

@@ -3,12 +3,12 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createGate, poll } from '../helpers/changes.ts';
-import { isDraining, useBackend } from '../helpers/command-tests.ts';
-import { holdCall } from './held-call.ts';
+import { Command, isDraining, startCommand } from '../helpers/command.ts';
 import { assertReply, succeeded } from '../helpers/expected.ts';
 import { isRefused, RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { answer, latency } from '../helpers/scripted-backend.ts';
-import { startCommand, type Command } from '../helpers/targets.ts';
+import { useBackend } from '../helpers/suites.ts';
+import { holdCall } from './held-call.ts';
 
 const backend = await useBackend();
 

@@ -6,11 +6,10 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { after, before, beforeEach, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
-import { logged } from '../helpers/command-tests.ts';
+import { type Command, logged, startCommand } from '../helpers/command.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
 import { runHere } from '../helpers/run-cli.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
-import { startCommand, type Command } from '../helpers/targets.ts';
 
 let backend: ScriptedBackend;
 let command: Command;

@@ -6,12 +6,11 @@ import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { after, before, describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
-import { figureOf } from '../helpers/command-tests.ts';
+import { Command, figureOf, startCommand } from '../helpers/command.ts';
 import { assertReply, operations } from '../helpers/expected.ts';
 import { countDescriptors, figureIn } from '../helpers/process-figures.ts';
 import { closed, RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
-import { startCommand, type Command } from '../helpers/targets.ts';
 
 // Long enough for a good client on a busy machine.
 const headersMs = 3000;

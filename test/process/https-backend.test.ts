@@ -10,12 +10,11 @@ import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { CertificateFolder, noOpenssl, type Issued } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
-import { logged, runToEnd } from '../helpers/command-tests.ts';
+import { logged, runToEnd, startCommand } from '../helpers/command.ts';
 import { assertReply, succeeded } from '../helpers/expected.ts';
 import { RawClient, request } from '../helpers/raw-client.ts';
 import { runHere } from '../helpers/run-cli.ts';
-import { startCommand } from '../helpers/targets.ts';
-import { startUnseen } from '../helpers/unseen.ts';
+import { startUnseen } from './unseen.ts';
 
 // Self-signed for localhost and 127.0.0.1, valid until 2126.
 const certificatePath = fileURLToPath(new URL('../vectors/tls/backend-certificate.pem', import.meta.url));

@@ -6,10 +6,10 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { test } from 'node:test';
 import { Provider, type ResourceServer } from 'oidc-provider';
-import { logged, useBackend } from '../helpers/command-tests.ts';
+import { logged, startCommand } from '../helpers/command.ts';
 import { createPair, type Pair } from '../helpers/issuer.ts';
 import { request } from '../helpers/raw-client.ts';
-import { startCommand } from '../helpers/targets.ts';
+import { useBackend } from '../helpers/suites.ts';
 import { assertInvalidToken, assertNoScope, assertNoToken, bearer } from '../helpers/tokens.ts';
 
 const audience = 'https://items.example.com';

@@ -5,12 +5,12 @@ import assert from 'node:assert/strict';
 import { connect } from 'node:net';
 import { after, before, describe, test } from 'node:test';
 import { createGate } from '../helpers/changes.ts';
-import { useBackend } from '../helpers/command-tests.ts';
+import { type Command, type LogLine, startCommand } from '../helpers/command.ts';
 import { RawClient, requestBytes, type Headers } from '../helpers/raw-client.ts';
 import { runHere } from '../helpers/run-cli.ts';
 import { answer, raw } from '../helpers/scripted-backend.ts';
-import { startCommand, type Command, type LogLine } from '../helpers/targets.ts';
 import { readState } from '../helpers/dashboard-state.ts';
+import { useBackend } from '../helpers/suites.ts';
 
 const backend = await useBackend(answer('{"id":5}'));
 

@@ -5,13 +5,13 @@ import { connect } from 'node:net';
 import { totalmem } from 'node:os';
 import { test, type TestContext } from 'node:test';
 import { createGate, poll } from '../helpers/changes.ts';
-import { figureOf, logged, useBackend } from '../helpers/command-tests.ts';
+import { figureOf, logged, startCommand } from '../helpers/command.ts';
 import { assertReply, unavailable } from '../helpers/expected.ts';
 import { countDescriptors, residentBytes } from '../helpers/process-figures.ts';
 import { requestBytes } from '../helpers/raw-client.ts';
 import { runHere } from '../helpers/run-cli.ts';
 import { answer, answerBytes, behind } from '../helpers/scripted-backend.ts';
-import { startCommand } from '../helpers/targets.ts';
+import { useBackend } from '../helpers/suites.ts';
 
 const mebibyte = 1024 * 1024;
 const body = Buffer.from(`[${'{"id":1,"title":"Paint the fence","done":false},'.repeat(171_000)}1]`);

@@ -16,10 +16,10 @@ import {
 import { delimiter, dirname, join, resolve } from 'node:path';
 import { beforeEach, describe, test } from 'node:test';
 
-import { useBackend, useFolder } from '../helpers/command-tests.ts';
+import { runCommand, startCommand } from '../helpers/command.ts';
 import { assertReply } from '../helpers/expected.ts';
+import { useBackend, useFolder } from '../helpers/suites.ts';
 import { holdCall } from './held-call.ts';
-import { runCommand, startCommand } from '../helpers/targets.ts';
 
 interface Manifest {
   readonly version: string;

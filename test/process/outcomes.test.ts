@@ -6,12 +6,12 @@ import { after, before, describe, test } from 'node:test';
 
 import type { Facts, Now } from '../../packages/dashboard/state.ts';
 import { createGate, poll } from '../helpers/changes.ts';
-import { useBackend } from '../helpers/command-tests.ts';
+import { Command, startCommand } from '../helpers/command.ts';
+import { readState } from '../helpers/dashboard-state.ts';
 import { RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { runHere } from '../helpers/run-cli.ts';
-import { answer, behind, timeout, type Answer } from '../helpers/scripted-backend.ts';
-import { startCommand, type Command } from '../helpers/targets.ts';
-import { readState } from '../helpers/dashboard-state.ts';
+import { answer, type Answer, behind, timeout } from '../helpers/scripted-backend.ts';
+import { useBackend } from '../helpers/suites.ts';
 
 const verdictModule = new URL('../../packages/dashboard/page/verdict.js', import.meta.url).href;
 const { judge, describeParties } = (await import(verdictModule)) as {

@@ -3,13 +3,12 @@
 
 import assert from 'node:assert/strict';
 import { after, before, beforeEach, describe, test } from 'node:test';
-import { CertificateFolder, noOpenssl, type Issued } from '../helpers/certificates.ts';
+import { CertificateFolder, type Issued, noOpenssl } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
-import { runToEnd } from '../helpers/command-tests.ts';
-import { audience, createPair, goodToken, issuerName, keySetOf, KeyServer } from '../helpers/issuer.ts';
+import { runToEnd, startCommand } from '../helpers/command.ts';
+import { audience, createPair, goodToken, issuerName, KeyServer, keySetOf } from '../helpers/issuer.ts';
 import { RedisServer, withoutRedis } from '../helpers/redis.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
-import { startCommand } from '../helpers/targets.ts';
 import { bearer } from '../helpers/tokens.ts';
 
 const path = '/api/work-items/5';

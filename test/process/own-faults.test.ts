@@ -5,13 +5,13 @@ import assert from 'node:assert/strict';
 import { resolve } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
-import { isDraining, useBackend } from '../helpers/command-tests.ts';
 import { holdCall } from './held-call.ts';
+import { type Command, isDraining, runCommand, startCommand } from '../helpers/command.ts';
 import { assertReply, operations } from '../helpers/expected.ts';
 import { figureIn } from '../helpers/process-figures.ts';
 import { requestBytes } from '../helpers/raw-client.ts';
 import { answer } from '../helpers/scripted-backend.ts';
-import { runCommand, startCommand, type Command } from '../helpers/targets.ts';
+import { useBackend } from '../helpers/suites.ts';
 
 const injection = resolve(import.meta.dirname, './broken-node.ts');
 const backend = await useBackend(answer('{"id":5}'));

@@ -19,12 +19,12 @@ import { StartError } from '../../packages/core/hosts/common/start-error.ts';
 import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import './fast-heartbeats.ts';
+import type { LogLine } from '../helpers/command.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { createPair, keySetOf } from '../helpers/issuer.ts';
 import { childrenOf } from '../helpers/process-figures.ts';
 import { isRefused, RawClient, request, requestBytes, type Reply } from '../helpers/raw-client.ts';
 import { answer, behind, ScriptedBackend } from '../helpers/scripted-backend.ts';
-import type { LogLine } from '../helpers/targets.ts';
 
 let backend: ScriptedBackend;
 beforeEach(async () => {

@@ -5,12 +5,12 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
-import { useBackend } from '../helpers/command-tests.ts';
+import { type Command, startCommand } from '../helpers/command.ts';
 import { RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { redisPrograms, RedisServer, withoutRedis } from '../helpers/redis.ts';
 import { runHere } from '../helpers/run-cli.ts';
 import { answer } from '../helpers/scripted-backend.ts';
-import { startCommand, type Command } from '../helpers/targets.ts';
+import { useBackend } from '../helpers/suites.ts';
 
 const backend = await useBackend(answer('{"id":5}'));
 

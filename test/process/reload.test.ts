@@ -6,15 +6,15 @@ import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
-import { isDraining, isReloaded, logged, useBackend, useFolder } from '../helpers/command-tests.ts';
+import { type Command, isDraining, isReloaded, logged, type LogLine, startCommand } from '../helpers/command.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { holdCall } from './held-call.ts';
 import { createPair, keySetOf } from '../helpers/issuer.ts';
 import { countDescriptors } from '../helpers/process-figures.ts';
 import { RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
-import { startCommand, type Command, type LogLine } from '../helpers/targets.ts';
 import { readState } from '../helpers/dashboard-state.ts';
+import { useBackend, useFolder } from '../helpers/suites.ts';
 
 const folder = useFolder();
 const backend = await useBackend();

@@ -4,10 +4,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
+import { type Command, startCommand } from '../helpers/command.ts';
 import { findFreePort, Haproxy, haproxyProgram, type GatewayPlace } from '../helpers/haproxy.ts';
 import { isServed, judgeOutage, MarkedLoad } from '../helpers/load.ts';
 import { now, RestartingBackend } from '../fleet/restarting-backend.ts';
-import { startCommand, type Command } from '../helpers/targets.ts';
 
 // `npm run rolling-restart` makes more calls. npm sets this variable.
 const calls = process.env['npm_lifecycle_event'] === 'rolling-restart' ? 50_000 : 4000;

@@ -9,9 +9,9 @@ import type { AddressInfo } from 'node:net';
 import { test } from 'node:test';
 import { CertificateFolder, noOpenssl, type Issued } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
+import { startCommand } from '../helpers/command.ts';
 import { audience, createPair, goodToken, issuerName, keySetOf, KeyServer, sending } from '../helpers/issuer.ts';
 import { RawClient } from '../helpers/raw-client.ts';
-import { startCommand } from '../helpers/targets.ts';
 import { bearer } from '../helpers/tokens.ts';
 
 // `npm run rotation` makes more calls. npm sets this variable.

@@ -4,11 +4,11 @@ import assert from 'node:assert/strict';
 import { join, resolve } from 'node:path';
 import { describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
-import { isDraining, isReloaded, runToEnd, useBackend, useFolder } from '../helpers/command-tests.ts';
 import { holdCall } from './held-call.ts';
+import { type Command, isDraining, isReloaded, runCommand, runToEnd, startCommand } from '../helpers/command.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { childrenOf, stateOf } from '../helpers/process-figures.ts';
-import { startCommand, runCommand, type Command } from '../helpers/targets.ts';
+import { useBackend, useFolder } from '../helpers/suites.ts';
 
 const folder = useFolder();
 const backend = await useBackend();

@@ -4,11 +4,10 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
-import { figureOf, logged } from '../helpers/command-tests.ts';
+import { Command, figureOf, logged, startCommand } from '../helpers/command.ts';
 import { assertReply, requestTimeout } from '../helpers/expected.ts';
-import { requestBytes, type RawClient } from '../helpers/raw-client.ts';
+import { RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
-import { startCommand, type Command } from '../helpers/targets.ts';
 
 const headersMs = 1000;
 const requestMs = 2000;

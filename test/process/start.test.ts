@@ -7,12 +7,12 @@ import { createServer, type AddressInfo } from 'node:net';
 import { resolve } from 'node:path';
 import { describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
-import { logged, runToEnd, useBackend } from '../helpers/command-tests.ts';
+import { logged, runCommand, runToEnd, startCommand } from '../helpers/command.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { RawClient, request } from '../helpers/raw-client.ts';
 import { runHere } from '../helpers/run-cli.ts';
 import { answer } from '../helpers/scripted-backend.ts';
-import { runCommand, startCommand } from '../helpers/targets.ts';
+import { useBackend } from '../helpers/suites.ts';
 
 const backend = await useBackend();
 

@@ -7,11 +7,11 @@ import { readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
-import { useBackend, useFolder } from '../helpers/command-tests.ts';
 import { holdCall } from './held-call.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { stateOf, treeOf } from '../helpers/process-figures.ts';
 import { isRefused, RawClient, request } from '../helpers/raw-client.ts';
+import { useBackend, useFolder } from '../helpers/suites.ts';
 
 const { stdout: version } = spawnSync('script', ['--version']);
 const skip =

@@ -11,11 +11,10 @@ import { after, before, describe, test } from 'node:test';
 import type { ConnectionOptions } from 'node:tls';
 import { CertificateFolder, noOpenssl, type Issued } from '../helpers/certificates.ts';
 import { createGate, poll } from '../helpers/changes.ts';
-import { logged } from '../helpers/command-tests.ts';
+import { type Command, logged, type LogLine, startCommand } from '../helpers/command.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { RawClient, request } from '../helpers/raw-client.ts';
 import { answer, behind, ScriptedBackend } from '../helpers/scripted-backend.ts';
-import { startCommand, type Command, type LogLine } from '../helpers/targets.ts';
 
 const item = '{"id":7}';
 const taken = 'new certificate in force';

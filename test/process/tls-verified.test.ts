@@ -5,12 +5,11 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { CertificateFolder, noOpenssl, type Issued } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
-import { runToEnd } from '../helpers/command-tests.ts';
+import { type Command, runToEnd, startCommand } from '../helpers/command.ts';
 import { assertReply } from '../helpers/expected.ts';
-import { hostNames, serveHost } from '../helpers/guarded-hosts.ts';
+import { hostNames, startGateway } from '../helpers/gateway.ts';
 import { audience, createPair, goodToken, issuerName, keySetOf, KeyServer } from '../helpers/issuer.ts';
 import { RedisServer, withoutRedis } from '../helpers/redis.ts';
-import { startCommand, type Command } from '../helpers/targets.ts';
 import { assertNoKeys, bearer } from '../helpers/tokens.ts';
 
 // Node reads the variable whenever it opens a connection. The library's hosts run in this process, so it is set here too.
@@ -49,13 +48,13 @@ describe('NODE_TLS_REJECT_UNAUTHORIZED=0', { skip: noOpenssl }, () => {
 
   for (const name of hostNames) {
     test(`the library's host ${name} sends nothing to a backend or issuer with an unverified certificate [D40]`, async () => {
-      await using host = await serveHost(name, { backendUrl: origin });
+      await using host = await startGateway({ host: name, settings: { backendUrl: origin } });
       assertReply(await host.call('GET', path), 500, '{"error":"Failed to fetch work item"}');
       assert.match(String(host.told.ended[0]?.cause), unverified);
-      await using guarded = await serveHost(name, tokens());
+      await using guarded = await startGateway({ host: name, settings: tokens() });
       assertNoKeys(await guarded.call('GET', path, { headers }));
-      await poll(() => guarded.outages.length > 0, 'the lack of keys is reported');
-      assert.match(guarded.outages.join(), /^keys,unable to verify the first certificate: /);
+      await poll(() => guarded.told.outages.length > 0, 'the lack of keys is reported');
+      assert.match(guarded.told.outages.join(), /^keys,unable to verify the first certificate: /);
       assert.equal(server.count, 0);
       assert.equal(process.env['NODE_TLS_REJECT_UNAUTHORIZED'], '0', "the variable of the host's process");
     });
@@ -64,13 +63,13 @@ describe('NODE_TLS_REJECT_UNAUTHORIZED=0', { skip: noOpenssl }, () => {
   test('a host rejects an unverified Redis certificate [D40]', { skip: withoutRedis }, async () => {
     await using redis = await startRedis();
     const rateLimitRedisUrl = `rediss://localhost:${redis.tlsPort}`;
-    await using host = await serveHost('server', { rateLimit: '1/1h', rateLimitRedisUrl });
+    await using host = await startGateway({ host: 'server', settings: { rateLimit: '1/1h', rateLimitRedisUrl } });
     await poll(async () => {
       await host.call('GET', path);
-      return host.outages.length > 0;
+      return host.told.outages.length > 0;
     }, 'the outage of Redis is reported');
-    assert.equal(host.outages[0]?.[0], 'redis');
-    assert.match(String(host.outages[0][1]), unverifiedRedis);
+    assert.equal(host.told.outages[0]?.[0], 'redis');
+    assert.match(String(host.told.outages[0][1]), unverifiedRedis);
   });
 
   test('the command sends no request to a server with an unverified certificate [D40]', async () => {

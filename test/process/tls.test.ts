@@ -7,12 +7,11 @@ import { after, before, describe, test } from 'node:test';
 import { promisify } from 'node:util';
 import { CertificateFolder, noOpenssl, type Issued } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
-import { logged } from '../helpers/command-tests.ts';
+import { logged, startCommand } from '../helpers/command.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { RawClient } from '../helpers/raw-client.ts';
 import { runHere } from '../helpers/run-cli.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
-import { startCommand } from '../helpers/targets.ts';
 
 const item = '{"id":7,"weight":1.0000000000000000001}';
 const noScan = spawnSync('sslscan', ['--version']).error === undefined ? false : 'sslscan is not installed';

@@ -6,11 +6,11 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
-import { isReloaded, logged, useBackend, useFolder } from '../helpers/command-tests.ts';
+import { isReloaded, logged, startCommand } from '../helpers/command.ts';
 import { audience, createPair, goodToken, issuerName, keySetOf, KeyServer, sending } from '../helpers/issuer.ts';
 import { readOpenApi } from '../docs/openapi.ts';
 import { runHere } from '../helpers/run-cli.ts';
-import { startCommand } from '../helpers/targets.ts';
+import { useBackend, useFolder } from '../helpers/suites.ts';
 import { assertInvalidToken, assertNoKeys, assertNoScope, assertNoToken, bearer } from '../helpers/tokens.ts';
 
 const pair = createPair('key-1', 'RS256');

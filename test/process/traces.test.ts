@@ -5,10 +5,10 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { createGate, poll } from '../helpers/changes.ts';
 import { Collector } from './collector.ts';
-import { figureOf, logged, useBackend } from '../helpers/command-tests.ts';
+import { type Command, figureOf, logged, startCommand } from '../helpers/command.ts';
 import { requestBytes, type Headers } from '../helpers/raw-client.ts';
 import { answer, behind, noContent, resetPeer } from '../helpers/scripted-backend.ts';
-import { startCommand, type Command } from '../helpers/targets.ts';
+import { useBackend } from '../helpers/suites.ts';
 
 const parentTrace = '4bf92f3577b34da6a3ce929d0e0e4736';
 const parentSpan = '00f067aa0ba902b7';

@@ -6,14 +6,22 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { createGate, poll } from '../helpers/changes.ts';
-import { isDraining, isReloaded, logged, useBackend, useFolder } from '../helpers/command-tests.ts';
+import {
+  type Command,
+  isDraining,
+  isReloaded,
+  logged,
+  type LogLine,
+  runCommand,
+  startCommand,
+} from '../helpers/command.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
 import { holdCall } from './held-call.ts';
 import { childrenOf, countDescriptors } from '../helpers/process-figures.ts';
 import { isRefused, RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { answer } from '../helpers/scripted-backend.ts';
-import { runCommand, startCommand, type Command, type LogLine } from '../helpers/targets.ts';
+import { useBackend, useFolder } from '../helpers/suites.ts';
 
 const folder = useFolder();
 const backend = await useBackend();

@@ -2,8 +2,8 @@
 
 import { readFileSync } from 'node:fs';
 import { within } from '../helpers/changes.ts';
+import { type Command, startCommand } from '../helpers/command.ts';
 import { countDescriptors, figureIn } from '../helpers/process-figures.ts';
-import { startCommand, type Command } from '../helpers/targets.ts';
 
 /** The resources that an idle gateway uses. */
 export interface Holdings {

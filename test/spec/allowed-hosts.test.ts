@@ -2,10 +2,11 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { startCommand } from '../helpers/command.ts';
 import { assertReply, badRequest, forbidden, headersTooLarge, operations } from '../helpers/expected.ts';
 import type { Headers, Reply } from '../helpers/raw-client.ts';
 import { answer } from '../helpers/scripted-backend.ts';
-import { forEachTarget, startCommand } from '../helpers/targets.ts';
+import { forEachTarget } from '../helpers/targets.ts';
 
 const under = (...hosts: readonly string[]): Headers => hosts.map((host) => ['Host', host]);
 const evil = ['evil.example', 'items.example.evil.example', 'evil.items.example', '127.0.0.1.nip.io'];

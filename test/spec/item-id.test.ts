@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { assertReply, invalidId } from '../helpers/expected.ts';
-import { forEachTarget, isBeyondRequest, type Target } from '../helpers/targets.ts';
+import { forEachTarget, isBeyondRequest, Target } from '../helpers/targets.ts';
 
 const digits30 = '123456789012345678901234567890';
 const digits200 = '9'.repeat(200);

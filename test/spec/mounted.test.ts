@@ -15,7 +15,7 @@ import {
   succeeded,
 } from '../helpers/expected.ts';
 import { RawClient } from '../helpers/raw-client.ts';
-import { serve, versions } from '../helpers/hosts.ts';
+import { serve, versions } from '../plugin/hosts.ts';
 import { answer } from '../helpers/scripted-backend.ts';
 
 for (const [version, Fastify] of Object.entries(versions)) {

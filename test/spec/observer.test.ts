@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { type CallRecord } from '../../packages/core/hosts/index.ts';
 import { createGate, poll } from '../helpers/changes.ts';
-import { serveInProcess } from '../helpers/in-process.ts';
+import { type Settings, startGateway } from '../helpers/gateway.ts';
 import { RawClient, type CallOptions } from '../helpers/raw-client.ts';
 import {
   type Answer,
@@ -17,14 +17,13 @@ import {
   ScriptedBackend,
   timeout,
 } from '../helpers/scripted-backend.ts';
-import type { GatewaySettings } from '../helpers/targets.ts';
 
 type Told = Pick<
   CallRecord,
   'method' | 'status' | 'outcome' | 'cause' | 'backendOutcome' | 'requestBytes' | 'replyBytes'
 > & { readonly operation: string | undefined };
 
-type ServerSettings = GatewaySettings & { readonly trustedProxies?: readonly string[] };
+type ServerSettings = Settings & { readonly trustedProxies?: readonly string[] };
 
 const copied = [
   ...(['operation', 'method', 'path', 'client', 'status', 'outcome', 'cause', 'backendOutcome'] as const),
@@ -34,16 +33,18 @@ const copied = [
 /** Starts a server whose observer copies each record: a record is the call object itself, which changes later. */
 async function serve(settings: ServerSettings = {}) {
   const records: CallRecord[] = [];
-  const server = await serveInProcess({
-    ...settings,
-    observer: {
-      onCallEnd: (record) =>
-        records.push(Object.fromEntries(copied.map((name) => [name, record[name]])) as unknown as CallRecord),
-      onMalformed: (requestId, { status }, reason, client) =>
-        server.told.malformed.push({ requestId, status, reason, client }),
-      onStall: () => assert.fail('no client stalls here'),
-      onBug: (error) => {
-        throw error;
+  const server = await startGateway({
+    settings: {
+      ...settings,
+      observer: {
+        onCallEnd: (record) =>
+          records.push(Object.fromEntries(copied.map((name) => [name, record[name]])) as unknown as CallRecord),
+        onMalformed: (requestId, { status }, reason, client) =>
+          server.told.malformed.push({ requestId, status, reason, client }),
+        onStall: () => assert.fail('no client stalls here'),
+        onBug: (error) => {
+          throw error;
+        },
       },
     },
   });

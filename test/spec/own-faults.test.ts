@@ -4,16 +4,13 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { FastifyInstance } from 'fastify';
-import { BackendClient } from '../../packages/core/backend/client.ts';
-import { BufferBudget } from '../../packages/core/body/budget.ts';
-import type { Backend } from '../../packages/core/call/call.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { assertReply, badRequest, operations, succeeded, unavailable } from '../helpers/expected.ts';
 import { Fastify } from '../helpers/fastify.ts';
-import { serve } from '../helpers/hosts.ts';
-import { createObserver, serveBefore, serveInProcess } from '../helpers/in-process.ts';
+import { createObserver, startGateway } from '../helpers/gateway.ts';
+import { serve } from '../plugin/hosts.ts';
 import { chunk, RawClient, requestBytes } from '../helpers/raw-client.ts';
-import { answer, behind, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { answer, behind } from '../helpers/scripted-backend.ts';
 
 const fault = new TypeError('SECRET');
 const throwFault = () => {
@@ -23,54 +20,29 @@ const withBody = operations.filter(({ options }) => options.body !== undefined);
 const withAnswer = operations.filter(({ body }) => body !== succeeded);
 const withoutAnswer = operations.filter(({ body }) => body === succeeded);
 
-/** A budget that throws once: at the `broken.at`th call of `broken.method` after `broken` is set. */
-class FaultyBudget extends BufferBudget {
-  broken: { readonly method: 'take' | 'giveBack'; at: number } | undefined;
-  takes = 0;
-
-  override take(bytes: number): boolean {
-    this.takes += 1;
-    this.#meet('take');
-    return super.take(bytes);
-  }
-
-  override giveBack(bytes: number): void {
-    this.#meet('giveBack');
-    super.giveBack(bytes);
-  }
-
-  #meet(method: 'take' | 'giveBack'): void {
-    if (this.broken?.method === method) {
-      this.broken.at -= 1;
-      if (this.broken.at === 0) throw fault;
-    }
-  }
-}
-
-/** A gateway with a faulty budget for the bytes that it buffers, and its scripted backend. */
+/** A gateway of which a test can break the budget for the bytes that it buffers, and its scripted backend. */
 async function serveFaulty() {
-  const backend = await ScriptedBackend.start();
-  const budget = new FaultyBudget(1_000);
-  const client = new BackendClient({
-    backendUrl: new URL(backend.url),
-    timeoutMs: 8_000,
-    connectTimeoutMs: 8_000,
-    idleTimeoutMs: 60_000,
-    responseBytesMax: 1_000,
-    budget,
-  });
-  const server = await serveBefore(client, [], budget);
-  return {
-    ...server,
-    backend,
-    budget,
-    client,
-    [Symbol.asyncDispose]: async () => {
-      await server[Symbol.asyncDispose]();
-      await client.close();
-      await backend.stop();
-    },
+  const server = await startGateway({ host: 'http1', settings: { bufferedBytesMax: 1_000, responseBytesMax: 1_000 } });
+  const { budget } = server.gateway;
+  /** It throws once: at the `at`th call of `method` after `broken` is set. */
+  const faults = { broken: undefined as { readonly method: 'take' | 'giveBack'; at: number } | undefined, takes: 0 };
+  const meet = (method: 'take' | 'giveBack') => {
+    if (faults.broken?.method === method) {
+      faults.broken.at -= 1;
+      if (faults.broken.at === 0) throw fault;
+    }
   };
+  const [take, giveBack] = [budget.take.bind(budget), budget.giveBack.bind(budget)];
+  budget.take = (bytes) => {
+    faults.takes += 1;
+    meet('take');
+    return take(bytes);
+  };
+  budget.giveBack = (bytes) => {
+    meet('giveBack');
+    giveBack(bytes);
+  };
+  return Object.assign(server, { budget, faults });
 }
 
 const json = answer('{"id":5}');
@@ -85,7 +57,7 @@ for (const [when, met, method, at, answers] of [
     for (const { method: verb, path, options, failure } of met) {
       server.backend.answers(answers);
       // A request body is one piece. The answer's first piece is then the second `take`.
-      server.budget.broken = { method, at: at ?? (options.body === undefined ? 1 : 2) };
+      server.faults.broken = { method, at: at ?? (options.body === undefined ? 1 : 2) };
       await using client = await server.connect();
       const reply = await client.call(verb, path, options);
       assertReply(reply, 500, failure);
@@ -93,11 +65,11 @@ for (const [when, met, method, at, answers] of [
       await client.closed();
       const record = server.told.ended.at(-1);
       assert.deepEqual([record?.outcome, record?.cause, record?.status], ['bug', fault, 500]);
-      assert.ok(server.budget.broken.at <= 0, 'the fault was thrown');
+      assert.ok(server.faults.broken.at <= 0, 'the fault was thrown');
       assert.equal(server.budget.bytes, 0);
-      assert.equal(server.client.connectionCount, 0, 'its connection is not reused');
+      assert.equal(server.gateway.backend.connectionCount, 0, 'its connection is not reused');
     }
-    server.budget.broken = undefined;
+    server.faults.broken = undefined;
     server.backend.answers(json);
     await using client = await server.connect();
     assertReply(await client.call('PUT', '/api/work-items/5', { body: '{}' }), 200, succeeded);
@@ -107,7 +79,7 @@ for (const [when, met, method, at, answers] of [
 
 test('after a fault in the check of a body, the rest of the body is not buffered [D28]', async () => {
   await using server = await serveFaulty();
-  server.budget.broken = { method: 'take', at: 1 };
+  server.faults.broken = { method: 'take', at: 1 };
   await using client = await server.connect();
   client.send('PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n');
   client.send(chunk('"abc'));
@@ -115,35 +87,33 @@ test('after a fault in the check of a body, the rest of the body is not buffered
   await client.sendPieces([chunk('x'.repeat(45)), chunk('x'.repeat(45))]);
   client.end();
   await client.closed();
-  assert.equal(server.budget.takes, 1);
+  assert.equal(server.faults.takes, 1);
   assert.equal(server.budget.bytes, 0);
 });
 
 test('after a fault before the backend call is sent the client gets 500, and no byte stays buffered [D28]', async () => {
-  const budget = new BufferBudget(1_000);
-  await using server = await serveBefore({ send: throwFault }, [], budget);
+  await using server = await startGateway({ host: 'http1' });
+  server.gateway.backend.send = throwFault;
   for (const { method, path, options, failure } of operations) {
     await using client = await server.connect();
     assertReply(await client.call(method, path, options), 500, failure);
     await client.closed();
     const { outcome, cause, status, backendOutcome } = server.told.ended.at(-1) ?? {};
     assert.deepEqual([outcome, cause, status, backendOutcome], ['bug', fault, 500, undefined]);
-    assert.equal(budget.bytes, 0);
+    assert.equal(server.gateway.budget.bytes, 0);
   }
   assert.equal(server.gateway.inFlight, 0);
 });
 
 test('a fault after the outcome of a call is reported and does not change the reply [D28]', async () => {
-  const backend: Backend = {
-    send: (_request, handler) => {
-      setImmediate(() => {
-        handler.onOutcome({ kind: 'ok', status: 200, pieces: [], blocks: [], length: 0 });
-        handler.onFault(fault);
-      });
-      return { cancel: () => undefined };
-    },
+  await using server = await startGateway({ host: 'http1' });
+  server.gateway.backend.send = (_request, handler) => {
+    setImmediate(() => {
+      handler.onOutcome({ kind: 'ok', status: 200, pieces: [], blocks: [], length: 0 });
+      handler.onFault(fault);
+    });
+    return { cancel: () => undefined };
   };
-  await using server = await serveBefore(backend);
   await using client = await server.connect();
   assertReply(await client.call('PUT', '/api/work-items/5', { body: '{}' }), 200, succeeded);
   await client.closed();
@@ -213,7 +183,7 @@ for (const [name, prepare] of [
 }
 
 test('a fault of the observer changes no reply and is passed to onBug; a fault of onBug is ignored [D28]', async () => {
-  await using server = await serveInProcess({}, throwFault);
+  await using server = await startGateway({ onEvent: throwFault });
   await using client = await server.connect();
   assertReply(await client.call('GET', '/api/work-items/5'), 200, '{"id":5}');
   client.send('nonsense\r\n\r\n');
@@ -232,7 +202,7 @@ test('a fault of the observer changes no reply and is passed to onBug; a fault o
 });
 
 test('a call is 503 if other calls reached IN_FLIGHT_MAX before its body was complete [D26]', async () => {
-  await using server = await serveInProcess({ inFlightMax: 1 });
+  await using server = await startGateway({ settings: { inFlightMax: 1 } });
   const gate = createGate();
   server.backend.answersOnce(behind(gate, answer('{}')));
   await using slow = await server.connect();
@@ -251,7 +221,7 @@ test('a call is 503 if other calls reached IN_FLIGHT_MAX before its body was com
 });
 
 test('a request body that turns malformed during the call does not change the reply; then the connection closes [D27]', async () => {
-  await using server = await serveInProcess();
+  await using server = await startGateway();
   const gate = createGate();
   server.backend.answersOnce(behind(gate, answer('{}')));
   await using client = await server.connect();
@@ -272,7 +242,7 @@ test('a request body that turns malformed during the call does not change the re
 
 test('unread bytes of a reply count as buffered until the client reads them or leaves [D26]', async () => {
   const length = 24_000_000;
-  await using server = await serveInProcess({ bufferedBytesMax: length * 1.5 });
+  await using server = await startGateway({ settings: { bufferedBytesMax: length * 1.5 } });
   server.backend.answers(answer(Buffer.alloc(length, '1')));
   for (const leaves of [false, true]) {
     await using stalled = await server.connect();
@@ -298,8 +268,11 @@ test('unread bytes of a reply count as buffered until the client reads them or l
 
 test('a client that stops reading is reported with its call, and so is a fault of onStall [D28, D35]', async () => {
   let isBroken = false;
-  await using server = await serveInProcess({ replyStallTimeoutMs: 40 }, (event) => {
-    if (isBroken && event === 'stalled') throwFault();
+  await using server = await startGateway({
+    settings: { replyStallTimeoutMs: 40 },
+    onEvent: (event) => {
+      if (isBroken && event === 'stalled') throwFault();
+    },
   });
   for (isBroken of [false, true]) {
     const call = server.told.ended.length;

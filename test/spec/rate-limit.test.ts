@@ -5,7 +5,7 @@ import { test } from 'node:test';
 import { OwnCount } from '../../packages/core/guards/rate-limit/count.ts';
 import { createRateLimit } from '../../packages/core/guards/rate-limit/rate-limit.ts';
 import { assertReply, operations } from '../helpers/expected.ts';
-import { serveGuarded } from '../helpers/in-process.ts';
+import { startGateway } from '../helpers/gateway.ts';
 import { requestBytes } from '../helpers/raw-client.ts';
 import { answer } from '../helpers/scripted-backend.ts';
 
@@ -16,7 +16,7 @@ async function serveLimited(limit: number, windowMs: number) {
   const clock = { now: 1_000_000 };
   const rate = { limit, windowMs };
   const guard = createRateLimit(rate, 'address', new OwnCount(rate, () => clock.now));
-  return Object.assign(await serveGuarded([guard]), { clock });
+  return Object.assign(await startGateway({ host: 'http1', guards: [guard] }), { clock });
 }
 
 test('over the limit every operation is 429, byte for byte, without a backend call', async () => {

@@ -8,11 +8,8 @@ import { createServer, type AddressInfo, type Socket } from 'node:net';
 import { Duplex } from 'node:stream';
 import { after, before, describe, test } from 'node:test';
 import { TLSSocket, type SecureVersion } from 'node:tls';
-import { BackendClient } from '../../packages/core/backend/client.ts';
-import { BufferBudget } from '../../packages/core/body/budget.ts';
 import { assertReply, succeeded } from '../helpers/expected.ts';
-import { serveBefore } from '../helpers/in-process.ts';
-import { request } from '../helpers/raw-client.ts';
+import { startGateway } from '../helpers/gateway.ts';
 
 // A self-signed certificate for localhost and 127.0.0.1.
 const cert = readFileSync(new URL('../vectors/tls/backend-certificate.pem', import.meta.url));
@@ -103,26 +100,15 @@ for (const [version, called] of [
   ['TLSv1.3', operations],
 ] as const) {
   describe(`a backend over ${version}`, () => {
-    const budget = new BufferBudget(1_000_000);
     let backend: Awaited<ReturnType<typeof startBackend>>;
-    let client: BackendClient;
-    let gateway: Awaited<ReturnType<typeof serveBefore>>;
+    let server: Awaited<ReturnType<typeof startGateway<'http1'>>>;
     before(async () => {
       backend = await startBackend(version);
-      client = new BackendClient({
-        backendUrl: new URL(backend.url),
-        tls: { ca: cert.toString() },
-        timeoutMs: 30_000,
-        connectTimeoutMs: 30_000,
-        idleTimeoutMs: 60_000,
-        responseBytesMax: 1_000_000,
-        budget,
-      });
-      gateway = await serveBefore(client, [], budget);
+      const tls = { ca: cert.toString() };
+      server = await startGateway({ host: 'http1', settings: { backendUrl: backend.url, backendTls: tls } });
     });
     after(async () => {
-      await gateway.close();
-      await client.close();
+      await server[Symbol.asyncDispose]();
       await backend[Symbol.asyncDispose]();
     });
 
@@ -131,8 +117,8 @@ for (const [version, called] of [
       backend.answers(answer);
       const options = method === 'POST' || method === 'PUT' ? { body: '{}' } : {};
       const calls = backend.calls();
-      assertReply(await request(gateway.port, method, path, options), status, body);
-      assert.deepEqual([backend.calls() - calls, budget.bytes], [1, 0]);
+      assertReply(await server.call(method, path, options), status, body);
+      assert.deepEqual([backend.calls() - calls, server.gateway.budget.bytes], [1, 0]);
     }
 
     for (const [method, path, status, failed] of called) {
@@ -178,7 +164,7 @@ for (const [version, called] of [
     test('the cause of the failure says that the backend should send a content-length', async () => {
       const answer: CutAnswer = { pieces: [`${headOf()}12`], ending: 'close_notify' };
       await check('GET', '/api/work-items', answer, 500, '{"error":"Failed to fetch work items"}');
-      assert.match(String(gateway.told.ended.at(-1)?.cause), /may lack digits.*content-length/);
+      assert.match(String(server.told.ended.at(-1)?.cause), /may lack digits.*content-length/);
     });
   });
 }

@@ -7,7 +7,7 @@ import type { Guard } from '../../packages/core/call/guard.ts';
 import { createRateLimit } from '../../packages/core/guards/rate-limit/rate-limit.ts';
 import { createGate } from '../helpers/changes.ts';
 import { assertReply, invalidId, succeeded } from '../helpers/expected.ts';
-import { serveGuarded, serveInProcess, type EventListener } from '../helpers/in-process.ts';
+import { type EventListener, startGateway } from '../helpers/gateway.ts';
 import { createPair, keySetOf } from '../helpers/issuer.ts';
 import { bytesOf, chunk, RawClient, request, requestBytes } from '../helpers/raw-client.ts';
 import { answer, behind, type ScriptedBackend } from '../helpers/scripted-backend.ts';
@@ -17,7 +17,7 @@ type Server = AsyncDisposable & { readonly backend: ScriptedBackend; readonly po
 type Start = (onEvent: EventListener) => Promise<Server>;
 
 /** A gateway in this process that counts the requests it answers in each event-loop turn. */
-async function serve(start: Start = async (listener) => await serveInProcess({}, listener)) {
+async function serve(start: Start = async (listener) => await startGateway({ onEvent: listener })) {
   let answered = 0;
   let answeredInTurn = 0;
   let mostInTurn = 0;
@@ -73,7 +73,7 @@ const refusals: [string, Buffer, number, Start?][] = [
     'two guards, of which the second refuses through a promise without IO',
     withToken,
     429,
-    (listener) => serveGuarded([elsewhere(0), elsewhere(1)], undefined, listener),
+    (listener) => startGateway({ host: 'http1', guards: [elsewhere(0), elsewhere(1)], onEvent: listener }),
   ],
 ];
 

@@ -6,7 +6,7 @@ import { joinGuards, type Admission, type Guard, type GuardedRequest } from '../
 import { replies } from '../../packages/core/replies.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { assertReply, forbidden, operations } from '../helpers/expected.ts';
-import { serveGuarded } from '../helpers/in-process.ts';
+import { startGateway } from '../helpers/gateway.ts';
 import { chunk, requestBytes } from '../helpers/raw-client.ts';
 import { answer } from '../helpers/scripted-backend.ts';
 
@@ -32,7 +32,7 @@ class Recorder implements Guard {
 
 async function serveSaying(...says: (() => Admission | Promise<Admission>)[]) {
   const guards = says.map((each) => new Recorder(each));
-  const server = await serveGuarded(guards);
+  const server = await startGateway({ host: 'http1', guards });
   return { ...server, guards, asked: () => guards.map(({ asked }) => asked.length) };
 }
 

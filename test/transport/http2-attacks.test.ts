@@ -5,7 +5,8 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
 import { assertReply } from '../helpers/expected.ts';
-import { serveHttp2InProcess, noHttp2 } from '../helpers/http2-client.ts';
+import { startGateway } from '../helpers/gateway.ts';
+import { noHttp2 } from '../helpers/http2-client.ts';
 import {
   errorCodes,
   fieldBlock,
@@ -18,14 +19,14 @@ import {
   indexedField,
   requestFields,
   resetStream,
-  settings,
   settingIds,
+  settings,
   windowUpdate,
 } from '../helpers/http2-frames.ts';
 import { answer, timeout } from '../helpers/scripted-backend.ts';
 
 const item = '/api/work-items/5';
-type Server = Awaited<ReturnType<typeof serveHttp2InProcess>>;
+type Server = Awaited<ReturnType<typeof startGateway<'http2'>>>;
 const megabyte = 1_048_576;
 
 /** Makes valid calls, one after another, while `attack` runs; each must be served. Returns the number of calls. */
@@ -67,7 +68,7 @@ function repeat(bytes: Uint8Array, count: number): Buffer {
 
 describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
   test('rapid reset, CVE-2023-44487: the connection ends after 200 resets, and every read is cancelled', async () => {
-    await using server = await serveHttp2InProcess();
+    await using server = await startGateway({ host: 'http2' });
     server.backend.answersOnce();
     await servedWhile(server, async () => {
       await using client = await FrameClient.begin(server.port);
@@ -99,7 +100,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
   ]) {
     for (const code of [errorCodes.cancel, errorCodes.noError]) {
       test(`${name}, reset with code ${code} right after its head, is not recorded as a bug [D28]`, async () => {
-        await using server = await serveHttp2InProcess();
+        await using server = await startGateway({ host: 'http2' });
         await using client = await FrameClient.begin(server.port);
         const head = flags.endHeaders | (ends ? flags.endStream : 0);
         const streams = Array.from({ length: 20 }, (_, index) => 1 + 2 * index);
@@ -116,7 +117,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
   }
 
   test('CVE-2025-8671: frames that make the gateway reset their streams end the connection', async () => {
-    await using server = await serveHttp2InProcess();
+    await using server = await startGateway({ host: 'http2' });
     await servedWhile(server, async () => {
       await using client = await FrameClient.begin(server.port);
       // A window update of 0 is a stream error [RFC 9113, 6.9].
@@ -132,7 +133,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
   });
 
   test('150 streams at once: at most 100 calls are made, and the other streams are refused', async () => {
-    await using server = await serveHttp2InProcess();
+    await using server = await startGateway({ host: 'http2' });
     for (const hasSettings of [true, false]) {
       await using good = await server.connect();
       assertReply(await good.call('GET', item), 200, '{"id":5}');
@@ -161,7 +162,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
     ['frames of an unknown type', frame(0x77, 0, 0, Buffer.alloc(1)), true],
   ] as const) {
     test(`a flood of 60,000 ${name} from a client that ${reads ? 'reads' : 'reads nothing'} uses limited memory, and other clients are served`, async () => {
-      await using server = await serveHttp2InProcess();
+      await using server = await startGateway({ host: 'http2' });
       const bytes = await growth(() =>
         servedWhile(server, async () => {
           await using client = await FrameClient.begin(server.port);
@@ -176,7 +177,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
   }
 
   test('between one-byte DATA frames other clients are served', async () => {
-    await using server = await serveHttp2InProcess();
+    await using server = await startGateway({ host: 'http2' });
     const clients = await Promise.all(Array.from({ length: 10 }, () => FrameClient.begin(server.port)));
     const one = frame(frameTypes.data, 0, 1, Buffer.from(' '));
     const bytes = repeat(one, 8_000);
@@ -195,7 +196,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
   });
 
   test('50,000 empty DATA frames end the connection', async () => {
-    await using server = await serveHttp2InProcess();
+    await using server = await startGateway({ host: 'http2' });
     await servedWhile(server, async () => {
       await using client = await FrameClient.begin(server.port);
       client.send(headers(1, requestFields('PUT', item), flags.endHeaders));
@@ -207,7 +208,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
 
   for (const size of [0, 1, 16_000]) {
     test(`endless CONTINUATION frames of ${size} bytes end the connection`, async () => {
-      await using server = await serveHttp2InProcess();
+      await using server = await startGateway({ host: 'http2' });
       await servedWhile(server, async () => {
         await using client = await FrameClient.begin(server.port);
         client.send(headers(1, requestFields('GET', item), flags.endStream));
@@ -220,7 +221,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
   }
 
   test('a compression bomb, one byte for a field of 4,000, is refused at the limit, and memory use stays small', async () => {
-    await using server = await serveHttp2InProcess();
+    await using server = await startGateway({ host: 'http2' });
     const bytes = await growth(() =>
       servedWhile(server, async () => {
         await using client = await FrameClient.begin(server.port);
@@ -269,7 +270,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
   ] as const) {
     // prettier-ignore
     test(`${name} closes the connection, and other clients are served`, async () => {
-      await using server = await serveHttp2InProcess();
+      await using server = await startGateway({ host: 'http2' });
       await servedWhile(server, async () => {
         await using client = await (name.endsWith('the preface') ? FrameClient.open(server.port) : FrameClient.begin(server.port));
         client.send(bytes);
@@ -280,7 +281,10 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
   }
 
   test('replies blocked by a window of 0 stay within the budget, and their memory is released', async () => {
-    await using server = await serveHttp2InProcess({ replyStallTimeoutMs: 2000, bufferedBytesMax: 20 * megabyte });
+    await using server = await startGateway({
+      host: 'http2',
+      settings: { replyStallTimeoutMs: 2000, bufferedBytesMax: 20 * megabyte },
+    });
     const large = `"${'x'.repeat(megabyte)}"`;
     server.backend.answers(answer(large));
     await using client = await FrameClient.begin(server.port, [[settingIds.initialWindowSize, 0]]);
@@ -297,7 +301,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
   });
 
   test('50,000 streams, one after another on one connection: memory is released, and other clients are served', async () => {
-    await using server = await serveHttp2InProcess();
+    await using server = await startGateway({ host: 'http2' });
     const bytes = await growth(() =>
       servedWhile(server, async () => {
         await using client = await FrameClient.begin(server.port);
@@ -328,7 +332,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
     ],
   ] as const) {
     test(`at most 16 requests of one connection, ${how}, start in one event-loop turn [D58]`, async () => {
-      await using server = await serveHttp2InProcess();
+      await using server = await startGateway({ host: 'http2' });
       let inTurn = 0;
       let most = 0;
       let seen = 0;

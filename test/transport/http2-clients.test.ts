@@ -7,7 +7,8 @@ import { describe, test } from 'node:test';
 import { promisify } from 'node:util';
 import { poll } from '../helpers/changes.ts';
 import { succeeded } from '../helpers/expected.ts';
-import { noHttp2, serveHttp2InProcess } from '../helpers/http2-client.ts';
+import { startGateway } from '../helpers/gateway.ts';
+import { noHttp2 } from '../helpers/http2-client.ts';
 import { answer } from '../helpers/scripted-backend.ts';
 
 const run = promisify(execFile);
@@ -40,7 +41,7 @@ describe('python3-h2', { skip: skipWithout(python, ['-c', 'import h2'], 'python3
     ['table', Object.fromEntries(Array.from({ length: 12 }, (_, index) => [1 + 2 * index, replied])), []],
   ] as const) {
     test(`${scenario}: each stream gets its reply, and the client receives nothing unexpected [D39]`, async () => {
-      await using server = await serveHttp2InProcess();
+      await using server = await startGateway({ host: 'http2' });
       const told = await converse(server.port, scenario);
       assert.deepEqual(told, { streams, seen });
       assert.deepEqual(server.told.bugs, []);
@@ -52,7 +53,7 @@ describe('python3-h2', { skip: skipWithout(python, ['-c', 'import h2'], 'python3
     ['continue', '{}', ['100']],
   ] as const) {
     test(`${scenario}: the backend gets the whole body, and no trailer [D39]`, async () => {
-      await using server = await serveHttp2InProcess();
+      await using server = await startGateway({ host: 'http2' });
       const told = await converse(server.port, scenario);
       const reply = { status: '200', bytes: succeeded.length, text: succeeded, ended: true };
       assert.deepEqual(told, { streams: { 1: reply }, seen });
@@ -64,7 +65,7 @@ describe('python3-h2', { skip: skipWithout(python, ['-c', 'import h2'], 'python3
   }
 
   test('windows: a reply is sent as far as the window of its stream allows, and complete in the end [RFC 9113, 6.9]', async () => {
-    await using server = await serveHttp2InProcess();
+    await using server = await startGateway({ host: 'http2' });
     const body = `"${'x'.repeat(200_000)}"`;
     server.backend.answers(answer(body));
     const { streams } = await converse(server.port, 'windows');

@@ -5,7 +5,8 @@ import { describe, test } from 'node:test';
 import type { Admission, Guard } from '../../packages/core/call/guard.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { assertReply } from '../helpers/expected.ts';
-import { noHttp2, serveHttp2InProcess } from '../helpers/http2-client.ts';
+import { startGateway } from '../helpers/gateway.ts';
+import { noHttp2 } from '../helpers/http2-client.ts';
 import {
   errorCodes,
   flags,
@@ -47,7 +48,7 @@ async function serveGuarded() {
       return admitted;
     },
   };
-  return { ...(await serveHttp2InProcess({}, { guards: [guard] })), gate, asked };
+  return { ...(await startGateway({ host: 'http2', guards: [guard] })), gate, asked };
 }
 
 /** Total bytes that the gateway's window updates allow on the connection (0) or on one stream. */
@@ -101,7 +102,7 @@ class Sender {
 
 describe('heads over HTTP/2', { skip: noHttp2 }, () => {
   test('100 streams with ordinary heads and a token of 2 KB are all served at once [D39]', async () => {
-    await using server = await serveHttp2InProcess();
+    await using server = await startGateway({ host: 'http2' });
     await using client = await FrameClient.begin(server.port);
     const others = Array.from({ length: 20 }, (_, index) => [`x-field-${index}`, 'x'.repeat(40)] as const);
     const fields = requestFields('PUT', item, [...others, ['authorization', `Bearer ${'x'.repeat(2048)}`]]);
@@ -115,7 +116,7 @@ describe('heads over HTTP/2', { skip: noHttp2 }, () => {
   });
 
   test('a head of 96 fields is 431, and a head of 97 resets its stream [D39]', async () => {
-    await using server = await serveHttp2InProcess();
+    await using server = await startGateway({ host: 'http2' });
     await using client = await FrameClient.begin(server.port);
     const fields = (count: number) => Array.from({ length: count }, () => ['x-a', ''] as const);
     client.send(headers(1, requestFields('GET', item, fields(92))));
@@ -173,7 +174,7 @@ describe('bodies that wait for a guard', { skip: noHttp2 }, () => {
   });
 
   test('a body that follows an unread reply is dropped and not buffered [D58]', async () => {
-    await using server = await serveHttp2InProcess({ requestBytesMax: 1000 });
+    await using server = await startGateway({ host: 'http2', settings: { requestBytesMax: 1000 } });
     await using client = await FrameClient.begin(server.port, [[settingIds.initialWindowSize, 0]]);
     const tooLong = requestFields('PUT', item, [['content-length', '1000000']]);
     client.send(headers(1, tooLong, flags.endHeaders));

@@ -13,20 +13,21 @@ import {
   succeeded,
   tooLarge,
 } from '../helpers/expected.ts';
-import { Http2Client, serveHttp2InProcess, noHttp2 } from '../helpers/http2-client.ts';
+import { startGateway } from '../helpers/gateway.ts';
+import { Http2Client, noHttp2 } from '../helpers/http2-client.ts';
 import {
   errorCodes,
-  FrameClient,
+  type Fields,
   flags,
   frame,
+  FrameClient,
   frameTypes,
   headers,
   preface,
   requestFields,
-  settings,
   settingIds,
+  settings,
   windowUpdate,
-  type Fields,
 } from '../helpers/http2-frames.ts';
 import { RawClient } from '../helpers/raw-client.ts';
 import { answer, behind } from '../helpers/scripted-backend.ts';
@@ -43,7 +44,7 @@ function data(stream: number, bytes: string | Uint8Array, frameFlags = 0): Buffe
   return frame(frameTypes.data, frameFlags, stream, Buffer.from(bytes));
 }
 
-type Server = Awaited<ReturnType<typeof serveHttp2InProcess>>;
+type Server = Awaited<ReturnType<typeof startGateway<'http2'>>>;
 
 function assertCalls({ backend }: Server, ...methods: readonly string[]): void {
   assert.deepEqual(
@@ -54,7 +55,7 @@ function assertCalls({ backend }: Server, ...methods: readonly string[]): void {
 
 /** Asserts that stream 1 is reset as malformed, without a backend call, and that stream 3 is served. */
 async function assertMalformed(...frames: readonly Buffer[]): Promise<void> {
-  await using server = await serveHttp2InProcess();
+  await using server = await startGateway({ host: 'http2' });
   await using client = await FrameClient.begin(server.port);
   client.send(...frames, headers(3, requestFields('GET', collection)));
   assert.equal(await client.resetCode(1), errorCodes.protocolError);
@@ -65,7 +66,7 @@ async function assertMalformed(...frames: readonly Buffer[]): Promise<void> {
 
 describe('HTTP/2', { skip: noHttp2 }, () => {
   test('a reply has a date and no connection field [D24, D39]', async () => {
-    await using server = await serveHttp2InProcess();
+    await using server = await startGateway({ host: 'http2' });
     await using client = await server.connect();
     const reply = await client.call('GET', item);
     assertReply(reply, 200, '{"id":5}');
@@ -74,7 +75,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
   });
 
   test('h2c is refused, with prior knowledge and as an upgrade [D39]', async () => {
-    await using server = await serveHttp2InProcess();
+    await using server = await startGateway({ host: 'http2' });
     // Without TLS the gateway sends no reply. Over TLS with HTTP/1.1 the preface is a malformed request.
     await using plain = await RawClient.open(server.port);
     plain.send(Buffer.concat([preface, settings()]));
@@ -94,7 +95,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
   });
 
   test('the backend gets a valid request id and the trace context, and no other header of the client [D12, D25]', async () => {
-    await using server = await serveHttp2InProcess();
+    await using server = await startGateway({ host: 'http2' });
     await using client = await server.connect();
     const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
     const reply = await client.call('GET', item, {
@@ -115,7 +116,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
   });
 
   test('calls of one connection run in parallel, and each reply is sent when it is ready [D39]', async () => {
-    await using server = await serveHttp2InProcess();
+    await using server = await startGateway({ host: 'http2' });
     await using client = await server.connect();
     const gate = createGate();
     server.backend.answersOnce(behind(gate, answer('"slow"')));
@@ -128,7 +129,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
 
   describe('bodies', () => {
     test('a body of 10 MB and a body in small pieces reach the backend unchanged [D11, D14]', async () => {
-      await using server = await serveHttp2InProcess();
+      await using server = await startGateway({ host: 'http2' });
       await using client = await server.connect();
       const body = jsonOfLength(10_000_000);
       assertReply(await client.call('PUT', item, { body }), 200, succeeded);
@@ -141,7 +142,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
     });
 
     test('100 Continue is sent only for a request whose body is read [RFC 9110, 10.1.1]', async () => {
-      await using server = await serveHttp2InProcess();
+      await using server = await startGateway({ host: 'http2' });
       await using client = await server.connect();
       const { stream, reply } = client.begin('PUT', item, { headers: [['expect', '100-continue']] });
       await within(new Promise((resolve) => stream.once('continue', resolve)), 'the 100');
@@ -155,7 +156,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
     });
 
     test('a body over the limit is 413, and ends its stream but not its connection [D11]', async () => {
-      await using server = await serveHttp2InProcess({ requestBytesMax: 1000 });
+      await using server = await startGateway({ host: 'http2', settings: { requestBytesMax: 1000 } });
       await using client = await server.connect();
       const announced = client.begin('PUT', item, { headers: [['content-length', '1001']] });
       assertReply(await announced.reply, 413, tooLarge);
@@ -180,7 +181,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
       });
 
       test(`${method}: a body longer than its content-length: the stream is reset, no backend call, and other streams are served [RFC 9113, 8.1.1]`, async () => {
-        await using server = await serveHttp2InProcess();
+        await using server = await startGateway({ host: 'http2' });
         const gate = createGate();
         server.backend.answers(behind(gate, answer('{"id":5}')));
         await using client = await FrameClient.begin(server.port);
@@ -224,7 +225,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
     ]; // prettier-ignore
     for (const [name, fields, status, body] of refused) {
       test(`a head with ${name} is ${status}, and no backend call [D27]`, async () => {
-        await using server = await serveHttp2InProcess();
+        await using server = await startGateway({ host: 'http2' });
         await using client = await Http2Client.open(server.port);
         const stream = client.session.request(fields.flat(), { endStream: true });
         const pieces: Buffer[] = [];
@@ -245,7 +246,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
       ['that waits for a tunnel', flags.endHeaders],
     ] as const) {
       test(`a CONNECT ${name} gets its reply, and the connection stays open without GOAWAY [D6, D39]`, async () => {
-        await using server = await serveHttp2InProcess();
+        await using server = await startGateway({ host: 'http2' });
         await using client = await FrameClient.begin(server.port);
         const fields: Fields = [
           [':method', 'CONNECT'],
@@ -339,7 +340,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
   });
 
   test('OPTIONS * is 404, and a second head on its stream is not served [D5, D27]', async () => {
-    await using server = await serveHttp2InProcess();
+    await using server = await startGateway({ host: 'http2' });
     await using client = await FrameClient.begin(server.port);
     client.send(headers(1, requestFields('OPTIONS', '*')));
     await client.replies(1);
@@ -355,7 +356,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
 
   // http2-connection.test.ts tests the times to the millisecond.
   test('an incomplete body is 408 after REQUEST_TIMEOUT_MS, and other streams are served [D35]', async () => {
-    await using server = await serveHttp2InProcess({ requestTimeoutMs: 400 });
+    await using server = await startGateway({ host: 'http2', settings: { requestTimeoutMs: 400 } });
     await using client = await server.connect();
     const { stream, reply } = client.begin('PUT', item);
     stream.write('{');
@@ -364,7 +365,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
   });
 
   test('a client that reads nothing from its socket is disconnected after REPLY_STALL_TIMEOUT_MS [D35]', async () => {
-    await using server = await serveHttp2InProcess({ replyStallTimeoutMs: 500 });
+    await using server = await startGateway({ host: 'http2', settings: { replyStallTimeoutMs: 500 } });
     server.backend.answers(answer(jsonOfLength(30_000_000)));
     await using client = await FrameClient.begin(server.port, [[settingIds.initialWindowSize, 2 ** 31 - 1]]);
     client.socket.pause();
@@ -377,7 +378,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
 
   describe('GOAWAY [D33]', () => {
     test('a drain sends GOAWAY, serves open streams and streams opened before the client gets the GOAWAY, and closes', async () => {
-      await using server = await serveHttp2InProcess();
+      await using server = await startGateway({ host: 'http2' });
       await using client = await FrameClient.begin(server.port);
       const gate = createGate();
       server.backend.answersOnce(behind(gate, answer('"late"')));
@@ -397,7 +398,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
     });
 
     test('a drain under load loses no call of a client that follows the standard', async () => {
-      await using server = await serveHttp2InProcess();
+      await using server = await startGateway({ host: 'http2' });
       await using client = await server.connect();
       const replies: Promise<unknown>[] = [];
       const keep = (reply: Promise<unknown>): void => {
@@ -425,7 +426,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
     });
 
     test('a client that sends GOAWAY gets its replies before the close', async () => {
-      await using server = await serveHttp2InProcess();
+      await using server = await startGateway({ host: 'http2' });
       await using client = await FrameClient.begin(server.port);
       const gate = createGate();
       server.backend.answersOnce(behind(gate, answer('"late"')));
@@ -439,7 +440,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
 
   describe('the number of connections [D26]', () => {
     test('a connection is counted once; at the limit a connection without open streams is closed for a new one', async () => {
-      await using server = await serveHttp2InProcess({ connectionsMax: 1 });
+      await using server = await startGateway({ host: 'http2', settings: { connectionsMax: 1 } });
       await using first = await FrameClient.begin(server.port);
       first.send(headers(1, requestFields('GET', item)));
       await first.replies(1);

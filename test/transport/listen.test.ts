@@ -12,7 +12,7 @@ import { listen, listenOnPassed } from '../../packages/core/hosts/common/listen.
 import { createGatewayServer } from '../../packages/core/hosts/index.ts';
 import { StartError } from '../../packages/core/hosts/common/start-error.ts';
 import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
-import { serveInProcess } from '../helpers/in-process.ts';
+import { startGateway } from '../helpers/gateway.ts';
 import { isRefused } from '../helpers/raw-client.ts';
 
 const hasIpv6 = Object.values(networkInterfaces()).some((all) => all?.some(({ address }) => address === '::1'));
@@ -200,7 +200,7 @@ test('an untrusted backend: the cause names backendTls.ca', { skip: noOpenssl },
   const backend = createTlsServer({ cert, key }).listen(0, '127.0.0.1');
   await once(backend, 'listening');
   const { port } = backend.address() as AddressInfo;
-  await using server = await serveInProcess({ backendUrl: `https://127.0.0.1:${port}` });
+  await using server = await startGateway({ settings: { backendUrl: `https://127.0.0.1:${port}` } });
   await using client = await server.connect();
   assert.equal((await client.call('GET', '/api/work-items/5')).status, 500);
   const cause = String(server.told.ended[0]?.cause);

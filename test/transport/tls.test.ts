@@ -6,10 +6,10 @@ import { spawn } from 'node:child_process';
 import { after, before, describe, test } from 'node:test';
 import type { ConnectionOptions } from 'node:tls';
 import { createGatewayServer, type GatewayServerOptions } from '../../packages/core/hosts/index.ts';
-import { CertificateFolder, noOpenssl, type Issued } from '../helpers/certificates.ts';
+import { CertificateFolder, type Issued, noOpenssl } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
 import { assertReply, invalidId, succeeded } from '../helpers/expected.ts';
-import { serveInProcess } from '../helpers/in-process.ts';
+import { startGateway } from '../helpers/gateway.ts';
 import { RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { answer } from '../helpers/scripted-backend.ts';
 import { turn, TurnCounter } from './served-connections.ts';
@@ -30,7 +30,8 @@ describe('connections over TLS', { skip: noOpenssl }, () => {
   after(() => folder[Symbol.dispose]());
 
   const tls = () => ({ cert: issued.cert, key: issued.key });
-  const serve = async (options: Partial<GatewayServerOptions> = {}) => await serveInProcess({ tls: tls(), ...options });
+  const serve = async (options: Partial<GatewayServerOptions> = {}) =>
+    await startGateway({ settings: { tls: tls(), ...options } });
   const open = async (port: number, options: ConnectionOptions = {}) =>
     await RawClient.openSecure(port, { ca: authority.cert, servername: 'localhost', ...options });
 
@@ -55,7 +56,7 @@ describe('connections over TLS', { skip: noOpenssl }, () => {
 
   test('at most 16 pipelined requests are answered in one event-loop turn, even if each has its own TLS record [D58]', async () => {
     const turns = new TurnCounter();
-    await using server = await serveInProcess({ tls: tls() }, () => turns.count());
+    await using server = await startGateway({ settings: { tls: tls() }, onEvent: () => turns.count() });
     await using client = await open(server.port);
     const recordBytes = 512;
     assert.ok(client.secureSocket.setMaxSendFragment(recordBytes));

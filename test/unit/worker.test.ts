@@ -12,7 +12,7 @@ import { resolveSettings } from '../../packages/command/settings/resolve.ts';
 import { Figures } from '../../packages/figures/figures.ts';
 import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
 import { Changes } from '../helpers/changes.ts';
-import { kill, killAtExit } from '../helpers/children.ts';
+import { killAtExit } from '../helpers/program.ts';
 import { closed, isRefused, RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { answer } from '../helpers/scripted-backend.ts';
 import { useBackend } from '../helpers/suites.ts';
@@ -58,7 +58,8 @@ class TestedWorker implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await kill(this.process);
+    this.process.kill('SIGKILL');
+    await this.exited;
   }
 }
 

@@ -2,9 +2,9 @@
 // shows when the gateway is ready.
 
 import assert from 'node:assert/strict';
-import { poll } from './changes.ts';
-import { findFreePort } from './haproxy.ts';
-import { runCommand, type Command, type ProcessLimits } from './targets.ts';
+import { poll } from '../helpers/changes.ts';
+import { findFreePort } from '../helpers/haproxy.ts';
+import { runCommand, type Command, type ProcessLimits } from '../helpers/command.ts';
 
 /** Starts the gateway on free ports; resolves when its admin listener reports that it is ready. */
 export async function startUnseen(environment: NodeJS.ProcessEnv, limits: ProcessLimits = {}): Promise<Command> {

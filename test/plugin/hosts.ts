@@ -1,12 +1,10 @@
 // Fastify servers with the plugin, for the newest and the oldest supported version of Fastify. Also the list of all
 // hosts on node:http.
 
-import type { AddressInfo } from 'node:net';
 import type { FastifyInstance, FastifyServerOptions } from 'fastify';
 import { workItemGateway, type WorkItemGatewayOptions } from '../../packages/core/hosts/index.ts';
-import { loadFastify } from './fastify.ts';
-import { beforeBackend } from './in-process.ts';
-import { serveNode } from './node-host.ts';
+import { loadFastify } from '../helpers/fastify.ts';
+import { startGateway } from '../helpers/gateway.ts';
 
 /** Each Fastify, newest first. */
 export const versions = { newest: await loadFastify('newest'), oldest: await loadFastify('oldest') };
@@ -28,7 +26,7 @@ export const hosts: readonly Host[] = (['newest', 'oldest'] as const).map((versi
 /** Every host in which node:http parses the requests: a Fastify server of each version, and the Node handler. */
 export const nodeHosts = [
   ...hosts.map(({ name, create }) => ({ name, serve: (options?: PluginOptions) => serve(create(), options) })),
-  { name: 'the Node handler', serve: (options?: PluginOptions) => serveNode(options) },
+  { name: 'the Node handler', serve: (settings: PluginOptions = {}) => startGateway({ host: 'node', settings }) },
 ];
 
 type PluginOptions = Partial<WorkItemGatewayOptions> & { readonly prefix?: string };
@@ -37,20 +35,12 @@ type PluginOptions = Partial<WorkItemGatewayOptions> & { readonly prefix?: strin
 export function serveApp(
   app: FastifyInstance,
   register: (backendUrl: string) => PromiseLike<unknown>,
-  host = '127.0.0.1',
+  address?: string,
 ) {
-  return beforeBackend(async ({ url }) => {
-    await register(url);
-    await app.listen({ host, port: 0 });
-    const close = async () => {
-      app.server.closeAllConnections();
-      await app.close();
-    };
-    return { port: (app.server.address() as AddressInfo).port, close };
-  });
+  return startGateway({ host: 'plugin', app, register, ...(address !== undefined && { address }) });
 }
 
-/** `app` with the plugin at its root, on a free port. */
+/** `app` with the plugin at its root, on a free port; failures go to the log of `app`. */
 export function serve(app: FastifyInstance, options: PluginOptions = {}) {
   return serveApp(app, (backendUrl) => app.register(workItemGateway, { backendUrl, ...options }));
 }
