@@ -2,7 +2,7 @@
 // clients call at a constant rate; half of the calls are reads. Each call has a unique request id, and the backend appends each
 // received id to a file.
 import { setTimeout as delay } from 'node:timers/promises';
-import { judgeOutage, MarkedLoad, type Outage, type OutageVerdict } from '../../test/helpers/load.ts';
+import { judgeOutage, MarkedLoad, type Outage, type OutageVerdict } from '../../test/fleet/marked-load.ts';
 import { now, RestartingBackend } from '../../test/fleet/restarting-backend.ts';
 import type { Scenario } from '../bench.ts';
 import { findContender, runHaproxy, type Contender } from '../contenders.ts';

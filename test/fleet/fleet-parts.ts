@@ -8,7 +8,8 @@ import { poll } from '../helpers/changes.ts';
 import { replaceEach } from '../helpers/documents.ts';
 import { haproxyProgram, shippedConfiguration } from '../helpers/haproxy.ts';
 import { audience, createPair, goodToken, issuerName, keySetOf, type Pair } from '../helpers/issuer.ts';
-import { Load, markedShot, type End, type MarkedShot, type Place } from '../helpers/load.ts';
+import { Load, type End, type Place } from '../helpers/load.ts';
+import { markedShot, type MarkedShot } from './marked-load.ts';
 import { RawClient } from '../helpers/raw-client.ts';
 import { RestartingBackend } from './restarting-backend.ts';
 import {

@@ -15,7 +15,7 @@ import { parseArgs } from 'node:util';
 import { record } from '../../bench/figures.ts';
 import { noOpenssl } from '../helpers/certificates.ts';
 import { haproxyProgram } from '../helpers/haproxy.ts';
-import { isServed, MarkedLoad } from '../helpers/load.ts';
+import { isServed, MarkedLoad } from './marked-load.ts';
 import { redisPrograms, withoutRedis } from '../helpers/redis.ts';
 import { Fleet, type Sabotage } from './fleet-parts.ts';
 import { clientAddress, isSeparate, runInNamespaces, stopSignals, timeoutMs, withoutNamespaces } from './network.ts';

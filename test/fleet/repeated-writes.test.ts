@@ -7,7 +7,7 @@ import { test } from 'node:test';
 import { startCommand } from '../helpers/command.ts';
 import { replaceEach } from '../helpers/documents.ts';
 import { configure, findFreePort, Haproxy, haproxyProgram } from '../helpers/haproxy.ts';
-import { MarkedLoad } from '../helpers/load.ts';
+import { MarkedLoad } from './marked-load.ts';
 import { RestartingBackend } from './restarting-backend.ts';
 import { cutDoneWrites, killWithDoneWrites, recoveryMs } from './done-writes.ts';
 import { clientAddress, timeoutMs } from './network.ts';

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { MarkedCall } from '../helpers/load.ts';
+import type { MarkedCall } from './marked-load.ts';
 import { judge, type Evidence } from './verdict.ts';
 
 const call = (marker: string, more: Partial<MarkedCall> = {}): MarkedCall => ({

@@ -1,6 +1,6 @@
 // The verdict on a fleet run: lost calls with their cause, recovery, writes done twice, the rate limit. A pure function.
 
-import { isServed, type MarkedCall } from '../helpers/load.ts';
+import { isServed, type MarkedCall } from './marked-load.ts';
 
 /** Something that may lose calls, and how long after its start a new call may still be lost. */
 export interface Fault {

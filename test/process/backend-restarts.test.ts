@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { startCommand } from '../helpers/command.ts';
-import { isServed, judgeOutage, MarkedLoad } from '../helpers/load.ts';
+import { isServed, judgeOutage, MarkedLoad } from '../fleet/marked-load.ts';
 import { now, RestartingBackend } from '../fleet/restarting-backend.ts';
 
 // Few calls at once, so that they do not pile up on a busy machine.

@@ -6,7 +6,7 @@ import { test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
 import { type Command, startCommand } from '../helpers/command.ts';
 import { findFreePort, Haproxy, haproxyProgram, type GatewayPlace } from '../helpers/haproxy.ts';
-import { isServed, judgeOutage, MarkedLoad } from '../helpers/load.ts';
+import { isServed, judgeOutage, MarkedLoad } from '../fleet/marked-load.ts';
 import { now, RestartingBackend } from '../fleet/restarting-backend.ts';
 
 // `npm run rolling-restart` makes more calls. npm sets this variable.
