@@ -2,19 +2,16 @@
 
 import { randomInt } from 'node:crypto';
 import { once } from 'node:events';
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import assert from 'node:assert/strict';
 import { replaceEach } from './documents.ts';
-import { Program } from './program.ts';
-
-// Debian installs servers in folders that a user's PATH may not have.
-const folders = [...(process.env['PATH'] ?? '').split(':'), '/usr/local/sbin', '/usr/sbin'];
+import { findProgram, Program } from './program.ts';
 
 /** The program, or undefined if it is not installed. */
-export const haproxyProgram = folders.map((folder) => join(folder, 'haproxy')).find((program) => existsSync(program));
+export const haproxyProgram = findProgram('haproxy');
 
 /** A free port below the OS's ephemeral ports, which other tests and outgoing connections get. */
 export async function findFreePort(): Promise<number> {

@@ -1,6 +1,8 @@
 // Programs that tests run in other processes.
 
 import { spawn, type ChildProcess, type SpawnOptions } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
 import { Changes, DEADLINE_MS, poll } from './changes.ts';
 import { isRefused } from './raw-client.ts';
 
@@ -8,6 +10,20 @@ const running = new Set<ChildProcess>();
 process.on('exit', () => {
   for (const child of running) child.kill('SIGKILL');
 });
+
+// Debian installs servers in folders that a user's PATH may not have.
+const folders = [
+  ...(process.env['PATH'] ?? '').split(':'),
+  '/usr/local/bin',
+  '/usr/bin',
+  '/usr/local/sbin',
+  '/usr/sbin',
+];
+
+/** The path of an installed program, or undefined. */
+export function findProgram(name: string): string | undefined {
+  return folders.map((folder) => join(folder, name)).find((program) => existsSync(program));
+}
 
 /** Kills `child` when the test's process exits. */
 export function killAtExit<Child extends ChildProcess>(child: Child): Child {

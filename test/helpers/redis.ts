@@ -1,17 +1,13 @@
 // A real Redis or Valkey server on a free port.
 
 import { once } from 'node:events';
-import { existsSync } from 'node:fs';
-import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
-import { join } from 'node:path';
+import { connect } from 'node:net';
 import { findFreePort } from './haproxy.ts';
-import { Program } from './program.ts';
-
-const folders = [...(process.env['PATH'] ?? '').split(':'), '/usr/local/bin', '/usr/bin'];
+import { findProgram, Program } from './program.ts';
 
 /** The installed servers; tests use the first. */
 export const redisPrograms = ['valkey-server', 'redis-server'].flatMap((name) => {
-  const program = folders.map((folder) => join(folder, name)).find((each) => existsSync(each));
+  const program = findProgram(name);
   return program === undefined ? [] : [{ name, program }];
 });
 
@@ -101,20 +97,4 @@ export class RedisServer implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     await this.kill();
   }
-}
-
-/** A server that is not a Redis. It calls `onData` when a client has sent bytes. */
-export async function serveRaw(onData: (socket: Socket) => unknown) {
-  const sockets = new Set<Socket>();
-  const server = createServer((socket) =>
-    sockets.add(socket.on('error', () => undefined).on('data', () => onData(socket))),
-  );
-  await once(server.listen(0, '127.0.0.1'), 'listening');
-  return {
-    port: (server.address() as AddressInfo).port,
-    [Symbol.asyncDispose]: async () => {
-      for (const socket of sockets) socket.destroy();
-      await once(server.close(), 'close');
-    },
-  };
 }

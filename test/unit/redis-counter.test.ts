@@ -1,10 +1,10 @@
 // The causes that are reported of a server that is not a usable Redis. They contain neither password nor user name [D47].
 
 import assert from 'node:assert/strict';
-import type { Socket } from 'node:net';
+import { once } from 'node:events';
+import { createServer, type AddressInfo, type Socket } from 'node:net';
 import { test } from 'node:test';
 import { RedisCounter } from '../../packages/core/guards/rate-limit/redis-counter.ts';
-import { serveRaw } from '../helpers/redis.ts';
 
 const notRedis = 'the answer is not the protocol of Redis: is this the address of a Redis?';
 const closed = 'Redis closed the connection before it answered: did you mean rediss:?';
@@ -20,9 +20,11 @@ for (const [what, onData, cause] of [
   ['repeats the password', (socket) => socket.write('-ERR AUTH of ada with hun%ter2\r\n'), 'ERR AUTH of *** with ***'],
 ] as readonly (readonly [string, (socket: Socket) => unknown, string])[]) {
   test(`a server that ${what}: ${cause} [D47]`, async () => {
-    await using server = await serveRaw(onData);
+    const server = createServer((socket) => socket.on('error', () => undefined).on('data', () => onData(socket)));
+    await once(server.listen(0, '127.0.0.1'), 'listening');
+    const { port } = server.address() as AddressInfo;
     const credentials = what === 'repeats the password' ? 'ada:hun%25ter2@' : '';
-    const url = new URL(`redis://${credentials}127.0.0.1:${server.port}`);
+    const url = new URL(`redis://${credentials}127.0.0.1:${port}`);
     const counter = new RedisCounter(url, () => assert.fail('the password is used'));
     await assert.rejects(
       counter.revive(() => undefined),
@@ -33,6 +35,7 @@ for (const [what, onData, cause] of [
       },
     );
     counter.close();
+    await once(server.close(), 'close');
   });
 } // prettier-ignore
 
