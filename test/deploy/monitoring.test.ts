@@ -2,16 +2,16 @@
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import { after, before, describe, test } from 'node:test';
+import { before, describe, test } from 'node:test';
 
 import { outcomes } from '../../packages/core/outcomes.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { startCommand } from '../helpers/command.ts';
 import { audience, createPair, goodToken, issuerName, keySetOf, KeyServer } from '../helpers/issuer.ts';
 import { answer, behind, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { useFolder } from '../helpers/suites.ts';
 
 const root = resolve(import.meta.dirname, '../..');
 const alertsFile = join(root, 'deploy/prometheus-alerts.yml');
@@ -193,8 +193,7 @@ const hasPromtool = spawnSync('promtool', ['--version']).status === 0;
 const skip = hasPromtool ? false : 'promtool is missing; on Debian: apt-get install prometheus';
 
 describe('promtool', { skip }, () => {
-  const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-promtool-'));
-  after(() => rmSync(folder, { recursive: true }));
+  const folder = useFolder();
 
   function promtool(...args: string[]): void {
     const { status, stdout, stderr } = spawnSync('promtool', args, { encoding: 'utf8', cwd: root });

@@ -3,11 +3,10 @@
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync, existsSync } from 'node:fs';
+import { readFileSync, writeFileSync, existsSync } from 'node:fs';
 import { BoundSocket } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
-import { after, describe, test } from 'node:test';
+import { describe, test } from 'node:test';
 
 import { resolveSettings } from '../../packages/command/settings/resolve.ts';
 import { settingNames, variableOf } from '../../packages/command/settings/settings.ts';
@@ -18,7 +17,7 @@ import { findFreePort } from '../helpers/haproxy.ts';
 import { childrenOf } from '../helpers/process-figures.ts';
 import { request } from '../helpers/raw-client.ts';
 import { runHere } from '../helpers/run-cli.ts';
-import { useBackend } from '../helpers/suites.ts';
+import { useBackend, useFolder } from '../helpers/suites.ts';
 import { neededWithConnections } from './needed-memory.ts';
 
 const root = resolve(import.meta.dirname, '../..');
@@ -28,9 +27,8 @@ const skipWithout = (program: string): string | false =>
   !isInstalled(program) &&
   `${program} is not installed, so nothing was tested here; on Debian: apt-get install systemd`;
 
-const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-'));
+const folder = useFolder();
 const backend = await useBackend();
-after(() => rmSync(folder, { recursive: true }));
 
 function readUnit(name: string): string {
   return readFileSync(join(root, 'deploy/systemd', name), 'utf8');

@@ -1,15 +1,15 @@
 // Runs HAProxy with the lines of docs/security.md, in which only addresses and files are replaced.
 
 import assert from 'node:assert/strict';
-import { after, before, describe, test } from 'node:test';
-import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
+import { describe, test } from 'node:test';
+import { noOpenssl } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
 import { startCommand } from '../helpers/command.ts';
 import { codeBlock, replaceEach } from '../helpers/documents.ts';
 import { findFreePort, Haproxy, haproxyProgram } from '../helpers/haproxy.ts';
 import { noHttp2OfCommand } from '../helpers/http2-client.ts';
 import { RawClient, requestBytes } from '../helpers/raw-client.ts';
-import { useBackend } from '../helpers/suites.ts';
+import { useBackend, useCertificates } from '../helpers/suites.ts';
 
 const backend = await useBackend();
 const program = haproxyProgram ?? '';
@@ -21,11 +21,7 @@ const document = 'docs/security.md';
 const path = '/api/work-items';
 
 describe('HAProxy with the lines of docs/security.md', { skip }, () => {
-  let folder: CertificateFolder;
-  before(() => {
-    folder = new CertificateFolder();
-  });
-  after(() => folder[Symbol.dispose]());
+  const folder = useCertificates();
 
   test('in front of a rate limit: each client has its own limit, whatever its headers claim', async () => {
     const command = codeBlock(document, '--trusted-proxies').trim();

@@ -3,10 +3,9 @@
 
 import assert from 'node:assert/strict';
 import { generateKeyPairSync } from 'node:crypto';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { after, describe, test } from 'node:test';
+import { describe, test } from 'node:test';
 import type { GuardedRequest } from '../../packages/core/call/guard.ts';
 import { createGuards, type Guards } from '../../packages/core/guards/create-guards.ts';
 import { guardRows, type GuardSettings } from '../../packages/core/guards/options/guard-options.ts';
@@ -17,9 +16,9 @@ import { fetchKeys } from '../../packages/core/guards/tokens/part.ts';
 import { defaultsOf } from '../../packages/core/hosts/options/rows.ts';
 import { poll } from '../helpers/changes.ts';
 import { audience, createPair, goodToken, issuerName, keySetOf, KeyServer, sending } from '../helpers/issuer.ts';
+import { useFolder } from '../helpers/suites.ts';
 
-const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-guards-'));
-after(() => rmSync(folder, { recursive: true }));
+const folder = useFolder();
 const file = join(folder, 'keys.json');
 const pair = createPair('key-1', 'RS256');
 const closedPort = 'http://127.0.0.1:1/keys';

@@ -2,11 +2,10 @@
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import type { ServerResponse } from 'node:http';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { after, before, describe, test } from 'node:test';
+import { describe, test } from 'node:test';
 import {
   createFileSource,
   createUrlSource,
@@ -15,14 +14,11 @@ import {
 } from '../../packages/core/guards/tokens/key-source.ts';
 import { readSigningKeys } from '../../packages/core/guards/tokens/signing-keys.ts';
 import { createPair, KeyServer, keySetOf, sending } from '../helpers/issuer.ts';
+import { useFolder } from '../helpers/suites.ts';
 
 const pair = createPair('one', 'ES256');
 const signal = new AbortController().signal;
-let folder = '';
-before(() => {
-  folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-'));
-});
-after(() => rmSync(folder, { recursive: true }));
+const folder = useFolder();
 
 /** Calls `use` with a URL source and with a file source of the same bytes. */
 async function withSources(bytes: string | Buffer, use: (source: KeySource) => Promise<void>): Promise<void> {

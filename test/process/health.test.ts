@@ -4,29 +4,19 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { after, before, beforeEach, test } from 'node:test';
+import { after, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
-import { type Command, logged, startCommand } from '../helpers/command.ts';
+import { logged, startCommand } from '../helpers/command.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
 import { runHere } from '../helpers/run-cli.ts';
-import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { answer } from '../helpers/scripted-backend.ts';
+import { useBackend } from '../helpers/suites.ts';
 
-let backend: ScriptedBackend;
-let command: Command;
-before(async () => {
-  backend = await ScriptedBackend.start();
-  // No backend listens when the gateway starts.
-  await backend.stop();
-  command = await startCommand({ BACKEND_URL: backend.url });
-});
-after(async () => {
-  await command.stop();
-  await backend.stop();
-});
-beforeEach(() => {
-  backend.reset();
-  backend.answers(answer('[]'));
-});
+const backend = await useBackend();
+// No backend listens when the gateway starts.
+await backend.stop();
+const command = await startCommand({ BACKEND_URL: backend.url });
+after(() => command.stop());
 
 async function isReachable(): Promise<unknown> {
   const { text } = await command.admin('/readyz');

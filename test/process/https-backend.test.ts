@@ -8,13 +8,14 @@ import { createServer, type ServerOptions } from 'node:https';
 import { createServer as createTcpServer, type AddressInfo, type Socket } from 'node:net';
 import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { CertificateFolder, noOpenssl, type Issued } from '../helpers/certificates.ts';
+import { noOpenssl } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
 import { logged, runToEnd, startCommand } from '../helpers/command.ts';
 import { assertReply, succeeded } from '../helpers/expected.ts';
 import { RawClient, request } from '../helpers/raw-client.ts';
 import { runHere } from '../helpers/run-cli.ts';
 import { startUnseen } from './unseen.ts';
+import { useCertificates } from '../helpers/suites.ts';
 
 // Self-signed for localhost and 127.0.0.1, valid until 2126.
 const certificatePath = fileURLToPath(new URL('../vectors/tls/backend-certificate.pem', import.meta.url));
@@ -172,10 +173,10 @@ test('names in a certificate are escaped in JSON and pretty logs, and by check',
 });
 
 describe('a backend that requires a client certificate', { skip: noOpenssl }, () => {
-  let folder: CertificateFolder;
-  let authority: Issued;
-  let ours: Issued;
-  let stranger: Issued;
+  const folder = useCertificates();
+  const authority = folder.authority('authority');
+  const ours = folder.issue(authority, 'gateway');
+  const stranger = folder.issue(folder.authority('others'), 'stranger');
   let backend: Awaited<ReturnType<typeof startBackend>>;
   const environment = () => ({
     BACKEND_URL: backend.url.replace('localhost', '127.0.0.1'),
@@ -184,18 +185,11 @@ describe('a backend that requires a client certificate', { skip: noOpenssl }, ()
   });
 
   before(async () => {
-    folder = new CertificateFolder();
-    authority = folder.authority('authority');
-    ours = folder.issue(authority, 'gateway');
-    stranger = folder.issue(folder.authority('others'), 'stranger');
     const own = folder.issue(authority, 'backend', { names: ['DNS:items.internal'] });
     const ca = authority.cert;
     backend = await startBackend({ cert: own.cert, key: own.key, ca, requestCert: true, rejectUnauthorized: true });
   });
-  after(async () => {
-    await backend[Symbol.asyncDispose]();
-    folder[Symbol.dispose]();
-  });
+  after(() => backend[Symbol.asyncDispose]());
 
   test('the backend receives the certificate of BACKEND_CERT_FILE from every worker [D40]', async () => {
     for (const workers of ['1', '2']) {

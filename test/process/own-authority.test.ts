@@ -2,40 +2,26 @@
 // describes. With a wrong authority, the log and `check` show how to fix the problem [D44, D47].
 
 import assert from 'node:assert/strict';
-import { after, before, beforeEach, describe, test } from 'node:test';
-import { CertificateFolder, type Issued, noOpenssl } from '../helpers/certificates.ts';
+import { after, before, describe, test } from 'node:test';
+import { type Issued, noOpenssl } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
 import { runToEnd, startCommand } from '../helpers/command.ts';
 import { audience, createPair, goodToken, issuerName, KeyServer, keySetOf } from '../helpers/issuer.ts';
 import { RedisServer, withoutRedis } from '../helpers/redis.ts';
-import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
 import { bearer } from '../helpers/tokens.ts';
+import { useBackend, useCertificates } from '../helpers/suites.ts';
 
 const path = '/api/work-items/5';
 const untrusted =
   /^[\w -]+: set NODE_EXTRA_CA_CERTS, in the environment at the start, to a file with the authority to trust$/;
 
+const backend = await useBackend('{"id":5}');
+
 describe('a private authority', { skip: noOpenssl }, () => {
-  let backend: ScriptedBackend;
-  let folder: CertificateFolder;
-  let right: Issued;
-  let wrong: Issued;
-  let server: Issued;
-  before(async () => {
-    backend = await ScriptedBackend.start();
-    folder = new CertificateFolder();
-    right = folder.authority('right');
-    wrong = folder.authority('wrong');
-    server = folder.issue(right, 'server');
-  });
-  after(async () => {
-    folder[Symbol.dispose]();
-    await backend.stop();
-  });
-  beforeEach(() => {
-    backend.reset();
-    backend.answers(answer('{"id":5}'));
-  });
+  const folder = useCertificates();
+  const right = folder.authority('right');
+  const wrong = folder.authority('wrong');
+  const server = folder.issue(right, 'server');
 
   const check = (environment: NodeJS.ProcessEnv) => runToEnd(['check'], environment);
 

@@ -7,19 +7,18 @@ import {
   existsSync,
   globSync,
   mkdirSync,
-  mkdtempSync,
   readFileSync,
   rmSync,
   statSync,
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { delimiter, dirname, join, posix, resolve } from 'node:path';
-import { after, before, describe, test } from 'node:test';
+import { before, describe, test } from 'node:test';
 import { promisify } from 'node:util';
 import ts from 'typescript';
-import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { answer } from '../helpers/scripted-backend.ts';
+import { useBackend, useFolder } from '../helpers/suites.ts';
 
 interface Manifest {
   readonly name: string;
@@ -34,7 +33,8 @@ interface Manifest {
 
 const root = resolve(import.meta.dirname, '../..');
 const PATH = [dirname(process.execPath), process.env['PATH']].join(delimiter);
-let folder = '';
+const folder = useFolder();
+const backend = await useBackend();
 let unpacked = '';
 let files: string[] = [];
 let packedBytes = 0;
@@ -81,7 +81,6 @@ function productPackages(): string[] {
 }
 
 before(() => {
-  folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-'));
   const tarball = pack(root);
   packedBytes = statSync(tarball).size;
   execFileSync('tar', ['xzf', tarball, '-C', folder]);
@@ -91,7 +90,6 @@ before(() => {
     .map((entry) => join(entry.parentPath, entry.name).slice(unpacked.length + 1));
   manifest = JSON.parse(readFileSync(join(unpacked, 'package.json'), 'utf8')) as Manifest;
 });
-after(() => rmSync(folder, { recursive: true }));
 
 describe('the packed files', () => {
   test('the package includes every file that a document links to, except those for contributors only', () => {
@@ -398,10 +396,8 @@ describe('@work-item-gateway/core, one package without dependencies for embeddin
   }
   let user = '';
   let installed = '';
-  let backend: ScriptedBackend;
   const readCore = () => JSON.parse(readFileSync(join(installed, 'package.json'), 'utf8')) as CoreManifest;
   before(async () => {
-    backend = await ScriptedBackend.start();
     user = join(folder, 'user');
     mkdirSync(user);
     npm(['pack', '--pack-destination', user, join(root, 'dist/core')], user);
@@ -409,7 +405,6 @@ describe('@work-item-gateway/core, one package without dependencies for embeddin
     npm(['install', '--offline', '--prefix', user, join(user, tarball)], user);
     installed = join(user, 'node_modules/@work-item-gateway/core');
   });
-  after(() => backend.stop());
 
   /** Runs a module that uses the package; returns its output. */
   async function run(text: string): Promise<{ stdout: string; stderr: string }> {

@@ -7,38 +7,27 @@ import { mkdirSync, renameSync, symlinkSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
-import { after, before, describe, test } from 'node:test';
+import { describe, test } from 'node:test';
 import type { ConnectionOptions } from 'node:tls';
-import { CertificateFolder, noOpenssl, type Issued } from '../helpers/certificates.ts';
+import { noOpenssl, type Issued } from '../helpers/certificates.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { type Command, logged, type LogLine, startCommand } from '../helpers/command.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { RawClient, request } from '../helpers/raw-client.ts';
-import { answer, behind, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { answer, behind } from '../helpers/scripted-backend.ts';
+import { useBackend, useCertificates } from '../helpers/suites.ts';
 
 const item = '{"id":7}';
 const taken = 'new certificate in force';
 const refused = 'new certificate files refused: the certificates in force stay';
 
-describe('new certificate files', { skip: noOpenssl }, () => {
-  let folder: CertificateFolder;
-  let authority: Issued;
-  let first: Issued;
-  let second: Issued;
-  let backend: ScriptedBackend;
+const backend = await useBackend(item);
 
-  before(async () => {
-    folder = new CertificateFolder();
-    authority = folder.authority('authority');
-    first = folder.issue(authority, 'first');
-    second = folder.issue(authority, 'second');
-    backend = await ScriptedBackend.start();
-    backend.answers(answer(item));
-  });
-  after(async () => {
-    await backend.stop();
-    folder[Symbol.dispose]();
-  });
+describe('new certificate files', { skip: noOpenssl }, () => {
+  const folder = useCertificates();
+  const authority = folder.authority('authority');
+  const first = folder.issue(authority, 'first');
+  const second = folder.issue(authority, 'second');
 
   let count = 0;
   /** Files for one gateway, at first with `issued`. */

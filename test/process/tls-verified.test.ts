@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import { CertificateFolder, noOpenssl, type Issued } from '../helpers/certificates.ts';
+import { noOpenssl } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
 import { type Command, runToEnd, startCommand } from '../helpers/command.ts';
 import { assertReply } from '../helpers/expected.ts';
@@ -11,6 +11,7 @@ import { hostNames, startGateway } from '../helpers/gateway.ts';
 import { audience, createPair, goodToken, issuerName, keySetOf, KeyServer } from '../helpers/issuer.ts';
 import { RedisServer, withoutRedis } from '../helpers/redis.ts';
 import { assertNoKeys, bearer } from '../helpers/tokens.ts';
+import { useCertificates } from '../helpers/suites.ts';
 
 // Node reads the variable whenever it opens a connection. The library's hosts run in this process, so it is set here too.
 process.env['NODE_TLS_REJECT_UNAUTHORIZED'] = '0';
@@ -26,23 +27,17 @@ const pair = createPair('key-1', 'ES256');
 const headers = [bearer(goodToken(pair))];
 
 describe('NODE_TLS_REJECT_UNAUTHORIZED=0', { skip: noOpenssl }, () => {
-  let folder: CertificateFolder;
-  let certificate: Issued;
-  let authority: Issued;
+  const folder = useCertificates();
+  const authority = folder.authority('unknown');
+  const certificate = folder.issue(authority, 'server');
   // Backend, issuer and collector in one server: it answers every request with JSON, and counts requests.
   let server: KeyServer;
   let origin: string;
   before(async () => {
-    folder = new CertificateFolder();
-    authority = folder.authority('unknown');
-    certificate = folder.issue(authority, 'server');
     server = await KeyServer.start(keySetOf(pair), 0, certificate);
     origin = new URL(server.url).origin;
   });
-  after(async () => {
-    folder[Symbol.dispose]();
-    await server[Symbol.asyncDispose]();
-  });
+  after(() => server[Symbol.asyncDispose]());
 
   const tokens = () => ({ authIssuer: issuerName, authAudience: [audience], authJwksUrl: server.url });
 

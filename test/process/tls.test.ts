@@ -3,15 +3,15 @@
 
 import assert from 'node:assert/strict';
 import { execFile, spawnSync } from 'node:child_process';
-import { after, before, describe, test } from 'node:test';
+import { describe, test } from 'node:test';
 import { promisify } from 'node:util';
-import { CertificateFolder, noOpenssl, type Issued } from '../helpers/certificates.ts';
+import { noOpenssl } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
 import { logged, startCommand } from '../helpers/command.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { RawClient } from '../helpers/raw-client.ts';
 import { runHere } from '../helpers/run-cli.ts';
-import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { useBackend, useCertificates } from '../helpers/suites.ts';
 
 const item = '{"id":7,"weight":1.0000000000000000001}';
 const noScan = spawnSync('sslscan', ['--version']).error === undefined ? false : 'sslscan is not installed';
@@ -23,28 +23,17 @@ function elements(xml: string, name: string): Record<string, string>[] {
   );
 }
 
+const backend = await useBackend(item);
+
 describe('clients over TLS', { skip: noOpenssl }, () => {
-  let folder: CertificateFolder;
-  let authority: Issued;
-  let server: Issued;
-  let backend: ScriptedBackend;
+  const folder = useCertificates();
+  const authority = folder.authority('authority');
+  const server = folder.issue(authority, 'server');
   const trust = () => ({ ca: authority.cert, servername: 'localhost' });
   const environment = () => ({
     BACKEND_URL: backend.url,
     TLS_CERT_FILE: server.certFile,
     TLS_KEY_FILE: server.keyFile,
-  });
-
-  before(async () => {
-    folder = new CertificateFolder();
-    authority = folder.authority('authority');
-    server = folder.issue(authority, 'server');
-    backend = await ScriptedBackend.start();
-    backend.answers(answer(item));
-  });
-  after(async () => {
-    await backend.stop();
-    folder[Symbol.dispose]();
   });
 
   test('the same replies as over plain HTTP, any worker resumes a session, and plain HTTP gets no reply [D36]', async () => {

@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect, type AddressInfo, type Socket } from 'node:net';
-import { after, before, describe, test, type TestContext } from 'node:test';
+import { describe, test, type TestContext } from 'node:test';
 import { connect as connectTls, type ConnectionOptions } from 'node:tls';
 
 import type { ServerLimits } from '../../packages/core/http1/connection.ts';
@@ -12,24 +12,19 @@ import type { ServerTls } from '../../packages/core/http1/handshake.ts';
 import { ServerConnection } from '../../packages/core/http1/server-connection.ts';
 import { ClientServer, type SecureOptions } from '../../packages/core/http1/server.ts';
 import { createReplyHead } from '../../packages/core/http1/writer.ts';
-import { CertificateFolder, noOpenssl, type Issued } from '../helpers/certificates.ts';
+import { noOpenssl } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
 import { closed, RawClient } from '../helpers/raw-client.ts';
 import { noLimits, stopClock, turns } from './served-connections.ts';
+import { useCertificates } from '../helpers/suites.ts';
 
 // The start of a 512-byte TLS record with a ClientHello.
 const helloStart = Buffer.from('160301020001', 'hex');
 
 describe('TLS handshakes', { skip: noOpenssl }, () => {
-  let folder: CertificateFolder;
-  let authority: Issued;
-  let issued: Issued;
-  before(() => {
-    folder = new CertificateFolder();
-    authority = folder.authority('authority');
-    issued = folder.issue(authority, 'server');
-  });
-  after(() => folder[Symbol.dispose]());
+  const folder = useCertificates();
+  const authority = folder.authority('authority');
+  const issued = folder.issue(authority, 'server');
 
   const tls = (options: Partial<ServerTls> = {}): ServerTls => ({ cert: issued.cert, key: issued.key, ...options });
 

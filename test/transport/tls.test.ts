@@ -3,31 +3,26 @@
 
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { after, before, describe, test } from 'node:test';
+import { describe, test } from 'node:test';
 import type { ConnectionOptions } from 'node:tls';
 import { createGatewayServer, type GatewayServerOptions } from '../../packages/core/hosts/index.ts';
-import { CertificateFolder, type Issued, noOpenssl } from '../helpers/certificates.ts';
+import { noOpenssl } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
 import { assertReply, invalidId, succeeded } from '../helpers/expected.ts';
 import { startGateway } from '../helpers/gateway.ts';
 import { RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { answer } from '../helpers/scripted-backend.ts';
 import { turn, TurnCounter } from './served-connections.ts';
+import { useCertificates } from '../helpers/suites.ts';
 
 const item = '{"id":5}';
 // The start of a 512-byte TLS record with a ClientHello.
 const helloStart = Buffer.from('160301020001', 'hex');
 
 describe('connections over TLS', { skip: noOpenssl }, () => {
-  let folder: CertificateFolder;
-  let authority: Issued;
-  let issued: Issued;
-  before(() => {
-    folder = new CertificateFolder();
-    authority = folder.authority('authority');
-    issued = folder.issue(authority, 'server');
-  });
-  after(() => folder[Symbol.dispose]());
+  const folder = useCertificates();
+  const authority = folder.authority('authority');
+  const issued = folder.issue(authority, 'server');
 
   const tls = () => ({ cert: issued.cert, key: issued.key });
   const serve = async (options: Partial<GatewayServerOptions> = {}) =>

@@ -1,10 +1,9 @@
 // Output of the command line: help, suggestions, the command to run next, and no secrets [D32].
 
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import { after, before, describe, test } from 'node:test';
+import { describe, test } from 'node:test';
 
 import { workItemGateway } from '../../packages/core/hosts/index.ts';
 import { settingGroups } from '../../packages/command/settings/groups.ts';
@@ -12,6 +11,7 @@ import { briefOf, flagOf, settingNames, settingsOf, variableOf } from '../../pac
 import { findSimilar } from '../../packages/core/hosts/options/similar.ts';
 import { runHere as run } from '../helpers/run-cli.ts';
 import Fastify from 'fastify';
+import { useFolder } from '../helpers/suites.ts';
 
 /** Returns the first problem that the command writes to stderr. */
 async function firstProblem(args: readonly string[], environment?: Record<string, string>): Promise<string> {
@@ -20,11 +20,7 @@ async function firstProblem(args: readonly string[], environment?: Record<string
   return /^error: (.*)$/m.exec(stderr)?.[1] ?? '';
 }
 
-let folder = '';
-before(() => {
-  folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-'));
-});
-after(() => rmSync(folder, { recursive: true }));
+const folder = useFolder();
 
 describe('secrets are not shown', () => {
   const secret = 'hunter2';

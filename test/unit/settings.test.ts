@@ -1,10 +1,10 @@
 // The settings table: names, defaults, precedence and errors [D32].
 
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { availableParallelism, tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
-import { after, describe, test } from 'node:test';
+import { describe, test } from 'node:test';
 
 import {
   defaultOf,
@@ -23,6 +23,7 @@ import {
 import { type Command, settingGroups } from '../../packages/command/settings/groups.ts';
 import { resolveSettings } from '../../packages/command/settings/resolve.ts';
 import { findHttp2Problem } from '../../packages/command/settings/tls-settings.ts';
+import { useFolder } from '../helpers/suites.ts';
 
 // Listed by hand, because operators depend on each name and default.
 const expected: readonly [SettingName, string, string, unknown][] = [
@@ -297,9 +298,8 @@ describe('precedence', () => {
 });
 
 describe('the settings file', () => {
-  const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-'));
+  const folder = useFolder();
   const file = join(folder, 'settings.env');
-  after(() => rmSync(folder, { recursive: true }));
 
   test('overrides defaults, and is overridden by variables and flags', () => {
     writeFileSync(file, '# comment\nPORT=1001\nADMIN_PORT=1002\nHOST="gateway.internal"\nLOG_LEVEL=\n');
