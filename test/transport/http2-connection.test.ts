@@ -24,7 +24,7 @@ import {
   type Fields,
 } from '../helpers/http2-frames.ts';
 import { createHandler, noLimits, stopClock, turns, type Script } from './served-connections.ts';
-import { openPair } from '../wire/socket-pairs.ts';
+import { openPair } from '../helpers/socket-pairs.ts';
 
 const closedWindow = [[settingIds.initialWindowSize, 0]] as const;
 const sliceBytes = 16_384;

@@ -7,7 +7,7 @@ import { test } from 'node:test';
 
 import { carrierOf, handleOf } from '../../packages/core/http1/node-internals.ts';
 import { poll } from '../helpers/changes.ts';
-import { openPair, openSecurePair } from './socket-pairs.ts';
+import { openPair, openSecurePair } from '../helpers/socket-pairs.ts';
 
 test('the handle of a socket has its descriptor, and the number of bytes that the OS has not accepted', async (t) => {
   const { socket } = await openPair(t);

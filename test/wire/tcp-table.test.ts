@@ -10,7 +10,7 @@ import { test, type TestContext } from 'node:test';
 import { handleOf } from '../../packages/core/http1/node-internals.ts';
 import { inodeOf, readUnacknowledged } from '../../packages/core/http1/stall-watch.ts';
 import { poll } from '../helpers/changes.ts';
-import { openPair, openSecurePair } from './socket-pairs.ts';
+import { openPair, openSecurePair } from '../helpers/socket-pairs.ts';
 
 const onlyLinux = process.platform === 'linux' ? false : 'only Linux has these tables';
 
