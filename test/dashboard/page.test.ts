@@ -351,7 +351,7 @@ describe('the dashboard', () => {
         await watched.savePicture('dashboard-backend-down-dark');
       }
       await backend.restart();
-      await reads(watched, '#parties', /(?:answers|reachable)(?!.*unreachable)/, backendShownWithinMs + 1_000);
+      await reads(watched, '#parties', /answers|(?<!un)reachable|recovered/, backendShownWithinMs + 1_000);
     }
     assert.equal(backend.requests.length, calls, 'the gateway connects to find out, and makes no call');
     watched.assertClean(address(command));

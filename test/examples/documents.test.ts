@@ -439,7 +439,7 @@ test('docs/hosts.md: the table has the right number of lines for each host', () 
 });
 
 test('docs/hosts.md: the two calls that try the route work', async () => {
-  const calls = /Then\n`(curl [^`]+)` shows `([^`]+)`.*\n`(curl [^`]+)` makes/.exec(
+  const calls = /Then\s`(curl [^`]+)` shows `([^`]+)`, and\s`(curl [^`]+)` makes/.exec(
     readFileSync(join(root, 'docs/hosts.md'), 'utf8'),
   );
   assert.ok(calls);

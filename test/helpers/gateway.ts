@@ -61,7 +61,7 @@ export function createObserver(onEvent: EventListener = () => undefined) {
 /** The settings of all hosts; `tls` is for the server only, `clientAddress` for `fetch` only. */
 export type Settings = Partial<GatewayServerOptions & FetchHandlerOptions>;
 
-/** The parts of a gateway that are no settings. */
+/** The parts of a gateway that come from its host. */
 interface Surroundings {
   /** For `http1` and `http2`. */
   readonly guards?: readonly Guard[];
@@ -183,7 +183,7 @@ export const hostNames = ['server', 'plugin', 'fetch', 'node'] as const;
 
 /** `{ requestBytesMax: 10 }` as `{ REQUEST_BYTES_MAX: '10' }`. */
 function environmentOf(settings: AllSettings): Record<string, string> {
-  const given = Object.entries(settings).filter(([name]) => name !== 'observer');
+  const given = Object.entries(settings).filter(([name]) => name !== 'observer') as [string, string | number][];
   return Object.fromEntries(
     given.map(([name, value]) => [name.replace(/[A-Z]/g, (letter) => `_${letter}`).toUpperCase(), String(value)]),
   );

@@ -397,7 +397,7 @@ describe('@work-item-gateway/core, one package without dependencies for embeddin
   let user = '';
   let installed = '';
   const readCore = () => JSON.parse(readFileSync(join(installed, 'package.json'), 'utf8')) as CoreManifest;
-  before(async () => {
+  before(() => {
     user = join(folder, 'user');
     mkdirSync(user);
     npm(['pack', '--pack-destination', user, join(root, 'dist/core')], user);

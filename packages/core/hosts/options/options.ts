@@ -90,7 +90,7 @@ export function findBackendTlsProblems({
 }
 
 /** The parts of a gateway that its host or the command provides. */
-export interface GatewaySurroundings {
+interface GatewaySurroundings {
   readonly observer: GatewayObserver;
   /** Path prefix before `/api/work-items`. Default: none. */
   readonly prefix?: string | undefined;
