@@ -2,15 +2,19 @@
 // event-loop turns, not in time. D58.
 
 import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
+import type { Socket } from 'node:net';
+import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import type { Guard } from '../../packages/core/call/guard.ts';
 import { createRateLimit } from '../../packages/core/guards/rate-limit/rate-limit.ts';
-import { createGate } from '../helpers/changes.ts';
+import { createGate, poll } from '../helpers/changes.ts';
 import { assertReply, invalidId, succeeded } from '../helpers/expected.ts';
 import { type EventListener, startGateway } from '../helpers/gateway.ts';
-import { createPair, keySetOf } from '../helpers/issuer.ts';
+import { audience, createPair, issuerName, keySetOf } from '../helpers/issuer.ts';
 import { bytesOf, chunk, RawClient, request, requestBytes } from '../helpers/raw-client.ts';
 import { answer, behind, type ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { useFolder } from '../helpers/suites.ts';
 import { serveWithTokens } from '../helpers/tokens.ts';
 
 type Server = AsyncDisposable & { readonly backend: ScriptedBackend; readonly port: number };
@@ -51,6 +55,9 @@ const elsewhere = (msLeft: number): Guard =>
     take: () => Promise.resolve({ left: msLeft > 0 ? -1 : 0, msLeft }),
   });
 
+const keyFile = join(useFolder(), 'keys.json');
+writeFileSync(keyFile, keySetOf(createPair('one', 'ES256')));
+
 const badId = requestBytes('GET', '/api/work-items/a');
 const withToken = requestBytes('GET', '/api/work-items', { headers: [['Authorization', 'Bearer x']] });
 const chunkedHead = requestBytes('POST', '/api/work-items', { headers: [['Transfer-Encoding', 'chunked']] });
@@ -69,6 +76,17 @@ const refusals: [string, Buffer, number, Start?][] = [
       return server;
     },
   ],
+  ...(['node', 'plugin'] as const).map((host): [string, Buffer, number, Start] => [
+    `${host}: an invalid token, refused through a promise without IO`,
+    withToken,
+    401,
+    (onEvent) =>
+      startGateway({
+        host,
+        onEvent,
+        settings: { authIssuer: issuerName, authAudience: [audience], authJwksFile: keyFile },
+      }),
+  ]),
   [
     'two guards, of which the second refuses through a promise without IO',
     withToken,
@@ -125,4 +143,29 @@ test('a pipelined body in one-byte chunks arrives unchanged, and other clients a
   assertReply(await client.reply(), 200, '[]');
   assertReply(await client.reply(), 200, succeeded);
   assert.ok(server.backend.requests[1]?.body.equals(Buffer.alloc(count, '1')));
+});
+
+test("Node's server does not read on while many requests wait for their turn [D58]", async () => {
+  let socket: Socket | undefined;
+  await using server = await startGateway({
+    host: 'node',
+    mount: (handler) => (incoming, response) => {
+      socket = incoming.socket;
+      handler(incoming, response);
+    },
+  });
+  const gate = createGate();
+  server.backend.answers(behind(gate, answer('{"id":5}')));
+  await using client = await RawClient.open(server.port);
+  const each = requestBytes('GET', '/api/work-items/5', { headers: [['X-Padding', 'x'.repeat(1_000)]] });
+  const count = 2_000;
+  client.send(Buffer.alloc(each.length * count, each));
+  await server.backend.nextRequest();
+  await poll(() => socket?.isPaused() === true, 'the connection is paused');
+  const read = socket?.bytesRead ?? 0;
+  assert.ok(read <= 3 * 65_536, `${read} bytes have been read`);
+  gate.open();
+  for (let index = 0; index < count; index += 1) {
+    assertReply(await client.reply(), 200, '{"id":5}');
+  }
 });

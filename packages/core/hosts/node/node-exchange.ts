@@ -10,6 +10,7 @@ import { fieldNameOf, listReplyHeaders } from '../common/fields.ts';
 import type { HeldBody } from './held-body.ts';
 import { linger } from './linger.ts';
 import type { NodeHost } from './node-host.ts';
+import { beginInTurn } from './requests-ahead.ts';
 
 export class NodeExchange implements Transport, Client, DeadlineOwner {
   readonly #host: NodeHost;
@@ -48,20 +49,15 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
     return this.#request.socket.remoteAddress;
   }
 
-  /** Calls `begin` when Node has assigned the socket to the response: all earlier requests on it have ended [D27]. */
+  /** Calls `begin` when all earlier requests of the connection have ended [D27] and it is the connection's turn [D58]. */
   inTurn(begin: () => void): void {
-    const run = (): void => {
+    beginInTurn(this.#request.socket, this.#response, () => {
       try {
         begin();
       } catch (error) {
         this.fail(error);
       }
-    };
-    if (this.#response.socket === null) {
-      this.#response.once('socket', run);
-    } else {
-      run();
-    }
+    });
   }
 
   /** Replies with 500 after a fault of the gateway or the host [D28]. */
