@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { reasonOfError } from '../../packages/core/backend/describe-error.ts';
+import { describeError, reasonOfError } from '../../packages/core/backend/describe-error.ts';
 import { shortTextOf } from '../../packages/core/reasons.ts';
 
 function errorOf(code: string | undefined, message = `connect ${code ?? ''} 127.0.0.1:5104`): Error {
@@ -40,4 +40,9 @@ for (const [code, reason] of reasons) {
 
 test('if one of several addresses had no file descriptor, the reason is no-descriptor [D26]', () => {
   assert.equal(reasonOfError(new AggregateError([errorOf('ECONNREFUSED'), errorOf('ENFILE')], '')), 'no-descriptor');
+});
+
+test('the text of a connection that failed at once does not name a local address that it never had', () => {
+  const error = errorOf('EMFILE', 'connect EMFILE 127.0.0.1:18002 - Local (undefined:undefined)');
+  assert.equal(describeError(error), 'connect EMFILE 127.0.0.1:18002');
 });

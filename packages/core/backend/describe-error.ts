@@ -91,7 +91,8 @@ function describeOne(error: NodeJS.ErrnoException, { name: who, plainScheme, aut
     return `${message.replace(/; if the root CA .*/s, '')}: ${authorities}`;
   }
   if (openSsl !== undefined) return `TLS failed: ${openSsl}`;
-  return message === '' ? code : message;
+  // Node adds the local address, which it has not got if the connection failed at once.
+  return message === '' ? code : message.replace(' - Local (undefined:undefined)', '');
 }
 
 /** Returns the text of a TLS error without the parts that are only for developers of OpenSSL. */
