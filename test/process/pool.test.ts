@@ -35,7 +35,7 @@ afterEach(() => backend.stop());
 
 const shortly = { withProcessMetrics: false, probesBackend: false };
 const path = '/api/work-items';
-const noKeys = { authIssuer: 'https://issuer.example', authAudience: 'a', authJwksFile: '/none' };
+const noKeys = { authIssuer: 'https://issuer.example', authAudience: 'a', authJwksFile: '/dev/null' };
 
 function settingsWith(changes: Partial<Record<SettingName, string>> = {}): Settings {
   const flags = { host: '127.0.0.1', port: '0', workers: '2', logLevel: 'silent', backendUrl: backend.url };
@@ -144,7 +144,7 @@ test('the start fails and leaves no worker if the port is in use or a worker can
   for (const [changes, message] of [
     [{ port, portSharing: 'cluster' }, inUse],
     [{ port, portSharing: 'reuse-port' }, inUse],
-    [noKeys, /\/none/],
+    [noKeys, /AUTH_JWKS_FILE cannot be used/],
   ] as const) {
     await assert.rejects(start(changes), (error) => {
       assert.ok(error instanceof StartError);
@@ -171,7 +171,10 @@ for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGKILL'] as const) {
     } else {
       await assert.rejects(starting, (error) => {
         assert.ok(error instanceof StartError);
-        assert.match(error.message, /^a worker ended during its start with signal SIGKILL$/);
+        assert.match(
+          error.message,
+          /^a worker ended during its start with signal SIGKILL: check whether the system was out of memory$/,
+        );
         return true;
       });
       assert.equal(workersNow(), 0);

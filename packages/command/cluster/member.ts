@@ -238,7 +238,8 @@ export class Member {
     child.once('exit', (code, signal) => {
       void lastMessagesOf(child).then(() => {
         const kind = isForGroup(signal) ? 'interrupted' : 'failed';
-        end(kind, `a worker ended during its start with ${describeEnd(code, signal)}`);
+        const advice = signal === 'SIGKILL' ? ': check whether the system was out of memory' : '';
+        end(kind, `a worker ended during its start with ${describeEnd(code, signal)}${advice}`);
         this.#observer.onExit(this, code, signal);
       });
     });
