@@ -122,7 +122,11 @@ test('AUTH_JWKS_FILE: a new file is read when a token names its key; a file with
     assertInvalidToken(await command.call('GET', '/api/work-items', { headers }));
   }
   for (const [name, text, expected] of [
-    ['absent.json', undefined, /AUTH_JWKS_FILE cannot be used: .*ENOENT/],
+    [
+      'absent.json',
+      undefined,
+      /^error: AUTH_JWKS_FILE \(".*absent\.json"\) cannot be read \(ENOENT\)\nNothing was started\./,
+    ],
     ['empty.json', '', /AUTH_JWKS_FILE cannot be used: the key set is not JSON/],
   ] as const) {
     if (text !== undefined) writeFileSync(join(folder, name), text);
@@ -194,7 +198,7 @@ test('`check` lists the keys, or the reason why there are none', async () => {
   assert.match(away.stderr, /^keys: http:\/\/127\.0\.0\.1:1\/keys: connect ECONNREFUSED/);
   const missing = await check({ AUTH_JWKS_FILE: join(folder, 'nothing') });
   assert.equal(missing.code, 1);
-  assert.match(missing.stderr, /ENOENT/);
+  assert.match(missing.stderr, /^error: AUTH_JWKS_FILE .* cannot be read \(ENOENT\)$/m);
 });
 
 type PathItem = Record<

@@ -1,7 +1,7 @@
 // Resolves the settings from flags, the environment and the settings file. Checks each setting alone, then their
 // combinations.
 
-import { readFileSync } from 'node:fs';
+import { accessSync, constants, readFileSync } from 'node:fs';
 import { parseEnv } from 'node:util';
 
 import { findRateProblems } from '../../core/guards/options/rate-options.ts';
@@ -28,8 +28,8 @@ import { findHttp2Problem, findTlsProblems } from './tls-settings.ts';
 
 /**
  * Takes each setting from the flags, else the environment, else the settings file, else its default. An empty variable
- * counts as unset. Throws all problems as one SettingsError, those in `known` first. Certificate files are checked too,
- * but not for `openapi`, and not on a reload, when the certificate store checks them.
+ * counts as unset. Throws all problems as one SettingsError, those in `known` first. The files that the settings name are
+ * checked too, but not for `openapi`, and not on a reload, when the new service checks them.
  */
 export function resolveSettings(
   command: Command,
@@ -81,6 +81,7 @@ export function resolveSettings(
     ...(http2Problem === undefined ? [] : [http2Problem]),
     ...findRateProblems(read, isSet, variableOf),
     ...findTokenProblems(read, isSet, variableOf),
+    ...(starts && !isReload ? findKeyFileProblems(read) : []),
     ...(starts ? findMissingPackages(read) : []),
   );
   if (problems.length > 0) throw new SettingsError(problems);
@@ -121,6 +122,19 @@ function readSettingsFile(name: string, problems: string[]): NodeJS.Dict<string>
     variables[variable] = '';
   }
   return variables;
+}
+
+function findKeyFileProblems({ authIssuer = '', authJwksFile = '', authJwksUrl }: Partial<Settings>): string[] {
+  // Without an issuer, or with an address too, another problem says that the file is not used.
+  if (authIssuer === '' || authJwksFile === '' || authJwksUrl !== '') return [];
+  try {
+    accessSync(authJwksFile, constants.R_OK);
+    return [];
+  } catch (error) {
+    const { code = String(error) } = error as NodeJS.ErrnoException;
+    const shown = quoteIfPlain(authJwksFile);
+    return [`AUTH_JWKS_FILE${shown === undefined ? '' : ` (${shown})`} cannot be read (${code})`];
+  }
 }
 
 // Optional peers in package.json.
