@@ -456,6 +456,7 @@ test('connections that wait when a drain begins are served', async () => {
     const reply = await client.reply();
     assert.deepEqual([reply.text, reply.header('connection')], ['[]', 'close']);
   }
+  await Promise.all(clients.map((client) => client.closed()));
   await drained;
   assert.equal(workersNow(), 0);
 });

@@ -7,15 +7,18 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { connect } from 'node:tls';
-import type { FromWorker, ToWorker } from '../../packages/command/cluster/messages.ts';
+import { toPlain, type FromWorker, type ToWorker } from '../../packages/command/cluster/messages.ts';
 import { resolveSettings } from '../../packages/command/settings/resolve.ts';
 import { Figures } from '../../packages/figures/figures.ts';
 import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
 import { Changes } from '../helpers/changes.ts';
+import { assertReply } from '../helpers/expected.ts';
+import { audience, createPair, goodToken, issuerName, KeyServer, keySetOf, sending } from '../helpers/issuer.ts';
 import { killAtExit } from '../helpers/program.ts';
-import { closed, isRefused, RawClient, requestBytes } from '../helpers/raw-client.ts';
+import { closed, isRefused, RawClient, request, requestBytes } from '../helpers/raw-client.ts';
 import { answer } from '../helpers/scripted-backend.ts';
 import { useBackend } from '../helpers/suites.ts';
+import { bearer } from '../helpers/tokens.ts';
 
 const backend = await useBackend();
 const main = join(import.meta.dirname, '../../packages/command/worker-main.ts');
@@ -23,24 +26,38 @@ const read = { withProcessMetrics: false, probesBackend: false };
 
 type Start = Extract<ToWorker, { kind: 'start' }>;
 
+type Flags = Readonly<Record<string, string>>;
+
+function plainSettings(flags: Flags) {
+  const all = { host: '127.0.0.1', port: '0', logLevel: 'silent', backendUrl: backend.url, ...flags };
+  return toPlain(resolveSettings('serve', all, {}).settings);
+}
+
 class TestedWorker implements AsyncDisposable {
   readonly process: ChildProcess;
   readonly messages: FromWorker[] = [];
+  /** The log. */
+  output = '';
   readonly exited: Promise<unknown[]>;
   readonly #changes = new Changes();
 
-  constructor(flags: Readonly<Record<string, string>> = {}, changes: Partial<Start> = {}) {
+  constructor(flags: Flags = {}, changes: Partial<Start> = {}) {
     this.process = killAtExit(fork(main, { execArgv: [], stdio: ['ignore', 'pipe', 'pipe', 'ipc'] }));
     this.exited = once(this.process, 'exit');
+    this.process.stdout?.on('data', (data: Buffer) => {
+      this.output += data.toString();
+      this.#changes.notify();
+    });
     this.process.on('message', (message: FromWorker) => {
       this.messages.push(message);
       this.#changes.notify();
     });
-    const all = { host: '127.0.0.1', port: '0', logLevel: 'silent', backendUrl: backend.url, ...flags };
-    const { settings } = resolveSettings('serve', all, {});
-    const plain = { ...settings, backendUrl: settings.backendUrl.href };
     const more = { sharing: 'none', tls: {}, passed: [], keys: undefined } as const;
-    this.send({ kind: 'start', settings: plain, ...more, ...changes });
+    this.send({ kind: 'start', settings: plainSettings(flags), ...more, ...changes });
+  }
+
+  reload(id: number, flags: Flags): void {
+    this.send({ kind: 'reload', id, settings: plainSettings(flags), tls: {} });
   }
 
   send(message: ToWorker): void {
@@ -51,6 +68,13 @@ class TestedWorker implements AsyncDisposable {
     type Found = Extract<FromWorker, { kind: Kind }>;
     const find = () => this.messages.find((each): each is Found => each.kind === kind);
     return await this.#changes.until(find, () => `the message ${kind}`);
+  }
+
+  async logged(text: string): Promise<void> {
+    await this.#changes.until(
+      () => this.output.includes(text) || undefined,
+      () => `the log line ${text}`,
+    );
   }
 
   async port(): Promise<number> {
@@ -103,7 +127,7 @@ test('in a drain it closes connections after their next reply, and finishes call
 });
 
 test('if it is cut, calls in flight end, and the exit code is 1 [D33]', async () => {
-  await using worker = new TestedWorker();
+  await using worker = new TestedWorker({ shutdownTimeoutMs: '60000' });
   await using client = await RawClient.open(await worker.port());
   backend.answers(({ closed: isClosed }) => isClosed);
   client.send(list);
@@ -167,4 +191,58 @@ test('new connections use new certificates [D37]', { skip: noOpenssl }, async ()
   worker.send({ kind: 'report', id: 2, request: read });
   await worker.message('reports');
   assert.equal(await subject(), 'two');
+});
+
+test('its rate limit is counted by the primary process [D47]', async () => {
+  await using worker = new TestedWorker({ rateLimit: '9/60s' });
+  await using client = await RawClient.open(await worker.port());
+  client.send(list);
+  const { id, question } = await worker.message('count');
+  assert.deepEqual(question, { rate: { limit: 9, windowMs: 60_000 }, keys: ['127.0.0.1'] });
+  // None left.
+  worker.send({ kind: 'counted', id, answer: [-1, 5_000] });
+  assert.equal((await client.reply()).status, 429);
+});
+
+test('it passes on the keys that it fetches, and serves with keys that another worker has fetched [D44]', async () => {
+  const pair = createPair('one', 'ES256');
+  const text = keySetOf(pair);
+  await using issuer = await KeyServer.start(text);
+  const flags = { authIssuer: issuerName, authAudience: audience, authJwksUrl: issuer.url };
+  await using first = new TestedWorker(flags);
+  const { jwksUrl, keys } = await first.message('keys');
+  assert.deepEqual([jwksUrl, keys.text], [issuer.url, text]);
+  issuer.respond = sending('', 500);
+  await using second = new TestedWorker(flags, { keys });
+  const headers = [bearer(goodToken(pair))];
+  assertReply(await request(await second.port(), 'GET', '/api/work-items', { headers }), 200, '[]');
+});
+
+test('a reload that fails keeps the settings and says why; a later one applies all settings [D65]', async () => {
+  await using worker = new TestedWorker({ requestBytesMax: '10' });
+  const port = await worker.port();
+  const create = async (): Promise<number> =>
+    (await request(port, 'POST', '/api/work-items', { body: '{"title":"long"}' })).status;
+  const tokens = { authIssuer: issuerName, authAudience: audience, authJwksFile: '/dev/null' };
+  worker.reload(1, tokens);
+  const { id, problem } = await worker.message('reloaded');
+  assert.equal(id, 1);
+  assert.match(String(problem), /^AUTH_JWKS_FILE cannot be used: /);
+  assert.equal((await worker.message('reload-finished')).id, 1);
+  assert.equal(await create(), 413);
+  assert.equal(worker.output, '');
+  worker.messages.length = 0;
+  worker.reload(2, { logLevel: 'info' });
+  assert.deepEqual(await worker.message('reloaded'), { kind: 'reloaded', id: 2 });
+  assert.equal((await worker.message('reload-finished')).id, 2);
+  assert.equal(await create(), 201);
+  await worker.logged('"status":201');
+});
+
+test('it logs connections that were lost on the way for lack of a descriptor', async () => {
+  await using worker = new TestedWorker({ logLevel: 'error' }, { sharing: 'cluster' });
+  await worker.message('ready');
+  for (const number of [1, 4, 5]) worker.send({ kind: 'connection', number });
+  await worker.logged('"count":2,"msg":"could not accept connections: no file descriptor was free"');
+  assert.equal(worker.output.split('\n').length, 2);
 });

@@ -280,9 +280,7 @@ class WorkerPool implements ClientService {
 
   #accept(socket: Socket): void {
     socket.on('error', () => undefined);
-    // Before the first worker is ready, the gateway has not started. Later, connections wait for a worker's successor.
-    const mayWait = this.#phase !== 'starting' || this.#serving().length > 0;
-    if (mayWait && this.#waiting.length < this.#settings.connectionsMax) {
+    if (this.#waiting.length < this.#settings.connectionsMax) {
       this.#waiting.push(socket);
       this.#distribute();
     } else {
