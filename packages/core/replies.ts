@@ -14,7 +14,7 @@ export function createFixedReply(status: number, headers: readonly string[], bod
   return { ...createReplyHead(status, headers), body };
 }
 
-/** Returns `contentType` (undefined without a body), the headers of every reply, and `others`, as one list [D24]. */
+/** Returns one list: `contentType`, the headers that all replies have, and `others` [D24]. No body has no `contentType`. */
 export function replyHeaders(contentType: string | undefined, others: readonly string[] = []): string[] {
   return [
     ...(contentType === undefined ? [] : ['content-type', contentType]),
@@ -83,7 +83,7 @@ export function createScopeReply(scope: string): FixedReply {
   return errorReply(403, 'Forbidden', ['www-authenticate', value]);
 }
 
-/** Returns the reply to a request that is malformed or late, or for whose body memory is missing [D26, D27, D35]. */
+/** Returns the reply to a request that is malformed or late, or whose body exceeds the free memory [D26, D27, D35]. */
 export function replyToBroken(reason: BrokenReason): FixedReply {
   if (reason === 'timeout') return replies.requestTimeout;
   if (reason === 'overload') return replies.overload;

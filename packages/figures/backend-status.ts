@@ -9,7 +9,7 @@ import type { Reason } from '../core/reasons.ts';
 export const backendPeer: Peer = {
   name: 'the backend',
   plainScheme: 'http:',
-  authorities: 'BACKEND_CA_FILE names a file with the authorities to trust',
+  authorities: 'set BACKEND_CA_FILE to a file with the authorities to trust',
 };
 
 export interface BackendStatus {

@@ -36,7 +36,7 @@ async function openReference(options?: Parameters<TestBrowser['open']>[1]): Prom
   return page;
 }
 
-/** Opens an operation, sends the form as `fill` completes it, and returns the status and body shown. */
+/** Opens an operation, lets `fill` complete its form, sends it, and returns the status and body shown. */
 async function tryOut(
   { page }: WatchedPage,
   operationId: string,
@@ -93,7 +93,7 @@ describe('the API reference', () => {
     reference.assertClean(url);
   });
 
-  test('a reply is shown indented; its copy, its download and the raw view are byte for byte [D14]', async () => {
+  test('a reply is shown indented; its copy, its download and the raw view have exactly the bytes received [D14]', async () => {
     await using reference = await openReference();
     const { page } = reference;
     await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
@@ -256,7 +256,7 @@ describe('the API reference', () => {
     await elsewhere[Symbol.asyncDispose]();
   });
 
-  test('every documented reply is shown with status and message; replies of all operations are shown once', async () => {
+  test('every documented reply is shown with status and message; replies that all operations share are shown once', async () => {
     await using reference = await openReference();
     const read = reference.page.locator('[id$="-readWorkItem"]');
     await read.getByRole('button', { expanded: false }).first().click();
@@ -304,7 +304,7 @@ describe('the API reference', () => {
   for (const colorScheme of ['light', 'dark'] as const) {
     for (const width of [360, 1280]) {
       test(`${colorScheme}, ${width} px wide: it fits, and axe finds no problem`, async () => {
-        // An open page follows the system.
+        // An open page changes its colors with the system's color scheme.
         await using reference = await openReference({ width, colorScheme: colorScheme === 'light' ? 'dark' : 'light' });
         const background = () => reference.page.evaluate<string>('getComputedStyle(document.body).backgroundColor');
         const other = await background();

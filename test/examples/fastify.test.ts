@@ -1,4 +1,4 @@
-// examples/fastify: the plugin with common plugins, over real sockets. Tokens cannot be bypassed [D60], and
+// examples/fastify: the gateway's plugin together with common Fastify plugins, over real sockets. Tokens cannot be bypassed [D60], and
 // `@fastify/swagger` changes no byte.
 
 import assert from 'node:assert/strict';

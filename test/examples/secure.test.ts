@@ -35,7 +35,7 @@ test(
     try {
       await poll(() => output.includes('may: 201') || child.exitCode !== null, 'the advice is printed', 30_000);
       const lines = [...output.matchAll(/^ {2}(curl .*)$/gm)].map(([, line = '']) => line);
-      // The output has no warnings, and no command that cannot work.
+      // The output has no warnings, and no curl command without --cacert, which would fail.
       assert.doesNotMatch(output, /"level":"(?:warn|error)"|curl https/);
       assert.equal(lines.length, 3, output);
       const [, , write = ''] = lines;

@@ -127,7 +127,7 @@ test('a content-length that is 0 or invalid is ignored, and the body is read to 
   }
 });
 
-test('a body that fails with any value, or that was read before, is 400 without a backend call', async () => {
+test('a body whose stream fails, with any error value, or that was read before, is 400 without a backend call', async () => {
   await using server = await serve();
   for (const reason of [new Error('SECRET'), undefined, null, 'a word', { code: 'E' }]) {
     for (const first of [[], [Buffer.from('{')]]) {
@@ -328,7 +328,7 @@ test('large answers are complete: their buffers are reused only after their byte
   }
 });
 
-test("the client's address comes from clientAddress, or from the header of a trusted proxy; all but the text of an address is ignored [D46, D52]", async () => {
+test("the client's address comes from clientAddress, or from the header of a trusted proxy; a result that is not the text of an address is ignored [D46, D52]", async () => {
   const rows: [given: unknown, client: string | undefined][] = [
     ['10.1.2.3', '203.0.113.9'],
     ['192.0.2.1', '192.0.2.1'],

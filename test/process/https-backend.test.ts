@@ -95,7 +95,7 @@ test('a backend whose certificate is not trusted receives no call', async () => 
   assertReply(reply, 500, failed);
   assert.deepEqual(backend.calls, []);
   const line = await logged(gateway, 'backend call failed');
-  assert.equal(line['cause'], 'self-signed certificate: BACKEND_CA_FILE names a file with the authorities to trust');
+  assert.equal(line['cause'], 'self-signed certificate: set BACKEND_CA_FILE to a file with the authorities to trust');
 });
 
 for (const [what, onBytes, cause] of [

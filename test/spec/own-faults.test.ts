@@ -20,11 +20,11 @@ const withBody = operations.filter(({ options }) => options.body !== undefined);
 const withAnswer = operations.filter(({ body }) => body !== succeeded);
 const withoutAnswer = operations.filter(({ body }) => body === succeeded);
 
-/** A gateway of which a test can break the budget for the bytes that it buffers, and its scripted backend. */
+/** Starts a gateway and its backend. A test can break the gateway's budget of buffered bytes. */
 async function serveFaulty() {
   const server = await startGateway({ host: 'http1', settings: { bufferedBytesMax: 1_000, responseBytesMax: 1_000 } });
   const { budget } = server.gateway;
-  /** It throws once: at the `at`th call of `method` after `broken` is set. */
+  /** The budget throws once: at the `at`th call of `method` after `broken` is set. */
   const faults = { broken: undefined as { readonly method: 'take' | 'giveBack'; at: number } | undefined, takes: 0 };
   const meet = (method: 'take' | 'giveBack') => {
     if (faults.broken?.method === method) {
@@ -52,7 +52,7 @@ for (const [when, met, method, at, answers] of [
   ["as an answer's body ends", withAnswer, 'giveBack', 1, answer('no JSON')],
   ["as an answer's head decides the reply", withoutAnswer, 'giveBack', 1, json],
 ] as const) {
-  test(`after a fault ${when} the client gets 500, and no byte stays buffered [D28]`, async () => {
+  test(`after a fault ${when}, the client gets 500, and no byte stays buffered [D28]`, async () => {
     await using server = await serveFaulty();
     for (const { method: verb, path, options, failure } of met) {
       server.backend.answers(answers);
@@ -91,7 +91,7 @@ test('after a fault in the check of a body, the rest of the body is not buffered
   assert.equal(server.budget.bytes, 0);
 });
 
-test('after a fault before the backend call is sent the client gets 500, and no byte stays buffered [D28]', async () => {
+test('after a fault before the backend call is sent, the client gets 500, and no byte stays buffered [D28]', async () => {
   await using server = await startGateway({ host: 'http1' });
   server.gateway.backend.send = throwFault;
   for (const { method, path, options, failure } of operations) {

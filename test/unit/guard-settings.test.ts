@@ -42,7 +42,7 @@ test('complete settings are valid, and lists are parsed', () => {
   assert.deepEqual(problemsOf({ ...whole, AUTH_TOKEN_TYPE: '', AUTH_ALGORITHMS: '' }), []);
 });
 
-test('each setting of tokens without AUTH_ISSUER is a problem', () => {
+test('without AUTH_ISSUER, each setting of tokens is a problem', () => {
   const problems = problemsOf({
     AUTH_AUDIENCE: 'x',
     AUTH_JWKS_URL: 'https://x/',
@@ -89,8 +89,8 @@ const rows: [title: string, more: Record<string, string>, problem: RegExp][] = [
   ['plain http', { AUTH_JWKS_URL: 'http://login.example.com/keys' }, /plain http only for localhost/],
   ['plain http to a name that begins with localhost', { AUTH_JWKS_URL: 'http://localhost.example.com/' }, /plain http only for/],
   ['plain http to an address of another machine', { AUTH_JWKS_URL: 'http://10.0.0.1/' }, /plain http only for/],
-  ['plain http to all addresses', { AUTH_JWKS_URL: 'http://0.0.0.0/' }, /plain http only for/],
-  ['plain http to a name under .localhost, which DNS may resolve', { AUTH_JWKS_URL: 'http://keys.localhost/' }, /plain http only for/],
+  ['plain http to the address 0.0.0.0', { AUTH_JWKS_URL: 'http://0.0.0.0/' }, /plain http only for/],
+  ['plain http to a name under .localhost (which DNS may resolve)', { AUTH_JWKS_URL: 'http://keys.localhost/' }, /plain http only for/],
   ['a user name in the address of the keys', { AUTH_JWKS_URL: 'https://SECRET@x/' }, /without user name, password and fragment/],
   ['a fragment in the address of the keys', { AUTH_JWKS_URL: 'https://x/#SECRET' }, /without user name, password and fragment/],
   ['a password in the address of the keys', { AUTH_JWKS_URL: 'https://ada:SECRET@x/' }, /without user name, password and fragment/],

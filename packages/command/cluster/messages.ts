@@ -52,7 +52,7 @@ export type FromWorker =
   | { readonly kind: 'start-error'; readonly message: string }
   /** New connections use the settings of `reload`, or the old settings stay because of `problem`. */
   | { readonly kind: 'reloaded'; readonly id: number; readonly problem: string | undefined }
-  /** The calls with the settings before the reload have ended, or it has failed. */
+  /** The calls that use the old settings have ended, or the reload has failed. */
   | { readonly kind: 'reload-finished'; readonly id: number }
   /** Keys that the worker fetched from `jwksUrl`. */
   | { readonly kind: 'keys'; readonly jwksUrl: string; readonly keys: FetchedKeys }

@@ -124,7 +124,7 @@ async function reload(
 }
 
 // Always answers, even without figures, because a silent worker is killed as hanging. Process metrics need a library, which
-// cannot be loaded without a free file descriptor. Then the other figures are sent without process metrics.
+// cannot be loaded without a free file descriptor. Without the library, the other figures are sent.
 async function reportsOf(
   service: LocalClientService,
   request: ReportRequest,

@@ -95,7 +95,7 @@ export async function startClientService(
       await Promise.all(servings.map((each) => each.drain(signal)));
     },
     stop: async () => {
-      // A reload that is still creating a `Serving` then stops it.
+      // A reload that is still creating a `Serving` stops it as soon as it exists.
       isDraining = true;
       await listener?.close();
       await Promise.all(servings.map((each) => each.stop()));

@@ -8,7 +8,7 @@ const sampledFlag = 1;
 // The trace id is random (3.2.2.5.2), whether or not the call is sampled.
 const randomFlag = 2;
 
-/** Draws the `traceparent` of a call that has no parent and is not sampled. */
+/** Its `draw` returns a random `traceparent` with the flags of a call that is not sampled. */
 export const traceParents = new RandomText(`00-${'x'.repeat(32)}-${'x'.repeat(16)}-02`);
 
 export function traceIdOf(traceParent: string): string {

@@ -54,7 +54,7 @@ export abstract class Body {
 }
 
 // A buffer takes some 250 bytes in addition to its content, so small pieces are copied into one buffer. Otherwise a body in
-// one-byte chunks needs 400 times its size, and a body of 4 MB crashed the process.
+// one-byte chunks needs 400 times its size, and one of 4 MB crashes the process.
 const smallBytes = 4_096;
 const joinedBytesMin = 256;
 const joinedBytesMax = 16_384;
@@ -116,7 +116,7 @@ export function giveBackBlocks(blocks: readonly Buffer[]): void {
 
 const noBlocks: readonly Buffer[] = [];
 
-/** The body of an answer. Pieces of up to `blockBytes` are copied, because the next read overwrites their memory. */
+/** The body of an answer. Pieces, of at most `blockBytes`, are copied, because the next read overwrites their memory. */
 export class AnswerBody extends Body {
   // A small first piece, which is most often the whole answer. All other bytes are in the blocks.
   #small: Buffer | undefined;

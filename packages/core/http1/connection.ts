@@ -9,7 +9,7 @@ export interface Connection {
   readonly streams?: number;
   /** Idle time in ms: 0 while a request is in flight or the client is reading its reply. */
   idleMs(now: number): number;
-  /** True if no request was in flight or arriving in the last `quietMs`. The quiet time begins at `from` or later. */
+  /** True if no request was in flight or arriving in the last `quietMs`. Time before `from` does not count. */
   isQuiet(quietMs: number, from: number): boolean;
   /** Enforces the client's time limits, as of `now` [D35]. */
   checkTime(now: number): void;
@@ -27,7 +27,7 @@ export interface ServerLimits {
   /** If false, requests of HTTP/1.1 may lack `Host`, contrary to RFC 9112, 3.2. Default true. */
   readonly requiresHost?: boolean;
   readonly requestHeadBytesMax: number;
-  /** If the reply is sent before the body ends, the rest is dropped. A larger body closes the connection [D11]. */
+  /** Largest request body. If a reply is sent before the body ends, the rest is dropped; a larger one closes the connection [D11]. */
   readonly requestBytesMax: number;
   /** Time limit of a head, from its first byte. For the first head it starts when the connection opens [D35]. */
   readonly requestHeadersTimeoutMs: number;

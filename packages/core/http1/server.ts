@@ -1,5 +1,5 @@
 // Accepts client connections, limits their number [D26] and time [D35], and closes them. Makes room for a new
-// connection by closing idle ones, never one in use.
+// connection by closing idle ones, and, for the admin listener only, one in use.
 
 import { createServer, type Server, type Socket } from 'node:net';
 
@@ -35,7 +35,7 @@ export interface SecureOptions {
 }
 
 export class ClientServer implements Iterable<Connection> {
-  /** The caller must call its `listen`. Each new connection is passed to `take`. */
+  /** Passes each new connection to `take`. The caller may call its `listen`, or call `take` itself. */
   readonly listener: Server;
   /** Called, at most once a second, when the limit on connections is reached. */
   onFull: () => void = () => undefined;

@@ -63,7 +63,7 @@ export interface RequestHandler {
   accept(head: RequestHead, transport: Transport, client: Client): RequestReceiver;
   /** Returns the reply to a malformed or late request. */
   refuse(reason: BrokenReason, client: Client): Reply;
-  /** Receives exceptions that no request handles. */
+  /** Receives the exceptions that no `RequestReceiver` has caught. */
   onFault(error: unknown): void;
 }
 

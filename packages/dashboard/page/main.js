@@ -205,7 +205,7 @@ function showTraffic({ facts, now, points, restarts }) {
     to: now.at,
     stepMs: facts.stepMs,
     summary,
-    summaryName: isWhole ? 'in 15 minutes' : 'in the last minute',
+    summaryName: isWhole ? 'in the last 15 minutes' : 'in the last minute',
     marks: events
       .toSorted((one, other) => one.at - other.at)
       .map(({ at, what }) => ({ at, label: `${what} ${formatTime(at).slice(0, 5)}` })),

@@ -78,7 +78,7 @@ export interface Counter {
   close(): void;
 }
 
-/** State that outlives guards. The primary process keeps it for its workers, or this process keeps it for reloads. */
+/** State that outlives guards: a process keeps it for reloads, and the primary process keeps it for its workers. */
 export interface Keeper {
   /** Counts for all workers; undefined if this process counts by itself. */
   readonly counter: Counter | undefined;

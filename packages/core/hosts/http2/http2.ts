@@ -112,7 +112,7 @@ class Http2Connection implements Connection, ExchangeOwner {
           this.#fail(error);
         }
       })
-      // After any error (malformed bytes, a limit, a reset) the session and its socket close.
+      // After any error (malformed bytes, too many resets) the session and its socket close.
       .on('error', () => undefined)
       .on('close', () => this.#end());
   }
@@ -160,7 +160,7 @@ class Http2Connection implements Connection, ExchangeOwner {
   announceEnd(): void {
     if (this.#state === 'open') {
       this.#state = 'announced';
-      // The session does not send this frame, because it serves no new stream after its own GOAWAY.
+      // Not sent through the session, which would serve no new stream after a GOAWAY of its own.
       this.#paced.sendFrame(endNotice);
     }
   }

@@ -63,7 +63,7 @@ export type CorsOptions = OptionsOf<typeof corsRows>;
 export type CorsValues = ValuesOf<typeof corsRows>;
 
 /**
- * Returns problems with combinations of options. The first argument lacks refused values, whose problems are reported.
+ * Returns problems with combinations of options. The first argument lacks the values that have already been refused.
  * `nameOf` returns the name of an option in messages.
  */
 export function findCorsProblems(

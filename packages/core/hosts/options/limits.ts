@@ -98,7 +98,7 @@ export const timeLimitRows = {
 
 export const limitRows: typeof sizeLimitRows & typeof timeLimitRows = { ...sizeLimitRows, ...timeLimitRows };
 
-/** The limits of every host; the omitted ones need the gateway's own server. Hosts add their own `requestTimeoutMs`. */
+/** The limits of every host; the omitted ones need the gateway's own server. Each host has its own row for `requestTimeoutMs`. */
 export const callLimitRows = omit(limitRows, [
   'connectionsMax',
   'requestHeadBytesMax',
