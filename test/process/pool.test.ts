@@ -450,6 +450,7 @@ test('connections that wait when a drain begins are served', async () => {
   const clients = await callWhileStopped(served, 3);
   served.pool.beginDrain();
   const drained = served.pool.finishDrain(new AbortController().signal);
+  await poll(() => isRefused(served.port), 'the port is closed');
   process.kill(worker, 'SIGCONT');
   // The worker has room for three connections.
   for (const client of clients.slice(0, 3)) {
