@@ -63,6 +63,14 @@ test('requests for /livez, /readyz and /metrics make no HTTP call to the backend
   assert.deepEqual(backend.requests, []);
 });
 
+test('/metrics has the successes of each operation from the start, so that the first one counts as an increase', async () => {
+  const text = await command.metrics();
+  const statuses = { list: 200, create: 201, read: 200, update: 200, delete: 200 };
+  const series = Object.entries(statuses).map(([operation, status]) => `operation="${operation}",status="${status}"`);
+  for (const labels of series) assert.ok(text.includes(`work_item_gateway_requests_total{${labels}} `), labels);
+  assert.doesNotMatch(text, /operation="create",status="200"/);
+});
+
 test('/metrics counts requests by operation and status, in the Prometheus text format [D34]', async () => {
   const line = 'work_item_gateway_requests_total{operation="read",status="404"}';
   const counted = await metric(line);

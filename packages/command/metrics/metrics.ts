@@ -5,6 +5,7 @@
 import type { Gauge, PrometheusContentType, Registry } from '@prometheus-io/client';
 
 import { version } from '../../core/version.ts';
+import { operations } from '../../core/operations.ts';
 import { backendOutcomes, callOutcomes, faultOfBackendOutcome, outcomes } from '../../core/outcomes.ts';
 import {
   countOf,
@@ -54,6 +55,8 @@ export function createRegistry(reports: readonly Report[], certificates: readonl
   return registry;
 }
 
+const successOf = new Map<string, number>(operations.map(({ name, successStatus }) => [name, successStatus]));
+
 function countersOf(figures: Figures): ProcessMetric[] {
   const operationNames = figureNames.filter((name) => name !== 'none');
   return [
@@ -63,8 +66,8 @@ function countersOf(figures: Figures): ProcessMetric[] {
       figureNames.flatMap((operation) =>
         statuses
           .map((status) => ({ labels: { operation, status }, value: figures.requests(operation, status) }))
-          // The series of status 200 exist from the start, so that the first success counts as an increase.
-          .filter(({ value, labels }) => value > 0 || (operation !== 'none' && labels.status === 200)),
+          // The series of successes exist from the start, so that the first success counts as an increase.
+          .filter(({ value, labels }) => value > 0 || labels.status === successOf.get(operation)),
       ),
     ),
     counter(
@@ -177,7 +180,7 @@ function gaugesOf(reports: readonly Report[]): ProcessMetric[] {
     ),
     gauge(
       'keys_fetched_timestamp_seconds',
-      "Time of the last fetch of the issuer's keys, in the process with the oldest; absent before the first.",
+      "Time of the last successful fetch of the issuer's keys, in the process where it is longest ago; absent before the first.",
       fetchedAt.length === 0 ? [] : Math.min(...fetchedAt) / 1_000,
     ),
     gauge(
