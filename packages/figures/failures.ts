@@ -30,7 +30,7 @@ export interface Failure {
 export interface LastFailure {
   /** Milliseconds since 1970. */
   readonly at: number;
-  /** Number of later calls to the backend that this party did not cause to fail. The latest few may be missing. */
+  /** Calls to the backend since then, except failures of this party. The most recent ones may not be counted yet. */
   readonly callsSince: number;
 }
 

@@ -1,5 +1,5 @@
-// Runs each code block of the user documents, in an empty folder with the package, and calls the servers that the block starts.
-// Only ports and host names are replaced.
+// Runs the code blocks of the user documents in an empty folder with the package, and calls the servers that they start.
+// Ports, host names and npm commands are replaced. Other tests run some of the blocks.
 
 import assert from 'node:assert/strict';
 import { createServer, type RequestListener } from 'node:http';
@@ -171,7 +171,7 @@ async function assertLimit(call: () => Promise<Reply>): Promise<Reply> {
   return reply;
 }
 
-/** Asserts that the lines shown after each command are among those that it prints, whatever the seconds in them. */
+/** Asserts that each command prints the lines shown after it. Numbers of seconds may differ. */
 async function assertHeads(place: Place, block: string): Promise<void> {
   const plain = (line: string) => line.replace(/^(retry-after: |.*;t=)\d+$/, '$1');
   for (const { command, printed } of sessionsIn(block)) {
@@ -351,7 +351,7 @@ const rows: Readonly<Record<string, Readonly<Record<string, Run | string>>>> = {
     '--trusted-proxies': elsewhere('test/docs/haproxy-lines.test.ts'),
     'RATE_LIMIT_REDIS_URL=': async (place, block) => {
       await place.start('work-item-gateway backend');
-      // That Redis does not exist here: the gateway counts on its own.
+      // The block's Redis does not exist here, so the gateway counts by itself.
       const server = await place.start(`${commandsIn(block).join(' ')} npm run serve`);
       assert.equal((await server.call('GET', list)).status, 200);
     },
@@ -386,8 +386,8 @@ const rows: Readonly<Record<string, Readonly<Record<string, Run | string>>>> = {
     'docker build': 'run by test/deploy/image.ts, with buildah and podman',
     'kubectl apply': 'needs a cluster; test/deploy/kubernetes.test.ts checks the manifests',
     'sudo install -D': 'needs root and systemd; test/deploy/systemd.test.ts runs the units',
-    'systemctl reload work-item-gateway': 'needs root and systemd; the same',
-    'systemctl disable --now': 'needs root and systemd; the same',
+    'systemctl reload work-item-gateway': 'needs root and systemd; test/deploy/systemd.test.ts runs the units',
+    'systemctl disable --now': 'needs root and systemd; test/deploy/systemd.test.ts runs the units',
     'haproxy -c -f': elsewhere('test/deploy/haproxy.test.ts'),
   },
   'CONTRIBUTING.md': {
@@ -438,7 +438,7 @@ test('docs/hosts.md: the table has the right number of lines for each host', () 
   }
 });
 
-test('docs/hosts.md: the two calls that try the route work', async () => {
+test('docs/hosts.md: both calls that try out the route succeed', async () => {
   const calls = /Then\s`(curl [^`]+)` shows `([^`]+)`, and\s`(curl [^`]+)` makes/.exec(
     readFileSync(join(root, 'docs/hosts.md'), 'utf8'),
   );

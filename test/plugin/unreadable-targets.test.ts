@@ -1,5 +1,5 @@
-// Targets that Fastify's router cannot decode never reach the plugin's routes: Fastify answers them itself, or the server's
-// `frameworkErrors`, which this package exports [D60].
+// Targets that Fastify's router cannot decode never reach the plugin's routes. Fastify answers them itself, unless the
+// server uses `frameworkErrors` of this package [D60].
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';

@@ -59,7 +59,7 @@ describe('idle connections [D26, D33]', () => {
     assert.equal(idleMs(), 0, 'two are in flight');
   });
 
-  test('a connection is quiet if for the given time no request was in flight and no byte of one arrived', async (t) => {
+  test('a connection is quiet if, for the given time, no request was in flight and no byte of a request arrived', async (t) => {
     const clock = stopClock(t);
     const { connectBoth, request } = await serve(t);
     const { client, connection } = await connectBoth();
@@ -121,7 +121,7 @@ describe('the limit on connections [D26]', { timeout: 30_000 }, () => {
     assertCounts(1, 5, 3);
   });
 
-  test('a full server looks every 50 ms for connections idle for a second, closes them, and is reported once a second', async (t) => {
+  test('a full server looks at most every 50 ms for connections idle for a second, closes some, and is reported once a second', async (t) => {
     const { admit, assertCounts, clock, turnAway } = await start(t, 64);
     const from = clock.now;
     for (let count = 0; count < 64; count += 1) await admit();
@@ -135,7 +135,7 @@ describe('the limit on connections [D26]', { timeout: 30_000 }, () => {
     assertCounts(1, 2, 64, 'the last look was less than 50 ms ago');
     clock.now = firstLook + 50;
     await admit();
-    assertCounts(1, 4, 63, 'a thirty-second of all connections was closed');
+    assertCounts(1, 4, 63, '1/32 of all connections was closed');
     await admit();
     assertCounts(1, 4, 64);
     clock.now = firstLook + 999;
@@ -182,7 +182,7 @@ describe('the limit on connections [D26]', { timeout: 30_000 }, () => {
 });
 
 test(
-  'time limits are checked five times a second, and never without a connection [D35]',
+  'time limits are checked five times a second while there are connections [D35]',
   { timeout: 30_000 },
   async (t) => {
     t.mock.timers.enable({ apis: ['setInterval'] });

@@ -101,7 +101,7 @@ test('the kernel has at most 5,700 lines, comments included', () => {
   assert.ok(lines <= 5_700, `the kernel has ${lines} lines: remove code to add more`);
 });
 
-test('no code compares the text of a cause: reasons and flaws are codes', () => {
+test('no source file compares the text of a cause: reasons and flaws have identifiers', () => {
   const comparison =
     /\bcause\)?\.(?:starts|ends)With|\bcause\)?\.(?:includes|match)|(?<!typeof (?:\w+\.)?)\bcause\b [!=]== '|\.test\((?:\w+\.)?cause\b/;
   assert.match("this.cause === 'an empty body'", comparison);
@@ -125,7 +125,7 @@ test('every export is used', () => {
   assert.deepEqual(unused, []);
 });
 
-test('the mutation tests run existing test files, and leave out tests by their titles', () => {
+test('the test files and the skipped titles that the mutation tests name exist', () => {
   const files = [...new Set(batches.flatMap((batch) => batch.files))];
   assert.ok(files.length > 50);
   const texts = files.map((path) => readFileSync(join(root, path), 'utf8')).join('');

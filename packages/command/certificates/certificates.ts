@@ -1,4 +1,4 @@
-// Reads the PEM files for connections of clients or to the backend, and checks that the files are complete and match.
+// Reads the PEM files for connections from clients or to the backend, and checks that the files are complete and match.
 
 import type { X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';

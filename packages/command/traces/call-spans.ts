@@ -135,7 +135,7 @@ export function createSpanWriter(
       ...(parent !== undefined && { parentSpanContext: remoteContextOf(parent, state) }),
     };
     write(server, context, startedAt, record.durationMs);
-    // Without a free descriptor the prepared call was not made, and has no outcome.
+    // If no file descriptor was free, the prepared call was not made, and has no outcome.
     const wasMade = record.backendOutcome !== undefined || record.outcome === 'bug';
     if (backendCall !== undefined && wasMade) {
       const client = { ...describeClientSpan(backendCall, record), parentSpanContext: context };

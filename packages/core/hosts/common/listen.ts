@@ -63,7 +63,7 @@ export async function listen(
 }
 
 /**
- * Makes `server` accept connections from the inherited listening sockets with these `descriptors`, at least one. After
+ * Makes `server` accept connections from the inherited listening sockets with these `descriptors` (at least one). After
  * `close`, another process with the same sockets, or the successor of this process, accepts the connections that are still
  * in the queue. Rejects with a StartError.
  */
@@ -167,9 +167,9 @@ async function startListening(server: Server, place: ListenOptions | Socket): Pr
 // sending connections during SHUTDOWN_DELAY_MS.
 /** Makes `server` stop accepting connections. Open connections stay. */
 export async function stopListening(server: Server): Promise<void> {
-  // Reduces the accept queue to one place. Otherwise a connection made in the last turn may be reset.
+  // Reduces the accept queue to one place. Otherwise a connection made in the turn before the close may be reset.
   handleOf(server)?.listen?.(0);
-  // The current turn may have accepted connections before the queue was reduced. Only later turns show an empty queue.
+  // The current turn may have accepted connections before the queue was reduced. So only later turns can show whether the queue is empty.
   await nextTurn();
   const giveUpAt = performance.now() + emptyQueueMsMax;
   while ((await acceptsConnection(server)) && performance.now() < giveUpAt);

@@ -26,7 +26,7 @@ function unmetRequirements(text: string): string[] {
   ].filter((each) => each !== false);
 }
 
-// Matches a short text without the characters that a password, a query or an escape in an address requires.
+// Matches a short text without `@`, `?`, `%` and `:`. An address with a password, a query or an escape has one of them.
 const plainText = /^(?:[A-Za-z]:(?=[/\\]))?[\p{L}\p{N} ._~/\\+*,()-]{0,100}$/u;
 
 /**
