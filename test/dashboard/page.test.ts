@@ -83,9 +83,12 @@ describe('the dashboard', () => {
     await using watched = await open();
     const { page } = watched;
     await reads(watched, '#verdict-title', /^The backend fails calls$/);
-    for (const window of ['the last minute', '15 minutes']) {
-      await page.getByRole('radio', { name: window }).check({ force: true });
-      await reads(watched, '.requests .when', new RegExp(`^in ${window}$`));
+    for (const [radio, period] of [
+      ['the last minute', 'in the last minute'],
+      ['15 minutes', 'in the last 15 minutes'],
+    ] as const) {
+      await page.getByRole('radio', { name: radio }).check({ force: true });
+      await reads(watched, '.requests .when', new RegExp(`^${period}$`));
       // Stops updates, so that all texts are of one moment.
       await page.getByRole('button', { name: 'Pause' }).click();
       const all = await readOperation(watched, 'all');
@@ -102,7 +105,7 @@ describe('the dashboard', () => {
           selector,
         );
       }
-      if (window === 'the last minute') {
+      if (radio === 'the last minute') {
         assert.equal(all['backend'], '2');
         const detail = (await page.locator('#verdict-detail').textContent()) ?? '';
         const [, calls] =

@@ -249,7 +249,8 @@ for (const [signal, kind] of [
   test(`a worker that ends by ${signal} during its start: ${kind}`, async () => {
     await received(1);
     worker.kill(signal);
-    const message = `a worker ended during its start with signal ${signal}`;
+    const advice = kind === 'failed' ? ': check whether the system was out of memory' : '';
+    const message = `a worker ended during its start with signal ${signal}${advice}`;
     assert.deepEqual(await member.started, { kind, message });
   });
 }
