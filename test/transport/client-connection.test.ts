@@ -105,48 +105,44 @@ async function serve(t: TestContext, { isPaused = false } = {}) {
       return { connection, closeCount: () => closeCount };
     },
     socket,
-    /** Makes one exchange on `connection`, the first of the server, and leaves it idle. Returns the server's socket. */
-    makeIdle: async (connection: ClientConnection): Promise<Socket> => {
-      const exchange = new Exchange();
-      connection.send(head, [], exchange);
-      const end = await socket(0);
-      end.write(small);
-      await poll(() => exchange.last === 'end, reusable', 'the answer');
-      return end;
-    },
   };
 }
 
-/** Sends a request on a new connection. `isStuck`: the server reads none of it, and its body exceeds all buffers. */
-async function begin(t: TestContext, { faultAt, isStuck = false }: { faultAt?: string; isStuck?: boolean } = {}) {
+/** Makes one exchange on a new connection and leaves it idle. `end` is the server's socket. */
+async function beginIdle(t: TestContext, tap?: SocketTap) {
+  const served = await serve(t);
+  const opened = served.connect(tap);
+  const exchange = new Exchange();
+  opened.connection.send(head, [], exchange);
+  const end = await served.socket(0);
+  end.write(small);
+  await poll(() => exchange.last === 'end, reusable', 'the answer');
+  return { ...served, ...opened, end };
+}
+
+/** Sends a request on a new connection. `isStuck`: the server reads none of it. */
+async function begin(t: TestContext, { exchange = new Exchange(), body = [] as Buffer[], isStuck = false } = {}) {
   const served = await serve(t, { isPaused: isStuck });
   const opened = served.connect();
-  const exchange = new Exchange(faultAt);
-  if (isStuck) opened.connection.send('PUT / HTTP/1.1\r\n\r\n', [Buffer.alloc(30_000_000)], exchange);
-  else opened.connection.send(head, [], exchange);
+  opened.connection.send(head, body, exchange);
   return { ...served, ...opened, exchange };
 }
 
+/** The options of `begin` for a request that exceeds all buffers. */
+const stuck = { body: [Buffer.alloc(30_000_000)], isStuck: true };
+
 const head = 'GET / HTTP/1.1\r\nhost: x\r\n\r\n';
-const small = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]';
+const ok = 'HTTP/1.1 200 OK\r\n';
+const ok10 = 'HTTP/1.0 200 OK\r\n';
+const small = `${ok}Content-Length: 2\r\n\r\n[]`;
 
 for (const [what, answer, body, isReusable] of [
   ['an answer with a Content-Length', small, '[]', true],
-  [
-    'an answer in chunks',
-    'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n[\r\n1\r\n]\r\n0\r\n\r\n',
-    '[]',
-    true,
-  ],
+  ['an answer in chunks', `${ok}Transfer-Encoding: chunked\r\n\r\n1\r\n[\r\n1\r\n]\r\n0\r\n\r\n`, '[]', true],
   ['an answer after an interim answer', `HTTP/1.1 103 Hints\r\n\r\n${small}`, '[]', true],
-  ['Connection: close', 'HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n[]', '[]', false],
-  ['an HTTP/1.0 answer', 'HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n[]', '[]', false],
-  [
-    'an HTTP/1.0 answer with keep-alive',
-    'HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\n[]',
-    '[]',
-    true,
-  ],
+  ['Connection: close', `${ok}Connection: close\r\nContent-Length: 2\r\n\r\n[]`, '[]', false],
+  ['an HTTP/1.0 answer', `${ok10}Content-Length: 2\r\n\r\n[]`, '[]', false],
+  ['an HTTP/1.0 answer with keep-alive', `${ok10}Connection: keep-alive\r\nContent-Length: 2\r\n\r\n[]`, '[]', true],
   ['an answer with a byte after its end', `${small}H`, '[]', false],
   ['a 204 answer with a body', 'HTTP/1.1 204 x\r\nContent-Length: 2\r\n\r\n[]', '', false],
 ] as const) {
@@ -178,27 +174,22 @@ for (const [what, answer, body, isReusable] of [
 }
 
 test('the close of the connection ends an answer without a length, and breaks any other answer [D18]', async (t) => {
-  const { connect, socket } = await serve(t);
-  for (const [index, [answer, last]] of (
-    [
-      ['HTTP/1.1 200 OK\r\n\r\n[]', 'end'],
-      ['HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n[]', 'broken'],
-      ['HTTP/1.1 200 OK\r\nContent-Le', 'broken'],
-      ['', 'broken'],
-      ['HTTP/1.1 100 Continue\r\n\r\n', 'broken'],
-    ] as const
-  ).entries()) {
-    const { connection } = connect();
-    const exchange = new Exchange();
-    connection.send(head, [], exchange);
-    (await socket(index)).end(answer);
+  for (const [answer, last] of [
+    [`${ok}\r\n[]`, 'end'],
+    [`${ok}Content-Length: 3\r\n\r\n[]`, 'broken'],
+    [`${ok}Content-Le`, 'broken'],
+    ['', 'broken'],
+    ['HTTP/1.1 100 Continue\r\n\r\n', 'broken'],
+  ] as const) {
+    const { connection, exchange, socket } = await begin(t);
+    (await socket(0)).end(answer);
     await poll(() => exchange.last === last, `${last} of ${JSON.stringify(answer)}`);
     assert.equal(connection.isClosed, true);
   }
 });
 
 test('an answer cut off while its request is being sent breaks the exchange at once [D19]', async (t) => {
-  const { exchange, socket } = await begin(t, { isStuck: true });
+  const { exchange, socket } = await begin(t, stuck);
   (await socket(0)).write('HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n[]');
   await poll(() => exchange.events.includes('body'), 'a part of the answer');
   (await socket(0)).end();
@@ -208,7 +199,7 @@ test('an answer cut off while its request is being sent breaks the exchange at o
 });
 
 test('an answer that arrives before its whole request is sent is valid, and its connection is not used again', async (t) => {
-  const { connection, exchange, socket } = await begin(t, { isStuck: true });
+  const { connection, exchange, socket } = await begin(t, stuck);
   (await socket(0)).write(small);
   await poll(() => exchange.last === 'end', 'the answer');
   assert.equal(connection.isClosed, true);
@@ -266,9 +257,7 @@ test('a malformed answer breaks the exchange with its `Flaw`, and no event follo
 });
 
 test('unsolicited bytes close an idle connection and are never read as the next answer [D18]', async (t) => {
-  const { connect, makeIdle, received } = await serve(t);
-  const { connection, closeCount } = connect();
-  const end = await makeIdle(connection);
+  const { connection, closeCount, received, end } = await beginIdle(t);
   end.write(small);
   await poll(() => connection.isClosed, 'the connection closes');
   await poll(() => closeCount() > 0, 'its close is reported');
@@ -276,13 +265,11 @@ test('unsolicited bytes close an idle connection and are never read as the next 
 });
 
 test('nothing is sent on a failed connection, and the request can be sent on another connection [D20]', async (t) => {
-  const { connect, makeIdle } = await serve(t);
   let own: Socket | undefined;
-  const { connection } = connect((opened) => {
+  const { connection, end } = await beginIdle(t, (opened) => {
     own = opened;
     return () => undefined;
   });
-  const end = await makeIdle(connection);
   const second = new Exchange();
   // Runs between the `error` and the `close` of the socket.
   own?.once('error', () => connection.send('PUT / HTTP/1.1\r\n\r\n', [Buffer.from('body')], second));
@@ -297,14 +284,12 @@ for (const [what, strike] of [
   ['the end of the connection', (end: Socket) => end.end()],
 ] as const) {
   test(`${what} just before a request is sent: the request is not sent [D18, D20]`, async (t) => {
-    const { connect, makeIdle, received } = await serve(t);
     let onStrike: (() => void) | undefined;
     // `onStrike` runs before the connection handles the event.
-    const { connection } = connect((opened) => {
+    const { connection, received, end } = await beginIdle(t, (opened) => {
       opened.once('end', () => onStrike?.());
       return () => onStrike?.();
     });
-    const end = await makeIdle(connection);
     const second = new Exchange();
     onStrike = () => {
       onStrike = undefined;
@@ -320,11 +305,8 @@ for (const [what, strike] of [
 
 for (const size of [1, 300, 16_384, 16_385, 100_000]) {
   test(`a body of ${size} bytes is sent unchanged`, async (t) => {
-    const { connect, socket, received } = await serve(t);
-    const { connection } = connect();
-    const exchange = new Exchange();
     const body = Buffer.from(Array.from({ length: size }, (_, index) => 255 - (index % 256)));
-    connection.send(head, [body], exchange);
+    const { exchange, socket, received } = await begin(t, { body: [body] });
     const whole = head + body.toString('latin1');
     await poll(() => received[0]?.length === whole.length, 'the request');
     assert.ok(received[0] === whole);
@@ -334,9 +316,7 @@ for (const size of [1, 300, 16_384, 16_385, 100_000]) {
 }
 
 test('when the server resets the connection, the request has been sent or can be sent on another connection [D20]', async (t) => {
-  const { connect, makeIdle } = await serve(t);
-  const { connection } = connect();
-  const end = await makeIdle(connection);
+  const { connection, end } = await beginIdle(t);
   end.resetAndDestroy();
   const second = new Exchange();
   // Either the reset arrives before the request is sent, or the request gets no answer.
@@ -348,7 +328,7 @@ test('when the server resets the connection, the request has been sent or can be
 
 for (const faultAt of ['sent', 'head', 'body', 'end, reusable', 'broken']) {
   test(`an error thrown by the owner at "${faultAt}" is passed to onFault, and closes the connection unless the exchange is over [D28]`, async (t) => {
-    const { connection, exchange, socket } = await begin(t, { faultAt });
+    const { connection, exchange, socket } = await begin(t, { exchange: new Exchange(faultAt) });
     (await socket(0)).write(faultAt === 'broken' ? 'nonsense' : small);
     await poll(() => exchange.events.includes('fault'), 'the fault is reported');
     assert.equal(exchange.last, 'fault');
@@ -375,9 +355,7 @@ test('destroy causes no event; breakOff causes `broken`', async (t) => {
 });
 
 test('breakOff before a request is sent: the request is not sent [D20]', async (t) => {
-  const { connect, makeIdle, received } = await serve(t);
-  const { connection, closeCount } = connect();
-  await makeIdle(connection);
+  const { connection, closeCount, received } = await beginIdle(t);
   const second = new Exchange();
   connection.send(head, [], second);
   connection.breakOff();
@@ -388,9 +366,7 @@ test('breakOff before a request is sent: the request is not sent [D20]', async (
 });
 
 test('breakOff of an idle connection reports its close at once', async (t) => {
-  const { connect, makeIdle } = await serve(t);
-  const { connection, closeCount } = connect();
-  await makeIdle(connection);
+  const { connection, closeCount } = await beginIdle(t);
   assert.equal(closeCount(), 0);
   connection.breakOff();
   assert.equal(closeCount(), 1);
@@ -406,12 +382,9 @@ test('a connection that breaks reports the error code of the OS', async (t) => {
 });
 
 test('a connection keeps the process alive while it has an exchange, and not while it is idle', async (t) => {
-  const { connect, socket } = await serve(t);
+  const { connection, exchange: first, socket } = await begin(t);
   // Includes the server's sockets, which are in the same process.
   const alive = () => process.getActiveResourcesInfo().filter((name) => name === 'TCPSocketWrap').length;
-  const { connection } = connect();
-  const first = new Exchange();
-  connection.send(head, [], first);
   const end = await socket(0);
   await poll(() => first.last === 'sent', 'the request');
   const busy = alive();

@@ -193,6 +193,12 @@ export async function serve(t: TestContext, script: Script = {}, limits: Partial
   };
 }
 
+/** The same with a client, and the server's end of its connection. */
+export async function serveOne(t: TestContext, script?: Script, limits?: Partial<ServerLimits>) {
+  const served = await serve(t, script, limits);
+  return { ...served, ...(await served.connectBoth()) };
+}
+
 /** Answers each request with its target and body. */
 export const echo: Script = {
   onStart: (received) => {

@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
-import { RawClient, requestBytes } from '../helpers/raw-client.ts';
+import { requestBytes } from '../helpers/raw-client.ts';
 import {
   assertEnds,
   assertLastReply,
@@ -13,6 +13,7 @@ import {
   join,
   put,
   serve,
+  serveOne,
   turns,
   type Script,
 } from './served-connections.ts';
@@ -20,8 +21,7 @@ import {
 const hold: Script = { onStart: (received) => received.transport.holdBody() };
 
 test('a body arrives unchanged, and the memory of its pieces is not overwritten later', async (t) => {
-  const { connect, exchange, request } = await serve(t);
-  const client = await connect();
+  const { client, exchange, request } = await serveOne(t);
   const body = Array.from({ length: 30_000 }, (_, index) => String.fromCharCode(97 + (index % 26))).join('');
   const chunks = Array.from(body.matchAll(/[^]{1,7}/g), ([data]) => `${data.length}\r\n${data}\r\n`);
   client.send(join(put('/1', 'chunked'), ...chunks, '0\r\n\r\n', get('/2')));
@@ -34,8 +34,7 @@ test('a body arrives unchanged, and the memory of its pieces is not overwritten 
 });
 
 test('an early reply: the rest of the body is dropped, and the next request is served', async (t) => {
-  const { connect, exchange, request } = await serve(t);
-  const client = await connect();
+  const { client, exchange, request } = await serveOne(t);
   client.send(`${put('/1', 8)}abcd`);
   const first = await request(0);
   await poll(() => first.body === 'abcd', 'a part of its body');
@@ -52,12 +51,8 @@ for (const [what, length, served] of [
   ['one byte over the limit', 101, ['/1']],
 ] as const) {
   test(`early replies to two requests with a body ${what}; requests served: ${served.length} [D11]`, async (t) => {
-    const { connect, received } = await serve(
-      t,
-      { onStart: (each) => each.reply(each.head.target) },
-      { requestBytesMax: 100 },
-    );
-    const client = await connect();
+    const script: Script = { onStart: (each) => each.reply(each.head.target) };
+    const { client, received } = await serveOne(t, script, { requestBytesMax: 100 });
     const body = 'x'.repeat(length);
     client.send(join(put('/1', length), body, put('/2', length), body, get('/3', [['Connection', 'close']])));
     assert.equal(await client.closed(), 'end');
@@ -69,20 +64,16 @@ for (const [what, length, served] of [
 }
 
 test('an early reply reaches a client that is still sending a body over the limit: no reset [D11]', async (t) => {
-  const { port, received } = await serve(
-    t,
-    { onStart: (each) => each.reply('early', { status: 400 }) },
-    { requestBytesMax: 1_000 },
-  );
+  const script: Script = { onStart: (each) => each.reply('early', { status: 400 }) };
+  const { connect, received } = await serve(t, script, { requestBytesMax: 1_000 });
   for (let round = 0; round < 5; round += 1) {
-    const client = await RawClient.open(port);
+    const client = await connect();
     client.pause();
     client.send(requestBytes('PUT', '/1', { body: Buffer.alloc(3_000_000, 'x') }));
     await poll(() => received.length > round, 'the request');
     client.resume();
     assert.equal((await client.reply()).status, 400);
     assert.equal(await client.closed(), 'end');
-    client.destroy();
   }
 });
 
@@ -91,8 +82,7 @@ for (const [what, rest] of [
   ['is cut off', undefined],
 ] as const) {
   test(`an early reply to a request whose body ${what} is the last reply of its connection [D27]`, async (t) => {
-    const { connect, exchange, refused, faults } = await serve(t);
-    const client = await connect();
+    const { client, exchange, refused, faults } = await serveOne(t);
     client.send(`${put('/1', 'chunked')}5\r\n`);
     await exchange(client, 0, 'early');
     if (rest === undefined) client.end();
@@ -103,8 +93,7 @@ for (const [what, rest] of [
 }
 
 test('100 Continue is sent once, when the handler reads the body, and only to HTTP/1.1 clients that expect it', async (t) => {
-  const { connect, request } = await serve(t);
-  const client = await connect();
+  const { client, request } = await serveOne(t);
   const expecting = (version: string): string =>
     `PUT /1 HTTP/${version}\r\nHost: x\r\nConnection: keep-alive\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n`;
   for (const [index, version] of ['1.1', '1.0'].entries()) {
@@ -125,8 +114,7 @@ test('100 Continue is sent once, when the handler reads the body, and only to HT
 });
 
 test('a complete held body is passed to the handler only when the handler reads it', async (t) => {
-  const { connectBoth, exchange, request } = await serve(t, hold);
-  const { client, connection } = await connectBoth();
+  const { client, connection, exchange, request } = await serveOne(t, hold);
   const bytes = `${put('/1', 5)}hello`;
   client.send(bytes);
   const first = await request(0);
@@ -140,8 +128,7 @@ test('a complete held body is passed to the handler only when the handler reads 
 });
 
 test('an early reply drops a held body, and the next request is served', async (t) => {
-  const { connectBoth, exchange, request } = await serve(t, hold);
-  const { client, connection } = await connectBoth();
+  const { client, connection, exchange, request } = await serveOne(t, hold);
   const bytes = join(put('/1', 5), 'hello', get('/2'));
   client.send(bytes);
   const first = await request(0);
@@ -156,8 +143,7 @@ for (const [what, begun, rest] of [
   ['has a body that has not arrived', put('/1', 5), 'hello'],
 ] as const) {
   test(`holdBody after the reply has no effect: the request ${what}, and the next one is served`, async (t) => {
-    const { connect, exchange, request } = await serve(t);
-    const client = await connect();
+    const { client, exchange, request } = await serveOne(t);
     client.send(begun);
     const first = await request(0);
     first.reply('1');

@@ -15,6 +15,7 @@ import {
   join,
   put,
   serve,
+  serveOne,
   turns,
   type Received,
 } from './served-connections.ts';
@@ -44,8 +45,7 @@ describe('a client that sends its FIN [D21]', () => {
     ['an empty line', '\r\n'],
   ] as const) {
     test(`after ${what} is reported as gone, and no waiting request starts`, async (t) => {
-      const { connect, request, received } = await serve(t);
-      const client = await connect();
+      const { client, request, received } = await serveOne(t);
       client.send(join(get('/1'), rest));
       const first = await request(0);
       client.end();
@@ -62,8 +62,9 @@ describe('a client that sends its FIN [D21]', () => {
   ] as const) {
     test(`within ${what} gets the replies to all earlier requests, and then a last reply [D27]`, async (t) => {
       for (const ahead of [0, 1, 2, 3]) {
-        const { connect, exchange, refused, received } = await serve(t, { onBroken: (each) => each.reply('cut off') });
-        const client = await connect();
+        const { client, exchange, refused, received } = await serveOne(t, {
+          onBroken: (each) => each.reply('cut off'),
+        });
         client.send(join(gets(ahead), begun));
         client.end();
         for (let index = 0; index < ahead; index += 1) await exchange(client, index, `${index}`);
@@ -110,10 +111,9 @@ describe('a client that sends its FIN [D21]', () => {
   });
 
   test('gets the replies to all pipelined requests, even if it has not read an earlier reply', async (t) => {
-    const { connectBoth, request } = await serve(t, {
+    const { client, connection, request } = await serveOne(t, {
       onStart: (each) => each.reply('', { pieces: [Buffer.alloc(each.head.target === '/1' ? 20_000_000 : 5, 'b')] }),
     });
-    const { client, connection } = await connectBoth();
     client.pause();
     client.send(get('/1'));
     await request(0);
@@ -126,8 +126,7 @@ describe('a client that sends its FIN [D21]', () => {
   });
 
   test('after a held body is reported as gone when the handler has read the body', async (t) => {
-    const { connectBoth, request } = await serve(t, { onStart: (each) => each.transport.holdBody() });
-    const { client, connection } = await connectBoth();
+    const { client, connection, request } = await serveOne(t, { onStart: (each) => each.transport.holdBody() });
     client.send(`${put('/1', 5)}hello`);
     client.end();
     const first = await request(0);
@@ -142,12 +141,11 @@ describe('a client that sends its FIN [D21]', () => {
   });
 
   test('is reported as gone, even if other requests wait for their turn', async (t) => {
-    const { connectBoth, request, received } = await serve(t, {
+    const { client, connection, request, received } = await serveOne(t, {
       onStart: (each) => {
         if (each.head.target === '/0') each.reply('/0');
       },
     });
-    const { client, connection } = await connectBoth();
     client.send(gets(3));
     const second = await request(1);
     assert.equal(connection.socket.isPaused(), false, 'the server still reads');
@@ -189,7 +187,7 @@ for (const [what, count] of [
   test(`a connection starts no pipelined request after ${what} [D21]`, async (t) => {
     const hasNoReply = what.endsWith('without a reply');
     const isLater = what.includes('later');
-    const { connect, request, server, received } = await serve(t, {
+    const { client, request, server, received } = await serveOne(t, {
       onStart: (each) => {
         if (isLater) return;
         each.reply(each.head.target);
@@ -197,7 +195,6 @@ for (const [what, count] of [
         else server.closeAll();
       },
     });
-    const client = await connect();
     client.send(gets(count));
     if (isLater) {
       const first = await request(0);
@@ -247,12 +244,11 @@ describe('an error thrown by the handler closes its connection, is reported once
   }
 
   test('in onStart of a pipelined request', async (t) => {
-    const { connect, exchange, faults, server } = await serve(t, {
+    const { client, exchange, faults, server } = await serveOne(t, {
       onStart: ({ head }) => {
         if (head.target === '/1') fault();
       },
     });
-    const client = await connect();
     client.send(gets(2));
     await exchange(client, 0, '0');
     await client.closed();
@@ -269,8 +265,7 @@ describe('an error thrown by the handler closes its connection, is reported once
     ['in onBroken, after the timeout of a body', { onBroken: fault }, `${put('/', 5)}ab`, 'timeout'],
   ] as const) {
     test(what, async (t) => {
-      const { connectBoth, faults, server } = await serve(t, script);
-      const { client, connection } = await connectBoth();
+      const { client, connection, faults, server } = await serveOne(t, script);
       client.send(bytes);
       await poll(() => connection.socket.bytesRead === bytes.length, 'the bytes are read');
       if (end === 'FIN') client.end();

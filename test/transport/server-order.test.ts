@@ -15,13 +15,13 @@ import {
   join,
   put,
   serve,
+  serveOne,
   turn,
   turns,
 } from './served-connections.ts';
 
 test('requests are answered in order, and each starts after the reply to the previous request [D27]', async (t) => {
-  const { connect, exchange, received, request } = await serve(t);
-  const client = await connect();
+  const { client, exchange, received, request } = await serveOne(t);
   client.send(join(get('/1'), requestBytes('PUT', '/2', { body: 'two' }), get('/3')));
   for (const [index, target] of ['/1', '/2', '/3'].entries()) {
     const current = await request(index);
@@ -36,8 +36,7 @@ test('requests are answered in order, and each starts after the reply to the pre
 
 test('the next request starts after the handler of the previous request has returned', async (t) => {
   const log: string[] = [];
-  const { connect, request } = await serve(t, { onStart: (each) => log.push(`${each.head.target} starts`) });
-  const client = await connect();
+  const { client, request } = await serveOne(t, { onStart: (each) => log.push(`${each.head.target} starts`) });
   client.send(gets(2));
   const first = await request(0);
   first.reply('0');
@@ -58,8 +57,7 @@ test('5,000 pipelined requests do not overflow the stack, and another client is 
 });
 
 test('requests that are split anywhere and exceed the read-ahead limit are all served', async (t) => {
-  const { connect } = await serve(t, echo);
-  const client = await connect();
+  const { client } = await serveOne(t, echo);
   const count = 500;
   const all = gets(count, [['X-Padding', 'x'.repeat(2_000)]]);
   const size = 9_973;
@@ -84,8 +82,7 @@ describe('replies', () => {
     ['a 204, which has neither body nor length', 'GET', 204, [], undefined],
   ] as const) {
     test(`${what} reaches the client unchanged, with the request id, and "taken" is reported once`, async (t) => {
-      const { connect, exchange, request } = await serve(t);
-      const client = await connect();
+      const { client, exchange, request } = await serveOne(t);
       client.send(requestBytes(method, '/', { headers: [['X-Request-Id', 'caf\u00e9']] }));
       const received = await request(0);
       received.reply('', { status, pieces });
@@ -103,8 +100,7 @@ describe('replies', () => {
 
   for (const count of [1, 3]) {
     test(`a reply of ${count} x 20 MB: "taken" is reported only after the client has read it`, async (t) => {
-      const { connectBoth, request } = await serve(t);
-      const { client, connection } = await connectBoth();
+      const { client, connection, request } = await serveOne(t);
       client.send(get('/1'));
       const first = await request(0);
       client.pause();
@@ -121,8 +117,7 @@ describe('replies', () => {
   }
 
   test('a second reply to a request, or a reply after the client has left, throws', async (t) => {
-    const { connect, request } = await serve(t);
-    const client = await connect();
+    const { client, request } = await serveOne(t);
     const throws = (reply: () => void): void => assert.throws(reply, /has been answered, or its client has left/);
     client.send(get('/1'));
     const first = await request(0);
@@ -196,8 +191,7 @@ describe('the last reply [D27]', () => {
   }
 
   test('a head that becomes malformed in a later piece is refused', async (t) => {
-    const { connectBoth, refused } = await serve(t);
-    const { client, connection } = await connectBoth();
+    const { client, connection, refused } = await serveOne(t);
     client.send('GET /1 HT');
     await poll(() => connection.socket.bytesRead > 0, 'a part of a head');
     client.send('ML\r\n\r\n');
@@ -206,8 +200,7 @@ describe('the last reply [D27]', () => {
   });
 
   test('a refusal is sent after the reply to the previous request', async (t) => {
-    const { connect, exchange, request, refused } = await serve(t);
-    const client = await connect();
+    const { client, exchange, request, refused } = await serveOne(t);
     client.send(join(get('/1'), 'nonsense\r\n\r\n'));
     await request(0);
     await turns(20);
@@ -217,18 +210,16 @@ describe('the last reply [D27]', () => {
   });
 
   test('a refusal closes its connection, even if the handler sets `closes` to false', async (t) => {
-    const { connect } = await serve(t, { refusalCloses: false });
-    const client = await connect();
+    const { client } = await serveOne(t, { refusalCloses: false });
     client.send('nonsense\r\n\r\n');
     await assertLastReply(client, 400);
   });
 
   test('a malformed body is reported after all earlier replies, and no later request is served', async (t) => {
     for (const ahead of [0, 1, 2, 3]) {
-      const { connect, exchange, received } = await serve(t, {
+      const { client, exchange, received } = await serveOne(t, {
         onBroken: (each) => each.reply('broken', { status: 400 }),
       });
-      const client = await connect();
       client.send(join(gets(ahead), put('/5', 'chunked'), '1\r\na\r\nnone\r\n', get('/never')));
       for (let index = 0; index < ahead; index += 1) await exchange(client, index, `${index}`);
       await assertLastReply(client, 400, 'broken');
@@ -238,8 +229,7 @@ describe('the last reply [D27]', () => {
   });
 
   test('until the reply to a malformed body no other request starts, and then the connection closes', async (t) => {
-    const { connect, request, received } = await serve(t);
-    const client = await connect();
+    const { client, request, received } = await serveOne(t);
     client.send(`${put('/5', 'chunked')}none\r\n`);
     const broken = await request(0);
     await poll(() => broken.events.includes('malformed'), 'the flaw is reported');

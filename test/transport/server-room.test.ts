@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import { poll } from '../helpers/changes.ts';
 import type { RawClient } from '../helpers/raw-client.ts';
-import { assertLastReply, echo, get, gets, serve, stopClock, turn } from './served-connections.ts';
+import { assertLastReply, echo, get, gets, serve, serveOne, stopClock, turn } from './served-connections.ts';
 
 /** Starts a server on a stopped clock, and counts its calls of onFull and onShed. */
 async function start(t: TestContext, connectionsMax: number) {
@@ -36,8 +36,7 @@ async function start(t: TestContext, connectionsMax: number) {
 describe('idle connections [D26, D33]', () => {
   test('a connection is idle from its opening or its last reply, but not while a request is in flight or a reply unread', async (t) => {
     const clock = stopClock(t);
-    const { connectBoth, request } = await serve(t);
-    const { client, connection } = await connectBoth();
+    const { client, connection, request } = await serveOne(t);
     const idleMs = () => connection.idleMs(clock.now + 500);
     assert.equal(idleMs(), 500);
     clock.now += 100;
@@ -61,8 +60,7 @@ describe('idle connections [D26, D33]', () => {
 
   test('a connection is quiet if, for the given time, no request was in flight and no byte of a request arrived', async (t) => {
     const clock = stopClock(t);
-    const { connectBoth, request } = await serve(t);
-    const { client, connection } = await connectBoth();
+    const { client, connection, request } = await serveOne(t);
     const from = clock.now;
     const isQuiet = () => connection.isQuiet(0, from);
     assert.equal(isQuiet(), true);
@@ -90,8 +88,7 @@ describe('idle connections [D26, D33]', () => {
   });
 
   test('a connection is quiet after its last reply is sent, even if its client does not close', async (t) => {
-    const { connectBoth } = await serve(t, echo);
-    const { client, connection } = await connectBoth();
+    const { client, connection } = await serveOne(t, echo);
     client.send(get('/1', [['Connection', 'close']]));
     await assertLastReply(client, 200, '/1');
     await poll(() => connection.isQuiet(0, 0), 'the connection is quiet');
@@ -239,8 +236,7 @@ test('a drain waits for requests in flight, closes quiet connections, and ends w
 });
 
 test('an aborted drain ends at once and leaves its connections to closeAll [D33]', async (t) => {
-  const { server, connect, request } = await serve(t);
-  const client = await connect();
+  const { client, server, request } = await serveOne(t);
   client.send(get('/1'));
   const first = await request(0);
   const abort = new AbortController();

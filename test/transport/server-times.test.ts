@@ -15,6 +15,7 @@ import {
   join,
   put,
   serve,
+  serveOne,
   stopClock,
   turn,
   turns,
@@ -226,12 +227,11 @@ for (const [what, isHeld, more] of [
   ['a held body that timed out, with 20 MB after it', true, 20_000_000],
 ] as const) {
   test(`${what}: the rest is read and dropped, and no later request starts [D35]`, async (t) => {
-    const { connectBoth, request, received } = await serve(t, {
+    const { client, connection, request, received } = await serveOne(t, {
       onStart: (each) => {
         if (isHeld) each.transport.holdBody();
       },
     });
-    const { client, connection } = await connectBoth();
     client.send(put('/1', 5));
     const first = await request(0);
     const rest = join('hello', get('/2'), Buffer.alloc(more, 'x'));
@@ -258,8 +258,7 @@ describe('a client that reads nothing [D35]', () => {
   const large = Buffer.alloc(30_000_000, '1');
 
   test('of its reply is cut off, and the handler of the request gets onStall', async (t) => {
-    const { connect, request, server } = await serve(t, {}, stall);
-    const client = await connect();
+    const { client, request, server } = await serveOne(t, {}, stall);
     client.send(get('/1'));
     const first = await request(0);
     client.pause();

@@ -17,7 +17,7 @@ import {
   get,
   gets,
   put,
-  serve,
+  serveOne,
   turn,
   TurnCounter,
   turns,
@@ -54,8 +54,7 @@ function countAllocated(t: TestContext, sizeMax = Infinity): () => number {
 // Buffered bytes.
 
 test('64 KiB from small reads are buffered; the socket resumes when all of them are consumed [D58]', async (t) => {
-  const { connectBoth, request } = await serve(t);
-  const { client, connection } = await connectBoth();
+  const { client, connection, request } = await serveOne(t);
   const { socket } = connection;
   const count = 71;
   const all = padded(count, 1_000);
@@ -80,8 +79,7 @@ test('64 KiB from small reads are buffered; the socket resumes when all of them 
 });
 
 test('before the reply, at most 64 KiB plus one read are taken from 20 MB of pipelined requests [D58]', async (t) => {
-  const { connectBoth, exchange, request, received } = await serve(t);
-  const { client, connection } = await connectBoth();
+  const { client, connection, exchange, request, received } = await serveOne(t);
   client.send(get('/0'));
   await request(0);
   const sent = padded(20_000, 900);
@@ -96,10 +94,9 @@ test('before the reply, at most 64 KiB plus one read are taken from 20 MB of pip
 });
 
 test('no further requests start while a client reads nothing; all start once the client reads again [D58]', async (t) => {
-  const { connect, received } = await serve(t, {
+  const { client, received } = await serveOne(t, {
     onStart: (each) => each.reply('', { pieces: [Buffer.alloc(1_000_000, each.head.target)] }),
   });
-  const client = await connect();
   client.pause();
   const count = 50;
   client.send(gets(count));
@@ -118,7 +115,7 @@ test('no further requests start while a client reads nothing; all start once the
 });
 
 test('bytes that arrive while a connection waits for its turn are read after its buffered bytes [D27]', async (t) => {
-  const { connectBoth, received } = await serve(t, {
+  const { client, connection, received } = await serveOne(t, {
     onStart: (each) => {
       if (received.length === 1) {
         // Arrives before the connection's turn, although its socket is paused.
@@ -127,7 +124,6 @@ test('bytes that arrive while a connection waits for its turn are read after its
       each.reply(each.head.target);
     },
   });
-  const { client, connection } = await connectBoth();
   client.send(gets(3));
   await assertReplies(client, '/0', '/1', '/2', '/late');
   assert.deepEqual(
@@ -138,8 +134,7 @@ test('bytes that arrive while a connection waits for its turn are read after its
 
 for (const when of ['after it', 'before it, in small reads', 'before it, at once'] as const) {
   test(`the last reply: all bytes sent ${when} are read and dropped, without a reset [D27]`, async (t) => {
-    const { connectBoth, request, received } = await serve(t);
-    const { client, connection } = await connectBoth();
+    const { client, connection, request, received } = await serveOne(t);
     const { socket } = connection;
     const first = get('/0', [['Connection', 'close']]);
     const more = padded(when === 'before it, at once' ? 20_000 : 1_000, 1_000);
@@ -168,8 +163,7 @@ for (const when of ['after it', 'before it, in small reads', 'before it, at once
 // Memory for pipelined requests.
 
 test('pipelined requests in many small pieces need at most four times their size in memory [D58]', async (t) => {
-  const { connectBoth, request } = await serve(t);
-  const { client, connection } = await connectBoth();
+  const { client, connection, request } = await serveOne(t);
   const count = 101;
   const all = padded(count, 100);
   const firstBytes = get('/0', [['X-Padding', 'x'.repeat(100)]]).length;
@@ -186,11 +180,10 @@ test('pipelined requests in many small pieces need at most four times their size
 
 test('1,000 requests that arrive together are read from at most four buffers [D58]', async (t) => {
   const memories = new Set<ArrayBufferLike>();
-  const { connect } = await serve(t, {
+  const { client } = await serveOne(t, {
     onBody: (_, piece) => memories.add(piece.buffer),
     onBodyEnd: (each) => queueMicrotask(() => each.reply(each.head.target)),
   });
-  const client = await connect();
   const targets = Array.from({ length: 1_000 }, (_, index) => `/${index}`);
   client.send(Buffer.concat(targets.map((target) => requestBytes('PUT', target, { body: 'b' }))));
   await assertReplies(client, ...targets);
@@ -198,8 +191,7 @@ test('1,000 requests that arrive together are read from at most four buffers [D5
 });
 
 test('if 60 KB of pipelined requests always wait, each byte is copied at most four times [D58]', async (t) => {
-  const { connectBoth, request } = await serve(t);
-  const { client, connection } = await connectBoth();
+  const { client, connection, request } = await serveOne(t);
   const bytesEach = get('/0', [['X-Padding', 'x'.repeat(950)]]);
   let sent = 0;
   const allocated = countAllocated(t);
@@ -230,14 +222,13 @@ for (const [how, create, defer] of [
   test(`at most 16 pipelined requests start in one event-loop turn: ${how} [D58]`, async (t) => {
     const started = new TurnCounter();
     const answer = (each: Received): void => defer(() => each.reply(each.head.target));
-    const { connect, received } = await serve(t, {
+    const { client, received } = await serveOne(t, {
       onStart: (each) => {
         started.count();
         if (each.head.bodyLength === 0) answer(each);
       },
       onBodyEnd: answer,
     });
-    const client = await connect();
     const targets = Array.from({ length: 300 }, (_, index) => `/${index}`);
     client.send(Buffer.concat(targets.map((target) => create(target))));
     await assertReplies(client, ...targets);
@@ -249,13 +240,12 @@ for (const [how, create, defer] of [
 
 test('with a full buffer, at most 16 requests start in one event-loop turn [D58]', async (t) => {
   const started = new TurnCounter();
-  const { connectBoth, request } = await serve(t, {
+  const { client, connection, request } = await serveOne(t, {
     onStart: (each) => {
       started.count();
       if (each.head.target !== '/first') each.reply(each.head.target);
     },
   });
-  const { client, connection } = await connectBoth();
   client.send(get('/first'));
   const first = await request(0);
   const count = 150;
@@ -272,7 +262,7 @@ test('at most two reads of a body are passed on in one event-loop turn [D58]', a
   let bytesBefore = 0;
   let isCounting = false;
   const perTurn: number[] = [];
-  const { connect, request } = await serve(t, {
+  const { client, request } = await serveOne(t, {
     onBody: (each) => {
       if (isCounting) return;
       isCounting = true;
@@ -283,7 +273,6 @@ test('at most two reads of a body are passed on in one event-loop turn [D58]', a
       });
     },
   });
-  const client = await connect();
   const size = 900_000;
   client.send(put('/', size) + 'b'.repeat(size));
   const each = await request(0);
@@ -295,21 +284,19 @@ test('at most two reads of a body are passed on in one event-loop turn [D58]', a
 
 test('the socket of a client that sends one request at a time is not paused [D58]', async (t) => {
   const wasPaused: boolean[] = [];
-  const { connectBoth } = await serve(t, {
+  const { client, connection } = await serveOne(t, {
     onStart: (each) => {
       each.reply(each.head.target);
       // Runs before any other connection has a turn.
       process.nextTick(() => wasPaused.push(connection.socket.isPaused()));
     },
   });
-  const { client, connection } = await connectBoth();
   for (const target of ['/1', '/2']) assert.equal((await client.call('GET', target)).text, target);
   assert.deepEqual(wasPaused, [false, false]);
 });
 
 test('a connection waits for one turn at a time, for new reads and for buffered bytes [D58]', async (t) => {
-  const { connectBoth } = await serve(t, echo);
-  const { client, connection } = await connectBoth();
+  const { client, connection } = await serveOne(t, echo);
   assert.ok(connection instanceof ServerConnection);
   const taken: string[] = [];
   const takeTurn = connection.takeTurn.bind(connection);
@@ -339,8 +326,7 @@ test('a connection waits for one turn at a time, for new reads and for buffered 
 });
 
 test('a reader that consumes nothing causes an error and a close, not an endless loop [D28]', async (t) => {
-  const { connect, faults } = await serve(t, echo);
-  const client = await connect();
+  const { client, connect, faults } = await serveOne(t, echo);
   let calls = 0;
   const mock = t.mock.method(RequestReader.prototype, 'read', (_bytes: Buffer, from: number) => {
     calls += 1;
