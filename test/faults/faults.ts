@@ -263,7 +263,7 @@ const tooMuch: Fault[] = [
     endless(chunkedHead(secret, 404), `1000\r\n${' '.repeat(4096)}\r\n`)),
 ]; // prettier-ignore
 
-/** One malformed head of each kind [D18]; test/spec/malformed-answers.test.ts has the others. */
+/** One malformed head of each kind [D18]; test/spec/backend-answers.test.ts has the others. */
 const badHeads: Fault[] = (
   [
     ['content-length and transfer-encoding', (secret) => raw(head(secret, `Content-Length: ${bodyOf(secret).length}\r\nTransfer-Encoding: chunked`) + chunks(secret))],

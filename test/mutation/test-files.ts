@@ -112,11 +112,7 @@ export const batches: readonly Batch[] = [
     of: /packages\/core\/(backend|call|body)\//,
     isTimed: true,
   },
-  {
-    name: 'answers',
-    files: ['test/spec/backend-answers.test.ts', 'test/spec/malformed-answers.test.ts'],
-    of: /packages\/core\/(backend|http1|body)\//,
-  },
+  { name: 'answers', files: ['test/spec/backend-answers.test.ts'], of: /packages\/core\/(backend|http1|body)\// },
   {
     name: 'guards by themselves',
     files: [
