@@ -7,7 +7,7 @@ import http2 from 'node:http2';
 import type { AddressInfo } from 'node:net';
 import { describe, test } from 'node:test';
 import connect from 'connect';
-import express, { type NextFunction, type Request, type Response } from 'express';
+import express, { type Request, type Response } from 'express';
 import type { NodeHandler } from '../../packages/core/hosts/node/node.ts';
 import { createGate, poll, within } from '../helpers/changes.ts';
 import {
@@ -20,44 +20,53 @@ import {
   operations,
   succeeded,
 } from '../helpers/expected.ts';
-import { startGateway } from '../helpers/gateway.ts';
+import { startGateway, type Settings } from '../helpers/gateway.ts';
 import { requestsFor, sendAll } from '../helpers/odd-targets.ts';
 import { chunk, forever, RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { answer, behind, type ScriptedBackend } from '../helpers/scripted-backend.ts';
 
 type Mount = (handler: NodeHandler) => RequestListener;
 
-/** Each server with only the handler. */
-const nodeServers: Readonly<Record<string, Mount>> = {
-  'node:http': (handler) => handler,
-  'Express 5': (handler) => createExpress().use(handler) as RequestListener,
-  Connect: (handler) => connect().use(handler),
-};
-
 /** An Express application without the header that Express adds. */
 function createExpress(): express.Express {
   return express().disable('x-powered-by');
 }
 
+/** Starts the handler in a Node server. */
+const serve = (mount: Mount, settings: Settings = {}) => startGateway({ host: 'node', settings, mount });
+
+/** Starts the handler in Express, after `middleware`. */
+const serveAfter = (middleware: express.RequestHandler, settings?: Settings) =>
+  serve((handler) => createExpress().use(middleware).use(handler), settings);
+
+/** Starts the handler in Connect, after `middleware`. */
+const serveInConnect = (middleware: connect.NextHandleFunction) =>
+  serve((handler) => connect().use(middleware).use(handler));
+
+/** Each server with only the handler. */
+const nodeServers: [name: string, mount: Mount][] = [
+  ['node:http', (handler) => handler],
+  ['Express 5', (handler) => createExpress().use(handler) as RequestListener],
+  ['Connect', (handler) => connect().use(handler)],
+];
+
 const callsOf = ({ requests }: ScriptedBackend): string[] =>
   requests.map(({ method, target }) => `${method} ${target}`);
 
-for (const [name, mount] of Object.entries(nodeServers)) {
+for (const [name, mount] of nodeServers) {
   describe(name, () => {
     test('the five operations are served, with the headers that every reply has [D24, D50]', async () => {
-      await using server = await startGateway({ host: 'node', mount });
+      await using server = await serve(mount);
       for (const { method, path, options, status, body } of operations) {
         assertReply(await server.call(method, path, options), status, body);
       }
-      assert.deepEqual(
-        callsOf(server.backend),
-        operations.map(({ method, backendTarget }) => `${method} ${backendTarget}`),
-      );
+      const expected = operations.map(({ method, backendTarget }) => `${method} ${backendTarget}`);
+      assert.deepEqual(callsOf(server.backend), expected);
       assert.deepEqual(server.backend.violations, []);
     });
 
     test('errors that the server could answer itself are those of the specification [spec 7]', async () => {
-      await using server = await startGateway({ host: 'node', mount });
+      await using server = await serve(mount);
       for (const id of ['abc', '%zz', '', '%2F5']) {
         assertReply(await server.call('GET', `/api/work-items/${id}`), 400, invalidId);
       }
@@ -68,7 +77,7 @@ for (const [name, mount] of Object.entries(nodeServers)) {
     });
 
     test('a client that leaves cancels a read but not a write [D21]', async () => {
-      await using server = await startGateway({ host: 'node', mount });
+      await using server = await serve(mount);
       const gate = createGate();
       server.backend.answers(behind(gate, answer('{"id":5}')));
       for (const method of ['DELETE', 'GET']) {
@@ -91,7 +100,7 @@ for (const [name, mount] of Object.entries(nodeServers)) {
     });
 
     test('a client that leaves before its body is complete causes no backend call, and no byte stays buffered', async () => {
-      await using server = await startGateway({ host: 'node', settings: { bufferedBytesMax: 1_000 }, mount });
+      await using server = await serve(mount, { bufferedBytesMax: 1_000 });
       for (const method of ['PUT', 'DELETE']) {
         await using client = await RawClient.open(server.port);
         client.send(
@@ -108,7 +117,7 @@ for (const [name, mount] of Object.entries(nodeServers)) {
     test('a client that stops reading its reply is disconnected, and nothing stays held [D26, D35]', async () => {
       // Long enough for a busy machine to read the second reply without a pause of this length.
       const options = { replyStallTimeoutMs: 1_000, bufferedBytesMax: 30_000_000 };
-      await using server = await startGateway({ host: 'node', settings: options, mount });
+      await using server = await serve(mount, options);
       server.backend.answers(answer(Buffer.alloc(24_000_000, '1')));
       await using client = await RawClient.open(server.port);
       client.send(requestBytes('GET', '/api/work-items'));
@@ -127,13 +136,11 @@ describe('a path outside of /api/work-items', () => {
   ]; // prettier-ignore
 
   test('goes to the next handler [D50]', async () => {
-    await using server = await startGateway({
-      host: 'node',
-      mount: (handler) =>
-        connect()
-          .use(handler)
-          .use((_request, response) => response.end('the next')),
-    });
+    await using server = await serve((handler) =>
+      connect()
+        .use(handler)
+        .use((_request, response) => response.end('the next')),
+    );
     // Middleware may read an absolute-form target differently [D60].
     for (const target of [...strangers, 'http://x/api/work-items/5']) {
       const reply = await server.call('GET', target);
@@ -163,7 +170,7 @@ describe('a mounted handler sees the path that the client sent [D50]', () => {
     ],
   ] satisfies [string, string, Mount][]) {
     test(name, async () => {
-      await using server = await startGateway({ host: 'node', settings: { prefix }, mount });
+      await using server = await serve(mount, { prefix });
       for (const { method, path, options, status, body, backendTarget } of operations) {
         assertReply(await server.call(method, prefix + path, options), status, body);
         assert.equal(server.backend.requests.at(-1)?.target, backendTarget);
@@ -186,7 +193,7 @@ describe('middleware before the handler', () => {
       ['/v1', (handler) => createExpress().use('/v1', deny).use(handler)],
       ['/v1', (handler) => createExpress().use('/v1', deny, handler)],
     ] satisfies [string, Mount][]) {
-      await using server = await startGateway({ host: 'node', settings: { prefix }, mount });
+      await using server = await serve(mount, { prefix });
       const passed: string[] = [];
       const requests = requestsFor(['GET', 'DELETE'], prefix);
       await sendAll(server.port, requests, ({ method, target }, status) => {
@@ -199,15 +206,9 @@ describe('middleware before the handler', () => {
   });
 
   test('when middleware answers a request and calls next(), the backend is not called [D50]', async () => {
-    await using server = await startGateway({
-      host: 'node',
-      mount: (handler) =>
-        createExpress()
-          .use((_request: Request, response: Response, next: NextFunction) => {
-            response.status(401).json({ error: 'no entry' });
-            next();
-          })
-          .use(handler),
+    await using server = await serveAfter((_request, response, next) => {
+      response.status(401).json({ error: 'no entry' });
+      next();
     });
     for (const { method, path, options } of operations) {
       const reply = await server.call(method, path, options);
@@ -219,16 +220,10 @@ describe('middleware before the handler', () => {
   test('a client that leaves before it is done causes no call [D21]', async () => {
     const begun = createGate();
     const left = createGate();
-    await using server = await startGateway({
-      host: 'node',
-      mount: (handler) =>
-        connect()
-          .use((request, response, next) => {
-            if (request.method === 'DELETE') response.once('close', left.open).once('close', next);
-            else next();
-            begun.open();
-          })
-          .use(handler),
+    await using server = await serveInConnect((request, response, next) => {
+      if (request.method === 'DELETE') response.once('close', left.open).once('close', next);
+      else next();
+      begun.open();
     });
     const client = await RawClient.open(server.port);
     client.send(requestBytes('DELETE', '/api/work-items/5'));
@@ -241,32 +236,20 @@ describe('middleware before the handler', () => {
   });
 
   test('a body that it has paused is read', async () => {
-    await using server = await startGateway({
-      host: 'node',
-      mount: (handler) =>
-        connect()
-          .use((request, _response, next) => {
-            request.pause();
-            setImmediate(next);
-          })
-          .use(handler),
+    await using server = await serveInConnect((request, _response, next) => {
+      request.pause();
+      setImmediate(next);
     });
     assertReply(await server.call('PUT', '/api/work-items/5', { body: '[]' }), 200, succeeded);
   });
 
   test('a writeHead of its own that throws ends the connection, and the record has the error [D28]', async () => {
     const fault = new Error('of the middleware');
-    await using server = await startGateway({
-      host: 'node',
-      mount: (handler) =>
-        connect()
-          .use((_request, response, next) => {
-            response.writeHead = () => {
-              throw fault;
-            };
-            next();
-          })
-          .use(handler),
+    await using server = await serveInConnect((_request, response, next) => {
+      response.writeHead = () => {
+        throw fault;
+      };
+      next();
     });
     await using client = await RawClient.open(server.port);
     client.send(requestBytes('GET', '/api/work-items'));
@@ -279,23 +262,23 @@ describe('middleware before the handler', () => {
   });
 
   test("headers that middleware sets are added and replace none of the gateway's [D24]", async () => {
-    await using server = await startGateway({
-      host: 'node',
-      mount: (handler) =>
-        express()
-          .use((_request: Request, response: Response, next: NextFunction) => {
-            for (const name of ['Content-Type', 'Content-Length', 'Cache-Control', 'X-Content-Type-Options']) {
-              response.setHeader(name, '1');
-            }
-            response.setHeader('Transfer-Encoding', 'chunked');
-            response.setHeader('X-Request-Id', 'hidden');
-            response.setHeader('Set-Cookie', ['a=1', 'b=2']);
-            // Old versions of `on-headers` do this. Middleware for compression, sessions and logs uses that package.
-            const writeHead = response.writeHead.bind(response);
-            response.writeHead = (status: number) => writeHead(status);
-            next();
-          })
-          .use(handler),
+    await using server = await serveAfter((_request, response, next) => {
+      for (const name of [
+        'Content-Type',
+        'Content-Length',
+        'Cache-Control',
+        'X-Content-Type-Options',
+        'X-Powered-By',
+      ]) {
+        response.setHeader(name, '1');
+      }
+      response.setHeader('Transfer-Encoding', 'chunked');
+      response.setHeader('X-Request-Id', 'hidden');
+      response.setHeader('Set-Cookie', ['a=1', 'b=2']);
+      // Old versions of `on-headers` do this. Middleware for compression, sessions and logs uses that package.
+      const writeHead = response.writeHead.bind(response);
+      response.writeHead = (status: number) => writeHead(status);
+      next();
     });
     const also = ['content-type', 'content-length', 'set-cookie', 'set-cookie', 'x-powered-by'];
     await using client = await RawClient.open(server.port);
@@ -310,17 +293,11 @@ describe('middleware before the handler', () => {
 
   test('pipelined requests make their calls in order, even if middleware takes longer for some [D27]', async () => {
     let turnsOfLast = 0;
-    await using server = await startGateway({
-      host: 'node',
-      mount: (handler) =>
-        createExpress()
-          .use(async (_request: Request, _response: Response, next: NextFunction) => {
-            for (let turns = (turnsOfLast += 7) % 5; turns > 0; turns -= 1) {
-              await new Promise((resolve) => setImmediate(resolve));
-            }
-            next();
-          })
-          .use(handler),
+    await using server = await serveAfter(async (_request, _response, next) => {
+      for (let turns = (turnsOfLast += 7) % 5; turns > 0; turns -= 1) {
+        await new Promise((resolve) => setImmediate(resolve));
+      }
+      next();
     });
     await using client = await RawClient.open(server.port);
     const ids = Array.from({ length: 100 }, (_, index) => index + 1);
@@ -357,18 +334,10 @@ describe('a body that middleware has read', () => {
 
   for (const [name, guards, added] of [
     ['without guards', {}, []],
-    [
-      'after an asynchronous guard',
-      { rateLimit: '100/1h', rateLimitKey: 'address' },
-      ['ratelimit', 'ratelimit-policy'],
-    ],
+    ['after an asynchronous guard', { rateLimit: '100/1h' }, ['ratelimit', 'ratelimit-policy']],
   ] as const) {
     test(`a write gets the 500 of its operation, and the cause explains the fix: ${name} [D28, D50]`, async () => {
-      await using server = await startGateway({
-        host: 'node',
-        settings: guards,
-        mount: (handler) => createExpress().use(express.json()).use(handler),
-      });
+      await using server = await serveAfter(express.json(), guards);
       for (const { method, path, failure } of [operation(2), operation(4)]) {
         const reply = await server.call(method, path, { headers: json, body: '{"a":1}' });
         assertReply(reply, 500, failure, added);
@@ -385,10 +354,7 @@ describe('a body that middleware has read', () => {
   }
 
   test('calls that need no body are served, and so are bodies that the parser does not read', async () => {
-    await using server = await startGateway({
-      host: 'node',
-      mount: (handler) => createExpress().use(express.json()).use(handler),
-    });
+    await using server = await serveAfter(express.json());
     const body = { headers: json, body: '{"a":1}' };
     assertReply(await server.call('GET', '/api/work-items/5', body), 200, '{"id":5}');
     assertReply(await server.call('DELETE', '/api/work-items/5', body), 200, succeeded);
@@ -401,11 +367,7 @@ describe('a body that middleware has read', () => {
 
   test('without an observer a line on stderr explains the fix and reports no defect of the gateway', async (context) => {
     const written = context.mock.method(console, 'error', () => undefined);
-    await using server = await startGateway({
-      host: 'node',
-      settings: { observer: undefined as never },
-      mount: (handler) => createExpress().use(express.json()).use(handler),
-    });
+    await using server = await serveAfter(express.json(), { observer: undefined as never });
     const headers = [...json, ['X-Request-Id', 'mine']] as const;
     await server.call('POST', '/api/work-items', { headers, body: '{}' });
     const [line] = written.mock.calls.map((each) => String(each.arguments[0]));
