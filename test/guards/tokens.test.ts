@@ -61,7 +61,6 @@ describe('with keys', () => {
       `Digest username="Bearer ${token}"`, `Bea rer ${token}`,
     ]; // prettier-ignore
     for (const value of values) {
-      // prettier-ignore
       const headers = value === undefined ? [] : [['Authorization', value] as const];
       assertNoToken(await client.call(...read, { headers }));
       assert.equal(server.last(), 'no-token undefined', String(value));
@@ -73,23 +72,15 @@ describe('with keys', () => {
     await using server = await start();
     const { client } = server;
     const token = goodToken(pair);
-    for (const name of [
-      'Proxy-Authorization',
-      'X-Authorization',
-      'Cookie',
-      'X-Forwarded-Authorization',
-      'Authorization-',
-      'X-Access-Token',
-    ]) {
+    const otherNames = [
+      'Proxy-Authorization', 'X-Authorization', 'Cookie', 'X-Forwarded-Authorization', 'Authorization-', 'X-Access-Token',
+    ]; // prettier-ignore
+    for (const name of otherNames) {
       assertNoToken(await client.call(...read, { headers: [[name, `Bearer ${token}`]] }));
     }
     assertNoToken(await client.call('GET', `/api/work-items/5?access_token=${token}`));
-    assertNoToken(
-      await client.call('PUT', '/api/work-items/5', {
-        headers: [['Content-Type', 'application/x-www-form-urlencoded']],
-        body: `access_token=${token}`,
-      }),
-    );
+    const headers = [['Content-Type', 'application/x-www-form-urlencoded']] as const;
+    assertNoToken(await client.call('PUT', '/api/work-items/5', { headers, body: `access_token=${token}` }));
     // A trailer comes too late: the token is checked before the body.
     client.send(
       `PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTrailer: Authorization\r\n\r\n2\r\n{}\r\n0\r\nAuthorization: Bearer ${token}\r\n\r\n`,
@@ -110,11 +101,12 @@ describe('with keys', () => {
     const { client } = server;
     const good = bearer(goodToken(pair));
     const basic = ['authorization', 'Basic YTpi'] as const;
+    const empty = ['AUTHORIZATION', ''] as const;
     for (const headers of [
       [good, good],
       [good, basic],
       [basic, good],
-      [good, ['AUTHORIZATION', ''] as const],
+      [good, empty],
       [good, good, good],
     ]) {
       assertReply(await client.call(...read, { headers }), 400, badRequest);
@@ -137,8 +129,7 @@ describe('with keys', () => {
   test('AUTH_TOKEN_TYPE=at+jwt accepts only access tokens of RFC 9068', async () => {
     await using server = await start({ authTokenType: 'at+jwt' });
     for (const typ of ['at+jwt', 'AT+JWT', 'application/at+jwt']) {
-      const reply = await server.get(goodToken(pair, undefined, {}, { typ }));
-      assert.equal(reply.status, 200, typ);
+      assert.equal((await server.get(goodToken(pair, undefined, {}, { typ }))).status, 200, typ);
     }
     const refusedTypes = [
       undefined, 'JWT', 'jwt', '', 'at+jwt ', 'application/jwt', 'id+jwt', 7, null, ['at+jwt'],
@@ -157,11 +148,8 @@ describe('with keys', () => {
       const own = createPair('own', alg);
       for (const isAllowed of [true, false]) {
         const allowed = isAllowed ? alg : alg === 'RS512' ? 'RS384' : 'RS512';
-        const keyText = keySetOf(own, createPair('x', allowed));
-        await using server = await serveWithTokens(keyText, { authAlgorithms: [allowed] });
-        await server.keys.start();
-        await using client = await server.connect();
-        const reply = await client.call(...read, { headers: [bearer(goodToken(own))] });
+        await using server = await start({ authAlgorithms: [allowed] }, keySetOf(own, createPair('x', allowed)));
+        const reply = await server.get(goodToken(own));
         if (isAllowed) assert.equal(reply.status, 200, server.last());
         else assertInvalidToken(reply);
       }
@@ -291,8 +279,7 @@ describe('remembered tokens', () => {
 
   test('when the keys change, all tokens are forgotten: a token signed with a removed key is refused', async () => {
     await using server = await start();
-    const now = server.clock.now();
-    const token = goodToken(pair, now, { exp: 9_999_999_999 });
+    const token = goodToken(pair, server.clock.now(), { exp: 9_999_999_999 });
     assert.equal((await server.get(token)).status, 200);
     server.issuer.read = () => Promise.resolve(keySetOf(other));
     await server.clock.pass(300_000);
@@ -407,35 +394,27 @@ describe('the issuer', () => {
 
   test('two keys with the same id: a token signed with either is valid', async () => {
     const twin = createPair('one', 'ES256');
-    await using server = await serveWithTokens(keySetOf(pair, twin));
-    await server.keys.start();
-    await using client = await server.connect();
-    for (const each of [pair, twin]) {
-      assert.equal((await client.call(...read, { headers: [bearer(goodToken(each))] })).status, 200);
-    }
-    const stranger = createPair('one', 'ES256');
-    assertInvalidToken(await client.call(...read, { headers: [bearer(goodToken(stranger))] }));
+    await using server = await start({}, keySetOf(pair, twin));
+    for (const each of [pair, twin]) assert.equal((await server.get(goodToken(each))).status, 200);
+    assertInvalidToken(await server.get(goodToken(createPair('one', 'ES256'))));
     assert.equal(server.last(), 'invalid-token signature');
-    assertInvalidToken(await client.call(...read, { headers: [bearer(goodToken(pair, 0))] }));
+    assertInvalidToken(await server.get(goodToken(pair, 0)));
     assert.equal(server.last(), 'invalid-token expired', 'the cause is not that of the other key');
   });
 
   test('a token with a known key id, or without one, causes no fetch', async () => {
     await using server = await start();
     for (const kid of ['one', undefined]) {
-      const token = goodToken(pair, server.clock.now(), {}, { kid });
-      assert.equal((await server.get(token)).status, 200);
+      assert.equal((await server.get(goodToken(pair, server.clock.now(), {}, { kid }))).status, 200);
     }
     assert.equal(server.issuer.fetches, 1);
   });
 
   test('at most four keys with the same id are tried', async () => {
     const pairs = Array.from({ length: 5 }, () => createPair('one', 'ES256'));
-    await using server = await serveWithTokens(keySetOf(...pairs));
-    await server.keys.start();
-    await using client = await server.connect();
+    await using server = await start({}, keySetOf(...pairs));
     for (const [index, each] of pairs.entries()) {
-      const reply = await client.call(...read, { headers: [bearer(goodToken(each))] });
+      const reply = await server.get(goodToken(each));
       if (index < 4) assert.equal(reply.status, 200);
       else assertInvalidToken(reply);
     }
@@ -464,13 +443,8 @@ describe('identity for the backend [D48]', () => {
     await using server = await start({ backendIdentityHeader: 'X-User' });
     const { client } = server;
     for (const [sub, expected] of rows) {
-      const headers = [
-        bearer(goodToken(pair, undefined, { sub })),
-        ['x-user', 'eve'],
-        ['X-User', 'mallory'],
-        ['x_user', 'eve'],
-        ['connection', 'x-user'],
-      ] as const;
+      const forged = [['x-user', 'eve'], ['X-User', 'mallory'], ['x_user', 'eve'], ['connection', 'x-user']] as const; // prettier-ignore
+      const headers = [bearer(goodToken(pair, undefined, { sub })), ...forged];
       for (const [method, path, body] of [
         ['GET', '/api/work-items', undefined],
         ['PUT', '/api/work-items/5', '{}'],
@@ -480,10 +454,7 @@ describe('identity for the backend [D48]', () => {
         const request = server.backend.requests.at(-1);
         assert.equal(request?.method, method);
         assert.equal(request.header('x-user'), expected, JSON.stringify(sub));
-        assert.deepEqual(
-          request.headers.filter(([name, value]) => /user/i.test(name) && /eve|mallory/.test(value)),
-          [],
-        );
+        assert.ok(!request.headers.some(([name, value]) => /user/i.test(name) && /eve|mallory/.test(value)));
         if (expected !== undefined) assert.equal(decodeURIComponent(request.header('x-user') ?? ''), sub);
       }
     }
