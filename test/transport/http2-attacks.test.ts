@@ -30,10 +30,15 @@ type Server = Awaited<ReturnType<typeof startGateway<'http2'>>>;
 const megabyte = 1_048_576;
 
 /** Makes valid calls, one after another, while `attack` runs; each must be served. Returns the number of calls. */
-async function servedWhile(server: Server, attack: () => Promise<unknown>): Promise<number> {
+async function servedWhile(
+  server: Server,
+  attack: (attacker: FrameClient) => Promise<unknown>,
+  open = (port: number) => FrameClient.begin(port),
+): Promise<number> {
   const attacking = { isOver: false };
+  await using attacker = await open(server.port);
   await using client = await server.connect();
-  const attacked = attack().finally(() => {
+  const attacked = attack(attacker).finally(() => {
     attacking.isOver = true;
   });
   let calls = 0;
@@ -42,6 +47,7 @@ async function servedWhile(server: Server, attack: () => Promise<unknown>): Prom
     calls += 1;
   } while (!attacking.isOver);
   await attacked;
+  attacker.socket.destroy();
   assertReply(await client.call('GET', item), 200, '{"id":5}');
   assert.deepEqual(server.told.bugs, []);
   return calls;
@@ -70,8 +76,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
   test('rapid reset, CVE-2023-44487: the connection ends after 200 resets, and every read is cancelled', async () => {
     await using server = await startGateway({ host: 'http2' });
     server.backend.answersOnce();
-    await servedWhile(server, async () => {
-      await using client = await FrameClient.begin(server.port);
+    await servedWhile(server, async (client) => {
       const request = requestFields('GET', '/api/work-items');
       await flood(
         client,
@@ -116,21 +121,40 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
     }
   }
 
-  test('CVE-2025-8671: frames that make the gateway reset their streams end the connection', async () => {
-    await using server = await startGateway({ host: 'http2' });
-    await servedWhile(server, async () => {
-      await using client = await FrameClient.begin(server.port);
+  const list = requestFields('GET', '/api/work-items');
+  const emptyData = repeat(frame(frameTypes.data, 0, 1), 1000);
+  const continuation = (payload: Buffer) => repeat(frame(frameTypes.continuation, 0, 1, payload), 4);
+  const floods: [name: string, first: Buffer, frames: (round: number) => Buffer, times: number][] = [
+    [
       // A window update of 0 is a stream error [RFC 9113, 6.9].
-      const request = requestFields('GET', '/api/work-items');
-      await flood(
-        client,
-        (round) => Buffer.concat([headers(1 + 2 * round, request), windowUpdate(1 + 2 * round, 0)]),
-        5000,
-      );
-      await client.closed();
+      'CVE-2025-8671: 5,000 streams that the gateway must reset',
+      Buffer.alloc(0),
+      (round) => Buffer.concat([headers(1 + 2 * round, list), windowUpdate(1 + 2 * round, 0)]),
+      5000,
+    ],
+    ['50,000 empty DATA frames', headers(1, requestFields('PUT', item), flags.endHeaders), () => emptyData, 50],
+    ...[
+      [0, Buffer.alloc(0)] as const,
+      [1, Buffer.alloc(1)] as const,
+      [16_000, fieldBlock([['x-a', 'x'.repeat(15_980)]])] as const,
+    ].map(([size, payload]): (typeof floods)[number] => [
+      `endless CONTINUATION frames of ${size} bytes`,
+      headers(1, requestFields('GET', item), flags.endStream),
+      () => continuation(payload),
+      1000,
+    ]),
+  ];
+  for (const [name, first, frames, times] of floods) {
+    test(`${name} end the connection`, async () => {
+      await using server = await startGateway({ host: 'http2' });
+      await servedWhile(server, async (client) => {
+        client.send(first);
+        await flood(client, frames, times);
+        await client.closed();
+      });
+      await poll(() => server.gateway.inFlight === 0, 'nothing is left in flight');
     });
-    await poll(() => server.gateway.inFlight === 0, 'nothing is left in flight');
-  });
+  }
 
   test('150 streams at once: at most 100 calls are made, and the other streams are refused', async () => {
     await using server = await startGateway({ host: 'http2' });
@@ -164,8 +188,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
     test(`a flood of 60,000 ${name} from a client that ${reads ? 'reads' : 'reads nothing'} uses limited memory, and other clients are served`, async () => {
       await using server = await startGateway({ host: 'http2' });
       const bytes = await growth(() =>
-        servedWhile(server, async () => {
-          await using client = await FrameClient.begin(server.port);
+        servedWhile(server, async (client) => {
           if (!reads) client.socket.pause();
           await flood(client, () => repeat(one, 3000), 20);
           client.send(headers(1, requestFields('GET', '/last')));
@@ -195,36 +218,10 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
     for (const client of clients) client.socket.destroy();
   });
 
-  test('50,000 empty DATA frames end the connection', async () => {
-    await using server = await startGateway({ host: 'http2' });
-    await servedWhile(server, async () => {
-      await using client = await FrameClient.begin(server.port);
-      client.send(headers(1, requestFields('PUT', item), flags.endHeaders));
-      const empty = repeat(frame(frameTypes.data, 0, 1), 1000);
-      await flood(client, () => empty, 50);
-      await client.closed();
-    });
-  });
-
-  for (const size of [0, 1, 16_000]) {
-    test(`endless CONTINUATION frames of ${size} bytes end the connection`, async () => {
-      await using server = await startGateway({ host: 'http2' });
-      await servedWhile(server, async () => {
-        await using client = await FrameClient.begin(server.port);
-        client.send(headers(1, requestFields('GET', item), flags.endStream));
-        const block = Buffer.concat([fieldBlock([['x-a', 'x'.repeat(Math.max(0, size - 20))]]), Buffer.alloc(0)]);
-        const more = frame(frameTypes.continuation, 0, 1, size < 20 ? Buffer.alloc(size) : block);
-        await flood(client, () => repeat(more, 4), 1000);
-        await client.closed();
-      });
-    });
-  }
-
   test('a compression bomb, one byte for a field of 4,000, is refused at the limit, and memory use stays small', async () => {
     await using server = await startGateway({ host: 'http2' });
     const bytes = await growth(() =>
-      servedWhile(server, async () => {
-        await using client = await FrameClient.begin(server.port);
+      servedWhile(server, async (client) => {
         const start = fieldBlock(requestFields('GET', item));
         const large = indexedField('x-large', 'x'.repeat(4000));
         client.send(frame(frameTypes.headers, flags.endHeaders | flags.endStream, 1, Buffer.concat([start, large])));
@@ -237,10 +234,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
       }),
     );
     assert.ok(bytes < 100 * megabyte, `grew by ${bytes} bytes`);
-    assert.equal(
-      server.backend.requests.filter(({ headers: each }) => each.some(([name]) => name === 'x-large')).length,
-      0,
-    );
+    assert.ok(!server.backend.requests.some(({ headers: each }) => each.some(([name]) => name === 'x-large')));
   });
 
   // prettier-ignore
@@ -271,11 +265,11 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
     // prettier-ignore
     test(`${name} closes the connection, and other clients are served`, async () => {
       await using server = await startGateway({ host: 'http2' });
-      await servedWhile(server, async () => {
-        await using client = await (name.endsWith('the preface') ? FrameClient.open(server.port) : FrameClient.begin(server.port));
+      const attack = async (client: FrameClient) => {
         client.send(bytes);
         await client.closed(3000);
-      });
+      };
+      await servedWhile(server, attack, (port) => (name.endsWith('the preface') ? FrameClient.open(port) : FrameClient.begin(port)));
       await poll(() => server.gateway.inFlight === 0, 'nothing is left in flight');
     });
   }
@@ -303,8 +297,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
   test('50,000 streams, one after another on one connection: memory is released, and other clients are served', async () => {
     await using server = await startGateway({ host: 'http2' });
     const bytes = await growth(() =>
-      servedWhile(server, async () => {
-        await using client = await FrameClient.begin(server.port);
+      servedWhile(server, async (client) => {
         client.send(windowUpdate(0, 2 ** 30));
         const request = fieldBlock(requestFields('GET', '/x'));
         const ends = frameTypes.data;
