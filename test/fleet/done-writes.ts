@@ -10,8 +10,11 @@ const limitMs = 60_000;
 /** After this long no new call may be lost with a killed process. */
 export const recoveryMs = 2_000;
 
-/** Makes the backends withhold answers to writes. After `count` such answers, calls `then` and stops withholding. */
-async function withhold(
+/**
+ * Makes the backends withhold answers to writes: `held` or `cut`. After `count` such answers, calls `then`, which kills
+ * a gateway, and stops withholding.
+ */
+export async function withhold(
   backends: readonly RestartingBackend[],
   answers: Answers,
   count: number,
@@ -23,15 +26,6 @@ async function withhold(
   await poll(() => sum() >= before + count, `${count} writes are ${answers}`, limitMs);
   await then?.();
   for (const backend of backends) backend.answerWith('given');
-}
-
-/** Calls `kill`, which kills a gateway, while `count` writes through all gateways are completed but not answered. */
-export async function killWithDoneWrites(
-  backends: readonly RestartingBackend[],
-  count: number,
-  kill: () => Promise<void>,
-): Promise<void> {
-  await withhold(backends, 'held', count, kill);
 }
 
 /** Makes the backends close reused connections of gateways instead of answering `count` writes. */

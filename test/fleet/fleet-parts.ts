@@ -9,6 +9,7 @@ import { replaceEach } from '../helpers/documents.ts';
 import { haproxyProgram, shippedConfiguration } from '../helpers/haproxy.ts';
 import { audience, createPair, goodToken, issuerName, keySetOf, type Pair } from '../helpers/issuer.ts';
 import { Load, type End, type Place } from '../helpers/load.ts';
+import { figureIn } from '../helpers/process-figures.ts';
 import { markedShot, type MarkedShot } from './marked-load.ts';
 import { RawClient } from '../helpers/raw-client.ts';
 import { RestartingBackend } from './restarting-backend.ts';
@@ -23,15 +24,7 @@ import {
   type HostName,
 } from './network.ts';
 import type { Mark } from './picture.ts';
-import {
-  Gateway,
-  HostProgram,
-  sentinelConfiguration,
-  startPeer,
-  startRedis,
-  startSentinel,
-  stepLimitMs,
-} from './processes.ts';
+import { Gateway, HostProgram, startPeer, startRedis, startSentinel, stepLimitMs } from './processes.ts';
 import type { Evidence, Fault, Probe } from './verdict.ts';
 
 /** A change that breaks the fleet, to see that the bar fails. */
@@ -45,13 +38,13 @@ export interface Sabotage {
 
 /** For each client and window: twice the calls of a client here. */
 export const rateLimit = { count: 100, windowMs: 5_000 };
-export const serverName = 'gateways.example.com';
+const serverName = 'gateways.example.com';
 const backendPort = 5_104;
 const gatewayHosts = ['gateway-1', 'gateway-2', 'gateway-3', 'gateway-4', 'gateway-5'] as const;
 const root = resolve(import.meta.dirname, '../..');
 
 /** deploy/haproxy.cfg for `count` gateways, with the lines for TLS, and for Redis if there are namespaces. */
-export function configureBalancer(count: number, authorityFile: string, changes: Sabotage['balancer'] = {}): string {
+function configureBalancer(count: number, authorityFile: string, changes: Sabotage['balancer'] = {}): string {
   const last = '  server gateway-3 192.0.2.3:3000 port 9464\n';
   const more = [4, 5]
     .slice(0, count - 3)
@@ -70,10 +63,12 @@ export function configureBalancer(count: number, authorityFile: string, changes:
 }
 
 /** A host with HAProxy, and with keepalived if there are namespaces. */
-export class BalancerHost implements AsyncDisposable {
+class BalancerHost implements AsyncDisposable {
   readonly host: 'balancer-1' | 'balancer-2';
   readonly #file: string;
-  readonly programs: HostProgram[] = [];
+  readonly #programs: HostProgram[] = [];
+  /** The lines of killed HAProxy processes. */
+  readonly #earlierLines: string[] = [];
 
   constructor(host: BalancerHost['host'], folder: string) {
     this.host = host;
@@ -87,7 +82,7 @@ export class BalancerHost implements AsyncDisposable {
       [haproxyProgram ?? '', '-W', '-db', '-f', this.#file],
       /Loading success|New worker/,
     );
-    this.programs.push(haproxy);
+    this.#programs.push(haproxy);
     if (!isSeparate) return;
     const pidFiles = ['-p', '-r', '-c'].flatMap((flag) => [flag, `${this.#file}${flag}`]);
     const keepalived = await HostProgram.start(
@@ -95,28 +90,30 @@ export class BalancerHost implements AsyncDisposable {
       ['keepalived', '-n', '-l', '-D', ...pidFiles, '-f', join(root, 'deploy/keepalived.conf')],
       /Entering (BACKUP|MASTER) STATE/,
     );
-    this.programs.push(keepalived);
+    this.#programs.push(keepalived);
   }
 
   /** Takes another configuration without closing a connection. */
   reload(configuration: string): void {
     writeFileSync(this.#file, configuration);
-    this.programs[0]?.process.kill('SIGUSR2');
+    this.#programs[0]?.process.kill('SIGUSR2');
   }
 
   /** True if it has the shared address. */
   get isActive(): boolean {
-    const states = [...(this.programs.at(-1)?.output ?? '').matchAll(/Entering (BACKUP|MASTER|FAULT) STATE/g)];
+    const states = [...(this.#programs.at(-1)?.output ?? '').matchAll(/Entering (BACKUP|MASTER|FAULT) STATE/g)];
     return states.at(-1)?.[1] === 'MASTER';
   }
 
   async kill(): Promise<void> {
-    for (const program of this.programs) program.signal('SIGKILL');
-    for (const program of this.programs.splice(0)) await program[Symbol.asyncDispose]();
+    for (const program of this.#programs) program.signal('SIGKILL');
+    this.#earlierLines.push(...this.lines().slice(this.#earlierLines.length));
+    for (const program of this.#programs.splice(0)) await program[Symbol.asyncDispose]();
   }
 
+  /** The lines of HAProxy. */
   lines(): string[] {
-    return (this.programs[0]?.output ?? '').split('\n').filter(Boolean);
+    return [...this.#earlierLines, ...(this.#programs[0]?.output ?? '').split('\n').filter(Boolean)];
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -146,7 +143,6 @@ export class Fleet implements AsyncDisposable {
   #certificates = 0;
   #environment: NodeJS.ProcessEnv = {};
   #probes = 0;
-  #haproxyLines: string[] = [];
   #relay: HostProgram | undefined;
 
   private constructor(sabotage: Sabotage) {
@@ -185,11 +181,7 @@ export class Fleet implements AsyncDisposable {
     }
     this.redis.set('redis-1', await startRedis('redis-1'));
     this.redis.set('redis-2', await startRedis('redis-2', 'redis-1'));
-    for (const host of gatewayHosts.slice(0, 3)) {
-      const file = join(this.#configurations, `${host}-sentinel.conf`);
-      writeFileSync(file, sentinelConfiguration(host));
-      stack.use(await startSentinel(host, file));
-    }
+    for (const host of gatewayHosts.slice(0, 3)) stack.use(await startSentinel(host, this.#configurations));
     for (const host of isSeparate ? (['balancer-1', 'balancer-2'] as const) : (['balancer-1'] as const)) {
       const balancer = stack.use(new BalancerHost(host, this.#configurations));
       await balancer.start(this.configuration(3));
@@ -334,9 +326,11 @@ export class Fleet implements AsyncDisposable {
     this.faults.push({ what, name, from: performance.now(), limitMs });
   }
 
+  /** True if Redis counts for all workers of `how` many gateways. */
   async haveRedis(how: 'none' | 'every'): Promise<boolean> {
-    const answers = await Promise.all(this.gateways.map((gateway) => gateway.hasRedis()));
-    return how === 'every' ? answers.every(Boolean) : !answers.some(Boolean);
+    const texts = await Promise.all(this.gateways.map((gateway) => gateway.metrics()));
+    const counting = texts.filter((text) => figureIn(text, 'work_item_gateway_rate_limit_redis_reachable') === 1);
+    return counting.length === (how === 'every' ? texts.length : 0);
   }
 
   /** A new client sends four times its limit at once. */
@@ -389,16 +383,6 @@ export class Fleet implements AsyncDisposable {
       ),
       probes: this.probes,
     };
-  }
-
-  haproxyLines(): string[] {
-    return [...this.#haproxyLines, ...this.balancers.flatMap((balancer) => balancer.lines())];
-  }
-
-  /** Kills a balancer's programs and keeps their output. */
-  async killBalancer(balancer: BalancerHost): Promise<void> {
-    this.#haproxyLines.push(...balancer.lines());
-    await balancer.kill();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -21,7 +21,7 @@ import { Fleet, type Sabotage } from './fleet-parts.ts';
 import { clientAddress, isSeparate, runInNamespaces, stopSignals, timeoutMs, withoutNamespaces } from './network.ts';
 import { drawPicture, type Second } from './picture.ts';
 import { sabotages, steps } from './steps.ts';
-import { judge, type Verdict } from './verdict.ts';
+import { judge } from './verdict.ts';
 
 function fail(problem: string): never {
   console.error(problem);
@@ -85,20 +85,12 @@ setInterval(() => {
 }, 1_000).unref();
 const deadline = setTimeout(() => fail(`not done within ${minutes} minutes`), minutes * 60_000);
 
-interface Run {
-  readonly fleet: Fleet;
-  readonly load: MarkedLoad;
-  readonly verdict: Verdict;
-  readonly tookS: number;
-}
-
 /** Starts a fleet, takes the steps whose names have one of `wanted`, and judges. */
-async function run(wanted: readonly string[] | undefined, sabotage: Sabotage = {}): Promise<Run> {
+async function run(wanted: readonly string[] | undefined, sabotage: Sabotage = {}) {
   await using fleet = await Fleet.start(sabotage, values.sabotage ? undefined : before);
-  const connections = Math.ceil(rate / 10);
   const load = new MarkedLoad(fleet.balancer, {
     rate,
-    connections,
+    connections: Math.ceil(rate / 10),
     addressOf: clientAddress,
     timeoutMs,
     token: fleet.token,
@@ -140,7 +132,7 @@ function versionOf(program: string, pattern: RegExp): string {
   return pattern.exec(stdout)?.[1] ?? 'unknown';
 }
 
-async function report({ fleet, load, verdict, tookS }: Run): Promise<void> {
+async function report({ fleet, load, verdict, tookS }: Awaited<ReturnType<typeof run>>): Promise<void> {
   const machine = {
     date: new Date().toISOString().slice(0, 10),
     processor: cpus()[0]?.model ?? 'unknown',
@@ -163,7 +155,7 @@ async function report({ fleet, load, verdict, tookS }: Run): Promise<void> {
       examples: [lostOtherwise, writesTwice, writesInvented].map((each) => each.slice(0, 20)),
       marks: fleet.marks,
       seconds,
-      haproxy: fleet.haproxyLines(),
+      haproxy: fleet.balancers.flatMap((balancer) => balancer.lines()),
     },
     undefined,
     2,
@@ -231,7 +223,8 @@ if (values.sabotage) {
     console.error(
       `the machine had ${load.toFixed(0)} processes for ${availableParallelism()} cores: repeat the run when nothing else runs`,
     );
-  console.log(done.verdict.problems.length === 0 ? 'All requirements are met.' : 'Some requirements are violated.');
-  process.exitCode = done.verdict.problems.length === 0 ? 0 : 1;
+  const isMet = done.verdict.problems.length === 0;
+  console.log(isMet ? 'All requirements are met.' : 'Some requirements are violated.');
+  process.exitCode = isMet ? 0 : 1;
 }
 clearTimeout(deadline);

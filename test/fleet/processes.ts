@@ -1,10 +1,11 @@
 // The processes of the fleet, each on its host.
 
+import { writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { poll } from '../helpers/changes.ts';
 import { startCommand, type Command } from '../helpers/command.ts';
-import { figureIn, treeOf } from '../helpers/process-figures.ts';
+import { treeOf } from '../helpers/process-figures.ts';
 import { Program } from '../helpers/program.ts';
 import { redisPrograms } from '../helpers/redis.ts';
 import { addressOf, runnerOf, type HostName } from './network.ts';
@@ -83,14 +84,9 @@ export async function startRedis(host: 'redis-1' | 'redis-2', primary?: HostName
   );
 }
 
-/** Starts a Sentinel on the host of a gateway; `file` is its configuration, which it writes. */
-export async function startSentinel(host: HostName, file: string): Promise<HostProgram> {
-  return await HostProgram.start(host, [redisPrograms[0]?.program ?? '', file, '--sentinel'], /\+monitor/);
-}
-
-/** For `startSentinel`: two of three agree after a second that the primary is lost. */
-export function sentinelConfiguration(host: HostName): string {
-  return [
+/** Starts a Sentinel on the host of a gateway: two of three agree after a second that the primary is lost. */
+export async function startSentinel(host: HostName, folder: string): Promise<HostProgram> {
+  const configuration = [
     `port ${sentinelPort}`,
     `bind ${addressOf(host)}`,
     'protected-mode no',
@@ -100,6 +96,10 @@ export function sentinelConfiguration(host: HostName): string {
     'sentinel failover-timeout items 5000',
     '',
   ].join('\n');
+  // Sentinel changes this file.
+  const file = join(folder, `${host}-sentinel.conf`);
+  writeFileSync(file, configuration);
+  return await HostProgram.start(host, [redisPrograms[0]?.program ?? '', file, '--sentinel'], /\+monitor/);
 }
 
 /** A gateway of the fleet, with its successive processes. */
@@ -140,13 +140,7 @@ export class Gateway implements AsyncDisposable {
     await this.shows((text) => created.test(text), 'serves calls');
   }
 
-  /** Drains it and starts it again. `signal` other than SIGTERM is a sabotage. */
-  async upgrade(signal: NodeJS.Signals = 'SIGTERM'): Promise<void> {
-    await this.stop(signal);
-    await this.start();
-    await this.serves();
-  }
-
+  /** SIGTERM drains it, SIGKILL kills it with its workers. */
   async stop(signal: NodeJS.Signals = 'SIGTERM'): Promise<void> {
     if (signal === 'SIGKILL') {
       this.signal('SIGKILL');
@@ -161,11 +155,6 @@ export class Gateway implements AsyncDisposable {
   /** Signals the primary process and its workers. */
   signal(name: NodeJS.Signals): void {
     signalTree(this.command.process.pid, name);
-  }
-
-  /** True if Redis counts for all of its workers. */
-  async hasRedis(): Promise<boolean> {
-    return figureIn(await this.metrics(), 'work_item_gateway_rate_limit_redis_reachable') === 1;
   }
 
   /** Resolves when its figures are as wanted. */

@@ -9,7 +9,7 @@ import { replaceEach } from '../helpers/documents.ts';
 import { configure, findFreePort, Haproxy, haproxyProgram } from '../helpers/haproxy.ts';
 import { MarkedLoad } from './marked-load.ts';
 import { RestartingBackend } from './restarting-backend.ts';
-import { cutDoneWrites, killWithDoneWrites, recoveryMs } from './done-writes.ts';
+import { cutDoneWrites, recoveryMs, withhold } from './done-writes.ts';
 import { clientAddress, timeoutMs } from './network.ts';
 import { judge, type Fault, type Verdict } from './verdict.ts';
 
@@ -19,7 +19,7 @@ const skip =
 const clients = 12;
 const twice = /writes reached the backends more than once/;
 
-async function run(balancerChange: Record<string, string>, nodeFlags: readonly string[]): Promise<Verdict> {
+async function run(balancerChange: Readonly<Record<string, string>>, nodeFlags: readonly string[]): Promise<Verdict> {
   await using backend = await RestartingBackend.start();
   const environment = { BACKEND_URL: backend.url, LOG_LEVEL: 'warn' };
   await using first = await startCommand(environment, { nodeFlags });
@@ -27,15 +27,11 @@ async function run(balancerChange: Record<string, string>, nodeFlags: readonly s
   const port = await findFreePort();
   const configuration = replaceEach(configure(port, [first, second]), balancerChange);
   await using haproxy = await Haproxy.startWith(haproxyProgram ?? '', configuration, port);
-  const load = new MarkedLoad(haproxy, {
-    rate: 50 * clients,
-    connections: clients,
-    addressOf: clientAddress,
-    timeoutMs,
-  });
+  const options = { rate: 50 * clients, connections: clients, addressOf: clientAddress, timeoutMs };
+  const load = new MarkedLoad(haproxy, options);
   const faults: Fault[] = [];
   try {
-    await killWithDoneWrites([backend], clients, async () => {
+    await withhold([backend], 'held', clients, async () => {
       const from = performance.now();
       first.signal('SIGKILL');
       await first.exited;
@@ -63,12 +59,11 @@ test('without a change, replies to completed writes are lost, and no write is do
   assert.ok(lostButDone > 1, String(lostButDone));
 });
 
-test('a balancer that repeats writes is detected', { skip }, async () => {
-  const change = { 'retry-on conn-failure\n': 'retry-on all-retryable-errors\n' };
-  assert.match((await run(change, [])).problems.join(), twice);
-});
-
-test('a gateway that repeats writes is detected', { skip }, async () => {
-  const flags = ['--import', join(import.meta.dirname, './repeat-writes.ts')];
-  assert.match((await run({}, flags)).problems.join(), twice);
-});
+for (const [what, change, flags] of [
+  ['balancer', { 'retry-on conn-failure\n': 'retry-on all-retryable-errors\n' }, []],
+  ['gateway', {}, ['--import', join(import.meta.dirname, './repeat-writes.ts')]],
+] as const) {
+  test(`a ${what} that repeats writes is detected`, { skip }, async () => {
+    assert.match((await run(change, flags)).problems.join(), twice);
+  });
+}

@@ -1,9 +1,8 @@
 // The faults of the fleet, in their order, and the sabotages that show that the bar can fail.
 
 import { poll } from '../helpers/changes.ts';
-import { cutDoneWrites, killWithDoneWrites, recoveryMs } from './done-writes.ts';
-import type { Fleet, Sabotage } from './fleet-parts.ts';
-import { rateLimit } from './fleet-parts.ts';
+import { cutDoneWrites, recoveryMs, withhold } from './done-writes.ts';
+import { rateLimit, type Fleet, type Sabotage } from './fleet-parts.ts';
 import { cutOff, forgetSharedAddress, heal, type Direction, type HostName } from './network.ts';
 import { startRedis, stepLimitMs } from './processes.ts';
 
@@ -40,12 +39,6 @@ async function cutGateway(fleet: Fleet, host: HostName, direction: Direction): P
   heal(host);
   fleet.mark(`${host} is reachable again`);
   await isUp(fleet, host);
-}
-
-async function killRedis(fleet: Fleet, host: 'redis-1' | 'redis-2'): Promise<void> {
-  const program = fleet.redis.get(host);
-  program?.signal('SIGKILL');
-  await program?.[Symbol.asyncDispose]();
 }
 
 const writesPerKill = 8;
@@ -114,7 +107,7 @@ export const steps: readonly Step[] = [
       if (lost === undefined || other === undefined) throw new Error('no balancer is active');
       cutOff(lost.host, 'both');
       fleet.fault('balancer', `${lost.host} is lost`, recoveryMs);
-      await fleet.killBalancer(lost);
+      await lost.kill();
       await poll(() => other.isActive, 'the other balancer has the address', stepLimitMs);
       await rest(3_000);
       forgetSharedAddress(lost.host);
@@ -128,7 +121,7 @@ export const steps: readonly Step[] = [
     name: 'Redis primary killed',
     run: async (fleet) => {
       fleet.mark('the primary of Redis is killed');
-      await killRedis(fleet, 'redis-1');
+      await fleet.redis.get('redis-1')?.[Symbol.asyncDispose]();
       await poll(() => fleet.haveRedis('none'), 'every gateway has noticed', stepLimitMs);
       await poll(() => fleet.haveRedis('every'), 'the replica counts for all', stepLimitMs);
       fleet.mark('the replica is the primary');
@@ -191,7 +184,9 @@ export const steps: readonly Step[] = [
     run: async (fleet) => {
       for (const gateway of fleet.gateways) {
         fleet.mark(`${gateway.host} is upgraded`);
-        await gateway.upgrade(fleet.sabotage.upgradeSignal);
+        await gateway.stop(fleet.sabotage.upgradeSignal);
+        await gateway.start();
+        await gateway.serves();
         await isUp(fleet, gateway.host);
       }
     },
@@ -214,7 +209,7 @@ export const steps: readonly Step[] = [
     name: 'writes done',
     run: async (fleet) => {
       const gateway = at(fleet.gateways, 1);
-      await killWithDoneWrites(fleet.backends, writesPerKill, async () => {
+      await withhold(fleet.backends, 'held', writesPerKill, async () => {
         fleet.fault('gateway', `${gateway.host} is killed with writes that are done`, recoveryMs);
         await gateway.stop('SIGKILL');
       });

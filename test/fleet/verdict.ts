@@ -37,33 +37,6 @@ export interface Evidence {
 /** Longer than a frozen gateway may keep a call. */
 const slowMs = 5_500;
 
-/** The cost of one fault. */
-export interface Loss {
-  readonly name: string;
-  readonly lost: number;
-  /** Lost writes that a backend had done. */
-  readonly lostButDone: number;
-  /** From the fault to the last call that was sent and lost. */
-  readonly recoveredMs: number;
-}
-
-export interface Verdict {
-  readonly calls: number;
-  readonly served: number;
-  readonly losses: readonly Loss[];
-  /** Writes that a backend had done and whose replies were lost. */
-  readonly lostButDone: number;
-  /** Calls lost without a fault that explains them. */
-  readonly lostOtherwise: readonly MarkedCall[];
-  readonly writesTwice: readonly string[];
-  /** Writes answered as successes that no backend received. */
-  readonly writesInvented: readonly string[];
-  readonly readsAgain: number;
-  readonly probes: readonly Probe[];
-  /** Violations of the bar; empty if it holds. */
-  readonly problems: readonly string[];
-}
-
 const endsWith: Readonly<Record<Fault['what'], readonly MarkedCall['end'][]>> = {
   // No reply, or HAProxy's 502.
   gateway: ['none', 502],
@@ -72,34 +45,38 @@ const endsWith: Readonly<Record<Fault['what'], readonly MarkedCall['end'][]>> = 
 };
 const backendOutcomes: ReadonlySet<string | undefined> = new Set(['unreachable', 'timed-out']);
 
-export function judge({ isComplete, calls, records, faults, outcomes, probes }: Evidence): Verdict {
+export type Verdict = ReturnType<typeof judge>;
+
+/** `problems` in the result are the violations of the bar. */
+export function judge({ isComplete, calls, records, faults, outcomes, probes }: Evidence) {
   const timesOf = (marker: string): number => records.reduce((sum, record) => sum + (record.get(marker) ?? 0), 0);
   const explains = ({ what, from, limitMs }: Fault, call: MarkedCall): boolean =>
     call.sentAt <= from + limitMs &&
     call.endedAt >= from &&
     endsWith[what].includes(call.end) &&
     (what !== 'backend' || backendOutcomes.has(outcomes.get(call.marker)));
+  /** Writes that a backend had done. */
   const countDone = (some: readonly MarkedCall[]): number =>
     some.filter(({ method, marker }) => method !== 'GET' && timesOf(marker) > 0).length;
 
   const lost = calls.filter((call) => !isServed(call));
   // The newest fault that explains a loss is its cause.
   const causes = Map.groupBy(lost, (call) => faults.findLast((fault) => explains(fault, call)));
-  const losses = faults.map((fault): Loss => {
+  const losses = faults.map((fault) => {
     const own = causes.get(fault) ?? [];
     return {
       name: fault.name,
       lost: own.length,
       lostButDone: countDone(own),
+      // From the fault to the last call that was sent and lost.
       recoveredMs: Math.max(0, ...own.map(({ sentAt }) => sentAt - fault.from)),
     };
   });
   const lostOtherwise = causes.get(undefined) ?? [];
   const writes = calls.filter(({ method }) => method !== 'GET');
   const writesTwice = writes.filter(({ marker }) => timesOf(marker) > 1).map(({ marker }) => marker);
-  const writesInvented = writes
-    .filter((call) => isServed(call) && timesOf(call.marker) === 0)
-    .map(({ marker }) => marker);
+  const invented = writes.filter((call) => isServed(call) && timesOf(call.marker) === 0);
+  const writesInvented = invented.map(({ marker }) => marker);
   const slow = calls.filter((call) => isServed(call) && call.endedAt - call.sentAt > slowMs);
   const readsAgain = calls.filter(({ method, marker }) => method === 'GET' && timesOf(marker) > 1).length;
   // Without such a write a complete run cannot show that writes are not repeated.
