@@ -57,10 +57,8 @@ describe('an id in the answer to a create', { concurrency: 4 }, () => {
         },
       };
       const report = await runContract(backend.scripted.url);
-      assert.deepEqual(
-        backend.writes.map(({ method }) => method),
-        ['PUT'],
-      );
+      const methods = backend.writes.map(({ method }) => method);
+      assert.deepEqual(methods, ['PUT']);
       assert.equal(codesOf(report)[0], 'breaks update: body-refused');
     });
   }
@@ -193,10 +191,8 @@ describe('a backend that names the wrong item', { concurrency: 4 }, () => {
     backend.instead = { list: () => answer('[]'), create: () => answer('{"id":"a7-b2"}', { status: 201 }) };
     const report = await runContract(backend.scripted.url);
     assert.deepEqual(backend.writes, []);
-    assert.deepEqual(
-      report.leftovers.map(({ id }) => id),
-      ['a7-b2'],
-    );
+    const ids = report.leftovers.map(({ id }) => id);
+    assert.deepEqual(ids, ['a7-b2']);
   });
 
   // Answers to a read of the deleted id.
@@ -218,10 +214,8 @@ describe('a backend that names the wrong item', { concurrency: 4 }, () => {
         };
         const report = await runContract(backend.scripted.url);
         assert.deepEqual(report.leftovers, []);
-        assert.deepEqual(
-          backend.writes.map(({ method }) => method),
-          ['PUT', 'DELETE'],
-        );
+        const methods = backend.writes.map(({ method }) => method);
+        assert.deepEqual(methods, ['PUT', 'DELETE']);
       });
     }
   }
@@ -238,10 +232,8 @@ describe('a backend that names the wrong item', { concurrency: 4 }, () => {
       },
     };
     const report = await runContract(backend.scripted.url);
-    assert.deepEqual(
-      report.leftovers.map(({ id }) => id),
-      ['4'],
-    );
+    const ids = report.leftovers.map(({ id }) => id);
+    assert.deepEqual(ids, ['4']);
     assert.match(report.leftovers[0]?.why ?? '', /shows something else/);
     assert.match(report.leftovers[0]?.remove ?? '', /^find the item with gateway-check-/);
   });

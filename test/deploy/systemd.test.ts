@@ -178,10 +178,8 @@ describe('inherited sockets', { skip: !isLinux && 'only Linux has systemd' }, ()
     // Rejects if a connection was lost.
     await Promise.all(callers);
     t.diagnostic(`${statuses.length} calls, 3 restarts`);
-    assert.deepEqual(
-      statuses.filter((status) => status !== 200),
-      [],
-    );
+    const failed = statuses.filter((status) => status !== 200);
+    assert.deepEqual(failed, []);
   });
 
   test('a reload replaces every worker; if all workers are killed, new ones serve waiting connections', async () => {

@@ -191,10 +191,8 @@ describe('the document and the gateway', () => {
     const refused = Object.values(readOpenApi(stdout).paths)
       .flatMap((item) => Object.values(item))
       .filter(({ responses }) => responses['403'] !== undefined);
-    assert.deepEqual(
-      refused.map(({ operationId }) => operationId),
-      ['createWorkItem', 'updateWorkItem', 'deleteWorkItem'],
-    );
+    const ids = refused.map(({ operationId }) => operationId);
+    assert.deepEqual(ids, ['createWorkItem', 'updateWorkItem', 'deleteWorkItem']);
     for (const { responses } of refused) {
       assert.doesNotMatch(responses['403']?.description ?? '', /Host/);
     }

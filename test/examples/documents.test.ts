@@ -177,10 +177,8 @@ async function assertHeads(place: Place, block: string): Promise<void> {
   for (const { command, printed } of sessionsIn(block)) {
     const lines = (await place.output(`${command} -s`)).split('\r\n').map(plain);
     const shown = printed.replaceAll('...\n', '').trim().split('\n').map(plain);
-    assert.deepEqual(
-      lines.filter((line) => shown.includes(line)),
-      shown,
-    );
+    const printedLines = lines.filter((line) => shown.includes(line));
+    assert.deepEqual(printedLines, shown);
   }
 }
 

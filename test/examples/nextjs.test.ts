@@ -111,10 +111,8 @@ describe('in Next.js', { skip: example.skip, timeout: buildLimitMs }, () => {
       for (const path of [gateway, byHand]) {
         assertBytes(await site.call('DELETE', `${path}/9007199254740993`), 200, succeeded);
       }
-      assert.deepEqual(
-        backend.requests.map(({ target }) => target),
-        ['/api/WorkItem/9007199254740993', '/api/WorkItem/9007199254740992'],
-      );
+      const targets = backend.requests.map(({ target }) => target);
+      assert.deepEqual(targets, ['/api/WorkItem/9007199254740993', '/api/WorkItem/9007199254740992']);
     });
 
     test('5: a redirect of a create is followed with a GET', async () => {
@@ -123,10 +121,8 @@ describe('in Next.js', { skip: example.skip, timeout: buildLimitMs }, () => {
       assert.equal((await create(gateway, { body: '{}' })).reply.status, 500);
       backend.answersOnce(redirect);
       assert.equal((await create(byHand, { body: '{}' })).reply.status, 201);
-      assert.deepEqual(
-        backend.requests.map(({ method }) => method),
-        ['POST', 'POST', 'GET'],
-      );
+      const methods = backend.requests.map(({ method }) => method);
+      assert.deepEqual(methods, ['POST', 'POST', 'GET']);
     });
 
     test('6: a body of any size is accepted', async () => {

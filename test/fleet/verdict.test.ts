@@ -87,10 +87,8 @@ test('recovery is the time from the fault to the last lost call that was sent', 
 test('of two faults that explain a loss the newer one is its cause', () => {
   const faults = [gatewayKill, { ...gatewayKill, name: 'newer', from: 1_006 }];
   const verdict = judged({ calls: [call('a', { end: 'none' })], faults });
-  assert.deepEqual(
-    verdict.losses.map(({ lost }) => lost),
-    [0, 1],
-  );
+  const lost = verdict.losses.map(({ lost }) => lost);
+  assert.deepEqual(lost, [0, 1]);
 });
 
 test('a write that was done and lost is counted and is no problem', () => {

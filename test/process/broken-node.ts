@@ -18,15 +18,6 @@ function fault(): Error {
   return new TypeError(`SECRET ${current}`);
 }
 
-type Method = (this: unknown, ...parameters: unknown[]) => unknown;
-
-/** Replaces a method of Node by `broken(original)`. */
-function replace(name: string, holder: object, method: string, broken: (original: Method) => Method): void {
-  if (!faults.includes(name)) return;
-  const original = Reflect.get(holder, method) as Method;
-  Reflect.set(holder, method, broken(original));
-}
-
 const servers: Server[] = [];
 
 /** Causes the faults that need no request, as soon as they are switched on. */
@@ -47,29 +38,33 @@ function strike(): void {
   }
 }
 
-replace(
-  'accept',
-  Server.prototype,
-  'listen',
-  (listen) =>
-    function (...parameters) {
-      servers.push(this as Server);
-      return listen.apply(this, parameters);
-    },
-);
+type Method = (this: unknown, ...parameters: unknown[]) => unknown;
+type Look = (self: unknown, first: unknown) => boolean;
 
+/** Makes a method of Node call `look` first, and throw if that returns true while the fault `name` is on. */
+function breakMethod(name: string, holder: object, method: string, look: Look = () => true): void {
+  if (!faults.includes(name)) return;
+  const original = Reflect.get(holder, method) as Method;
+  const broken: Method = function (...parameters) {
+    if (look(this, parameters[0]) && current === name) throw fault();
+    return original.apply(this, parameters);
+  };
+  Reflect.set(holder, method, broken);
+}
+
+breakMethod('accept', Server.prototype, 'listen', (server) => {
+  servers.push(server as Server);
+  return false;
+});
+breakMethod('backend socket', Socket.prototype, 'connect');
+breakMethod('drain', Server.prototype, 'close');
 // The log copies each line into a buffer.
 for (const name of ['log', 'log and exceptions']) {
-  replace(
+  breakMethod(
     name,
     Buffer.prototype as object,
     'write',
-    (write) =>
-      function (...parameters) {
-        const [text] = parameters;
-        if (current === name && typeof text === 'string' && text.startsWith('{"level":')) throw fault();
-        return write.apply(this, parameters);
-      },
+    (_, text) => typeof text === 'string' && text.startsWith('{"level":'),
   );
 }
 
@@ -82,16 +77,8 @@ if (faults.includes('scanner')) {
   assembly.Instance = class {
     exports: Exports;
     constructor(module: object, ...others: []) {
-      const { exports } = new Instance(module, ...others);
-      const { scan } = exports;
-      this.exports = exports;
-      if (scan !== undefined) {
-        const broken: Method = (...parameters) => {
-          if (current === 'scanner') throw fault();
-          return scan(...parameters);
-        };
-        this.exports = { ...exports, scan: broken };
-      }
+      this.exports = { ...new Instance(module, ...others).exports };
+      if (this.exports.scan !== undefined) breakMethod('scanner', this.exports, 'scan');
     }
   };
 }
@@ -99,55 +86,24 @@ if (faults.includes('scanner')) {
 // Sockets that the process has opened: they lead to the backend. Every other socket with a remote address is a
 // client's. (Standard error may be a socket too, but has no address.)
 const opened = new WeakSet<object>();
-if (faults.some((name) => name.includes('connection') || name.includes('reply'))) {
-  const connect = Reflect.get(Socket.prototype, 'connect') as Method;
-  Reflect.set(Socket.prototype, 'connect', function (this: Socket, ...parameters: unknown[]) {
-    opened.add(this);
-    return connect.apply(this, parameters);
+const hasRemote = (socket: unknown): socket is Socket => (socket as Socket).remoteAddress !== undefined;
+for (const name of ['backend connection', 'beginning of a reply', 'end of a reply']) {
+  breakMethod(name, Socket.prototype, 'connect', (socket) => {
+    opened.add(socket as Socket);
+    return false;
   });
 }
-for (const [name, isOpened] of [
-  ['backend connection', true],
-  ['beginning of a reply', false],
-] as const) {
-  replace(
-    name,
-    Socket.prototype,
-    'write',
-    (write) =>
-      function (...parameters) {
-        const socket = this as Socket;
-        const isMeant = socket.remoteAddress !== undefined && opened.has(socket) === isOpened;
-        if (current === name && isMeant) throw fault();
-        return write.apply(this, parameters);
-      },
-  );
-}
+breakMethod('backend connection', Socket.prototype, 'write', (socket) => hasRemote(socket) && opened.has(socket));
+breakMethod('beginning of a reply', Socket.prototype, 'write', (socket) => hasRemote(socket) && !opened.has(socket));
 
 // A client connection reads `writableLength` after it has written a reply.
 if (faults.includes('end of a reply')) {
   const length = Object.getOwnPropertyDescriptor(Writable.prototype, 'writableLength');
   Object.defineProperty(Socket.prototype, 'writableLength', {
     get(this: Socket) {
-      const isMeant = this.remoteAddress !== undefined && !opened.has(this) && this.bytesWritten > 0;
+      const isMeant = hasRemote(this) && !opened.has(this) && this.bytesWritten > 0;
       if (current === 'end of a reply' && isMeant) throw fault();
       return length?.get?.call(this) as number;
     },
   });
-}
-
-for (const [name, holder, method] of [
-  ['backend socket', Socket.prototype, 'connect'],
-  ['drain', Server.prototype, 'close'],
-] as const) {
-  replace(
-    name,
-    holder,
-    method,
-    (original) =>
-      function (...parameters) {
-        if (current === name) throw fault();
-        return original.apply(this, parameters);
-      },
-  );
 }

@@ -6,22 +6,8 @@ import { createServer, type IncomingHttpHeaders, type Server, type ServerRespons
 import type { AddressInfo } from 'node:net';
 import { Changes } from '../helpers/changes.ts';
 
-interface ReceivedSpan {
-  readonly traceId: string;
-  readonly spanId: string;
-  /** Empty for a root span. */
-  readonly parentSpanId: string;
-  readonly traceState: string;
-  readonly name: string;
-  readonly kind: 'server' | 'client' | number;
-  /** In nanoseconds since 1970. */
-  readonly start: bigint;
-  readonly end: bigint;
-  readonly attributes: Readonly<Record<string, string | number | boolean>>;
-  readonly status: 'unset' | 'error' | number;
-  readonly resource: Readonly<Record<string, string | number | boolean>>;
-}
-
+type ReceivedSpan = ReturnType<typeof decodeSpan>;
+type Attributes = Readonly<Record<string, string | number | boolean>>;
 type CollectorReply = (response: ServerResponse) => void;
 
 export class Collector implements AsyncDisposable {
@@ -59,21 +45,18 @@ export class Collector implements AsyncDisposable {
     return new Collector(server);
   }
 
-  /** Resolves when `find` returns a value. */
-  until<T>(find: (spans: readonly ReceivedSpan[]) => T | undefined, expected: string): Promise<T> {
-    return this.#changes.until(
-      () => find(this.spans),
-      () => `${expected}; ${this.spans.length} spans received, the last is ${this.spans.at(-1)?.name ?? 'nothing'}`,
-    );
-  }
-
   /** The server span and the client span of the request with this id. */
-  async pair(requestId: string): Promise<{ server: ReceivedSpan; client: ReceivedSpan }> {
-    return await this.until((spans) => {
-      const server = spans.find((each) => each.attributes['work_item_gateway.request_id'] === requestId);
-      const client = spans.find((each) => each.parentSpanId === server?.spanId);
-      return server && client && { server, client };
-    }, `both spans of ${requestId}`);
+  pair(requestId: string): Promise<{ server: ReceivedSpan; client: ReceivedSpan }> {
+    const { spans } = this;
+    return this.#changes.until(
+      () => {
+        const server = spans.find((each) => each.attributes['work_item_gateway.request_id'] === requestId);
+        const client = spans.find((each) => each.parentSpanId === server?.spanId);
+        return server && client && { server, client };
+      },
+      () =>
+        `both spans of ${requestId}; ${spans.length} spans received, the last is ${spans.at(-1)?.name ?? 'nothing'}`,
+    );
   }
 
   async stop(): Promise<void> {
@@ -100,7 +83,7 @@ function decodeSpans(body: Buffer): ReceivedSpan[] {
   });
 }
 
-function decodeSpan(fields: readonly WireField[], resource: ReceivedSpan['resource']): ReceivedSpan {
+function decodeSpan(fields: readonly WireField[], resource: Attributes) {
   const hex = (number: number): string => bytesIn(fields, number)[0]?.toString('hex') ?? '';
   const text = (number: number): string => bytesIn(fields, number)[0]?.toString('utf8') ?? '';
   const kind = Number(numberIn(fields, 6));
@@ -110,9 +93,11 @@ function decodeSpan(fields: readonly WireField[], resource: ReceivedSpan['resour
     traceId: hex(1),
     spanId: hex(2),
     traceState: text(3),
+    /** Empty for a root span. */
     parentSpanId: hex(4),
     name: text(5),
     kind: kind === 2 ? 'server' : kind === 3 ? 'client' : kind,
+    /** In nanoseconds since 1970. */
     start: numberIn(fields, 7),
     end: numberIn(fields, 8),
     attributes: attributesIn(fields, 9),
@@ -121,7 +106,7 @@ function decodeSpan(fields: readonly WireField[], resource: ReceivedSpan['resour
   };
 }
 
-function attributesIn(fields: readonly WireField[], number: number): Record<string, string | number | boolean> {
+function attributesIn(fields: readonly WireField[], number: number): Attributes {
   return Object.fromEntries(
     bytesIn(fields, number).map((keyValue) => {
       const [key, value] = [1, 2].map((each) => bytesIn(readMessage(keyValue), each)[0]);

@@ -2,20 +2,21 @@
 
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
-import { after, afterEach, before, describe, test } from 'node:test';
+import { after, afterEach, before, beforeEach, describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
 import { type Command, figureOf, logged, startCommand } from '../helpers/command.ts';
 import { assertReply, operations } from '../helpers/expected.ts';
 import { childrenOf, countDescriptors, figureIn } from '../helpers/process-figures.ts';
 import { RawClient, requestBytes, type Reply } from '../helpers/raw-client.ts';
-import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { answer } from '../helpers/scripted-backend.ts';
+import { useBackend } from '../helpers/suites.ts';
 
-let backend: ScriptedBackend;
-before(async () => {
-  backend = await ScriptedBackend.start();
-});
+// The backend closes after each answer, so each call needs a new connection to it.
+const closing = answer('{"id":5}', { headers: [['Connection', 'close']] });
+const backend = await useBackend(closing);
+// Calls are made before the first test, too.
+backend.answers(closing);
 afterEach(() => assert.deepEqual(backend.violations, []));
-after(() => backend.stop());
 
 async function openMany(command: Command, count: number): Promise<RawClient[]> {
   return await Promise.all(Array.from({ length: count }, () => command.connect()));
@@ -40,8 +41,6 @@ describe('ulimit -n 64', () => {
   let command: Command;
   let base: number | undefined;
   before(async () => {
-    // The backend closes after each answer, so each call needs a new connection to it.
-    backend.answers(answer('{"id":5}', { headers: [['Connection', 'close']] }));
     command = await startCommand({ BACKEND_URL: backend.url }, { descriptors: 64 });
     await assertServesAll(command);
     await backend.until(() => backend.connectionsOpen === 0, 'no connection to the backend');
@@ -119,11 +118,8 @@ for (const sharing of ['cluster', 'reuse-port'] as const) {
     const workersOf = (command: Command): number[] => childrenOf(command.process.pid) ?? [];
 
     test('more connections than descriptors: the workers run on, their metrics are served, and later calls succeed', async (t) => {
-      backend.answers(answer('{"id":5}', { headers: [['Connection', 'close']] }));
-      await using command = await startCommand(
-        { BACKEND_URL: backend.url, WORKERS: '2', PORT_SHARING: sharing },
-        { descriptors: 64 },
-      );
+      const environment = { BACKEND_URL: backend.url, WORKERS: '2', PORT_SHARING: sharing };
+      await using command = await startCommand(environment, { descriptors: 64 });
       const pids = workersOf(command);
       if (pids.length === 0) {
         t.skip('there is no /proc');
@@ -171,9 +167,9 @@ for (const sharing of ['cluster', 'reuse-port'] as const) {
 describe('CONNECTIONS_MAX=20', () => {
   let command: Command;
   before(async () => {
-    backend.answers(answer('{"id":5}'));
     command = await startCommand({ BACKEND_URL: backend.url, CONNECTIONS_MAX: '20' }, { descriptors: 64 });
   });
+  beforeEach(() => backend.answers(answer('{"id":5}')));
   after(() => command.stop());
 
   test('during a flood of idle connections, good clients are served and a request in progress is kept [D26]', async () => {

@@ -6,11 +6,11 @@ import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { after, before, describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
-import { Command, figureOf, startCommand } from '../helpers/command.ts';
+import { figureOf, startCommand } from '../helpers/command.ts';
 import { assertReply, operations } from '../helpers/expected.ts';
 import { countDescriptors, figureIn } from '../helpers/process-figures.ts';
 import { closed, RawClient, requestBytes } from '../helpers/raw-client.ts';
-import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { useBackend } from '../helpers/suites.ts';
 
 // Long enough for a good client on a busy machine.
 const headersMs = 3000;
@@ -19,21 +19,17 @@ const inFlightMax = 64;
 /** Far above the duration of a call on a busy machine. */
 const soonMs = 8000;
 
-let backend: ScriptedBackend;
-let command: Command;
+const backend = await useBackend('{"id":5}');
+const command = await startCommand({
+  BACKEND_URL: backend.url,
+  REQUEST_HEADERS_TIMEOUT_MS: String(headersMs),
+  REQUEST_TIMEOUT_MS: String(requestMs),
+  IN_FLIGHT_MAX: String(inFlightMax),
+  BACKEND_IDLE_TIMEOUT_MS: '500',
+  LOG_LEVEL: 'warn',
+});
 let base: number | undefined;
-
 before(async () => {
-  backend = await ScriptedBackend.start();
-  backend.answers(answer('{"id":5}'));
-  command = await startCommand({
-    BACKEND_URL: backend.url,
-    REQUEST_HEADERS_TIMEOUT_MS: String(headersMs),
-    REQUEST_TIMEOUT_MS: String(requestMs),
-    IN_FLIGHT_MAX: String(inFlightMax),
-    BACKEND_IDLE_TIMEOUT_MS: '500',
-    LOG_LEVEL: 'warn',
-  });
   for (const { method, path, options } of operations) await command.call(method, path, options);
   await isIdle();
   base = countDescriptors(command.process.pid);
@@ -41,7 +37,6 @@ before(async () => {
 after(async () => {
   await command.stop();
   assert.equal(await command.exitCode(), 0);
-  await backend.stop();
   assert.equal(command.stderr, '');
 });
 

@@ -15,6 +15,7 @@ import {
 } from 'node:fs';
 import { delimiter, dirname, join, resolve } from 'node:path';
 import { beforeEach, describe, test } from 'node:test';
+import { promisify } from 'node:util';
 
 import { runCommand, startCommand } from '../helpers/command.ts';
 import { assertReply } from '../helpers/expected.ts';
@@ -56,19 +57,13 @@ function npmEnvironment(): NodeJS.ProcessEnv {
   };
 }
 
-interface Ended {
-  readonly code: number;
-  readonly stdout: string;
-  readonly stderr: string;
-}
-
 /** Runs a program until it exits. */
-function run(program: string, args: readonly string[], environment: NodeJS.ProcessEnv): Promise<Ended> {
-  return new Promise((resolve_) =>
-    execFile(program, args, { env: environment, cwd: root }, (error, stdout, stderr) =>
-      resolve_({ code: error === null ? 0 : Number(error.code), stdout, stderr }),
-    ),
+async function run(program: string, args: readonly string[], env: NodeJS.ProcessEnv) {
+  const { code, stdout, stderr } = await promisify(execFile)(program, args, { env, cwd: root }).then(
+    (printed) => ({ code: 0, ...printed }),
+    (error: unknown) => error as { code: number; stdout: string; stderr: string },
   );
+  return { code, stdout, stderr };
 }
 
 describe('the npm scripts', () => {
@@ -91,10 +86,8 @@ describe('the npm scripts', () => {
     const shell = join(folder, 'shell');
     writeFileSync(shell, '#!/bin/sh\nshift\nexec env $1\n');
     chmodSync(shell, 0o755);
-    const { code, stdout, stderr } = await run('npm', ['run', 'check', '--', '--port=x'], {
-      ...npmEnvironment(),
-      npm_config_script_shell: shell,
-    });
+    const environment = { ...npmEnvironment(), npm_config_script_shell: shell };
+    const { code, stdout, stderr } = await run('npm', ['run', 'check', '--', '--port=x'], environment);
     assert.equal(code, 1, stderr);
     assert.match(stdout, /exec node scripts\/start\.cjs check/);
     assert.match(stderr, /^error: --port is "x"/m);
@@ -102,11 +95,8 @@ describe('the npm scripts', () => {
 
   test('the program `exec` runs only `node FILE`', async () => {
     for (const args of [[], ['node'], ['sh', 'file']]) {
-      const { code, stderr } = await run(
-        process.execPath,
-        [join(root, 'scripts/node/exec.cjs'), ...args],
-        npmEnvironment(),
-      );
+      const exec = join(root, 'scripts/node/exec.cjs');
+      const { code, stderr } = await run(process.execPath, [exec, ...args], npmEnvironment());
       assert.equal(code, 1);
       assert.equal(stderr, 'error: only `exec node FILE` is supported\n');
     }
@@ -181,20 +171,13 @@ describe('a clone with something missing', () => {
     writeFileSync(join(clone, 'packages/command/main.ts'), "console.log('runs with', ...process.argv.slice(2));\n");
   });
 
-  async function start(version?: string): Promise<Ended> {
+  async function start(version?: string) {
     const preload = join(clone, 'version.cjs');
     const versions = JSON.stringify({ ...process.versions, node: version });
-    writeFileSync(
-      preload,
-      version === undefined
-        ? ''
-        : `Object.defineProperties(process, { versions: { value: ${versions} }, version: { value: 'v${version}' } });`,
-    );
-    return await run(
-      process.execPath,
-      ['--require', preload, join(clone, 'scripts/start.cjs'), 'dev', '--docs=false'],
-      npmEnvironment(),
-    );
+    const code = `Object.defineProperties(process, { versions: { value: ${versions} }, version: { value: 'v${version}' } });`;
+    writeFileSync(preload, version === undefined ? '' : code);
+    const args = ['--require', preload, join(clone, 'scripts/start.cjs'), 'dev', '--docs=false'];
+    return await run(process.execPath, args, npmEnvironment());
   }
 
   async function assertRefused(expected: RegExp, version?: string): Promise<void> {

@@ -43,13 +43,7 @@ describe('the log line and the counters of every outcome', () => {
     for (const name of names) expectedCounters[name] = (expectedCounters[name] ?? 0) + 1;
   };
   before(async () => {
-    command = await startCommand({
-      BACKEND_URL: backend.url,
-      REQUEST_BYTES_MAX: '100',
-      RESPONSE_BYTES_MAX: '100',
-      BACKEND_TIMEOUT_MS: '300',
-      IN_FLIGHT_MAX: '1',
-    });
+    command = await startCommand({ BACKEND_URL: backend.url, IN_FLIGHT_MAX: '1' });
   });
   after(() => command.stop());
 
@@ -147,7 +141,6 @@ describe('the log line and the counters of every outcome', () => {
 });
 
 describe('the verdict of the dashboard', () => {
-  /** The dashboard's verdict after `calls` requests. */
   async function look(command: Command, calls: number) {
     const { now, facts } = await readState(command.adminPort, (state) => state.now.requestsEver === calls, 'all calls');
     return { now, facts, verdict: judge(now, facts), parties: describeParties(now, facts) };
@@ -172,15 +165,8 @@ describe('the verdict of the dashboard', () => {
     assert.deepEqual(flows.read.byStatus, { '2xx': 10, '4xx': 0, '5xx': 0, none: 0 });
     assert.equal(flows.all.failed.backend, 0);
     // The alert with severity `page` sums these.
-    const counters = Object.keys(await countersOf(command));
-    assert.deepEqual(
-      counters.filter((name) => /fault="(?:backend|gateway)"/.test(name)),
-      [],
-    );
-    assert.deepEqual(
-      command.logs.filter(({ level }) => level !== 'info'),
-      [],
-    );
+    assert.doesNotMatch(Object.keys(await countersOf(command)).join(), /fault="(?:backend|gateway)"/);
+    for (const { level } of command.logs) assert.equal(level, 'info');
   });
 
   const noSuccess = 'no call succeeded in the last 5 minutes: check BACKEND_URL';

@@ -27,8 +27,9 @@ async function start(environment: NodeJS.ProcessEnv, ...lines: readonly string[]
   const file = join(folder, `${(files += 1)}.env`);
   const write = (...next: readonly string[]): void => writeFileSync(file, next.map((line) => `${line}\n`).join(''));
   write(...lines);
-  const command = await startCommand({ SETTINGS_FILE: file, BACKEND_URL: backend.url, ...environment });
-  return { command, write, [Symbol.asyncDispose]: async () => command[Symbol.asyncDispose]() };
+  return Object.assign(await startCommand({ SETTINGS_FILE: file, BACKEND_URL: backend.url, ...environment }), {
+    write,
+  });
 }
 
 /** Sends SIGHUP and returns the log line at the end of the reload. */
@@ -66,10 +67,9 @@ async function postsALongItem(command: Command): Promise<number> {
 for (const WORKERS of ['1', '2']) {
   describe(`SIGHUP with WORKERS=${WORKERS}`, () => {
     test('new connections get the new settings, and a call in flight ends with the old settings', async () => {
-      await using gateway = await start({ WORKERS });
-      const { command, write } = gateway;
+      await using command = await start({ WORKERS });
       const held = await holdCall(backend, command);
-      write('REQUEST_BYTES_MAX=10', 'ITEM_ID_PARSING=whole');
+      command.write('REQUEST_BYTES_MAX=10', 'ITEM_ID_PARSING=whole');
       command.signal('SIGHUP');
       await poll(async () => (await postsALongItem(command)) === 413, 'the new limit is in force');
       assert.ok(!command.logs.some(isReloaded), 'the reload waits for the call in flight');
@@ -88,28 +88,27 @@ for (const WORKERS of ['1', '2']) {
     });
 
     test('a rate limit keeps its count if it is unchanged or lower, and starts at zero with a new window; a refused reload changes no limit', async () => {
-      await using gateway = await start({ WORKERS }, 'RATE_LIMIT=20/1h');
-      const { command, write } = gateway;
+      await using command = await start({ WORKERS }, 'RATE_LIMIT=20/1h');
       const statuses = async (calls: number): Promise<number[]> => {
         const all: number[] = [];
         for (let count = 0; count < calls; count += 1) all.push((await command.call('GET', list)).status);
         return all;
       };
       assert.deepEqual(await statuses(5), [200, 200, 200, 200, 200]);
-      write('RATE_LIMIT=3/1h');
+      command.write('RATE_LIMIT=3/1h');
       await reload(command);
       assert.deepEqual(await statuses(4), [429, 429, 429, 429]);
-      write('RATE_LIMIT=9/1h', ...tokens('/no/keys'));
+      command.write('RATE_LIMIT=9/1h', ...tokens('/no/keys'));
       await refusal(command);
       assert.deepEqual(await statuses(2), [429, 429]);
-      write('RATE_LIMIT=7/1h');
+      command.write('RATE_LIMIT=7/1h');
       await reload(command);
       assert.deepEqual(await statuses(3), [200, 200, 429]);
-      write('RATE_LIMIT=7/1h', 'DOCS=true');
+      command.write('RATE_LIMIT=7/1h', 'DOCS=true');
       await reload(command);
       assert.deepEqual(await statuses(1), [429]);
       assert.equal((await command.call('GET', '/openapi.json')).status, 200);
-      write('RATE_LIMIT=4/2h');
+      command.write('RATE_LIMIT=4/2h');
       await reload(command);
       assert.deepEqual(await statuses(1), [200]);
       assert.equal((await command.call('GET', '/openapi.json')).status, 404);
@@ -117,10 +116,9 @@ for (const WORKERS of ['1', '2']) {
     });
 
     test('SIGTERM during a reload: the call in flight ends, exit code 0 [D33]', async () => {
-      await using gateway = await start({ WORKERS });
-      const { command, write } = gateway;
+      await using command = await start({ WORKERS });
       const held = await holdCall(backend, command);
-      write('REQUEST_BYTES_MAX=10');
+      command.write('REQUEST_BYTES_MAX=10');
       command.signal('SIGHUP');
       await poll(async () => (await postsALongItem(command)) === 413, 'the new limit is in force');
       command.signal('SIGTERM');
@@ -135,16 +133,15 @@ for (const WORKERS of ['1', '2']) {
     test('the file of keys is read again', async () => {
       const keys = join(folder, `${(files += 1)}.json`);
       writeFileSync(keys, keySetOf(createPair('one', 'ES256')));
-      await using gateway = await start({ WORKERS }, ...tokens(keys));
+      await using command = await start({ WORKERS }, ...tokens(keys));
       writeFileSync(keys, 'garbage');
-      assert.match(JSON.stringify(await refusal(gateway.command)), /AUTH_JWKS_FILE cannot be used/);
+      assert.match(JSON.stringify(await refusal(command)), /AUTH_JWKS_FILE cannot be used/);
     });
 
     test('counters stay, and LOG_FORMAT, LOG_LEVEL and LOG_CLIENT change', async () => {
-      await using gateway = await start({ WORKERS, LOG_FORMAT: '' }, 'LOG_FORMAT=json');
-      const { command, write } = gateway;
+      await using command = await start({ WORKERS, LOG_FORMAT: '' }, 'LOG_FORMAT=json');
       await command.call('GET', list);
-      write('LOG_FORMAT=pretty', 'LOG_LEVEL=debug', 'LOG_CLIENT=false');
+      command.write('LOG_FORMAT=pretty', 'LOG_LEVEL=debug', 'LOG_CLIENT=false');
       command.signal('SIGHUP');
       await poll(() => command.output.includes(' INFO: reloaded'), 'a pretty line');
       await command.call('GET', list);
@@ -154,8 +151,7 @@ for (const WORKERS of ['1', '2']) {
     });
 
     test('after invalid settings nothing changes, and one error line has every problem; a changed secret is not shown', async () => {
-      await using gateway = await start({ WORKERS });
-      const { command, write } = gateway;
+      await using command = await start({ WORKERS });
       for (const [problem, ...lines] of [
         [
           /"TYPO in the settings file is.*IN_FLIGHT_MAX in the settings file is/,
@@ -167,12 +163,12 @@ for (const WORKERS of ['1', '2']) {
         [/AUTH_JWKS_FILE cannot be used/, ...tokens('/no/keys')],
       ] as [RegExp, ...string[]][]) {
         const before = command.logs.filter(isRefusal).length;
-        write(...lines);
+        command.write(...lines);
         assert.match(JSON.stringify(await refusal(command)), problem);
         assert.equal(await postsALongItem(command), 201);
         assert.equal(command.logs.filter(isRefusal).length, before + 1);
       }
-      write('REQUEST_BYTES_MAX=10', 'OTEL_EXPORTER_OTLP_HEADERS=key=hunter2');
+      command.write('REQUEST_BYTES_MAX=10', 'OTEL_EXPORTER_OTLP_HEADERS=key=hunter2');
       const { changed } = await reload(command);
       assert.deepEqual(changed, { requestBytesMax: '10485760 → 10', otelExporterOtlpHeaders: ' → (not shown)' });
       assert.equal(await postsALongItem(command), 413);
@@ -187,15 +183,14 @@ for (const WORKERS of ['1', '2']) {
         `TLS_CERT_FILE=${certificates.write('tls.crt', issued.cert)}`,
         `TLS_KEY_FILE=${certificates.write('tls.key', issued.key)}`,
       ];
-      await using gateway = await start({ WORKERS });
-      const { command, write } = gateway;
-      write(...tls);
+      await using command = await start({ WORKERS });
+      command.write(...tls);
       await reload(command);
       const options = { ca: authority.cert, servername: 'localhost' };
       await using client = await RawClient.openSecure(command.port, options);
       assertReply(await client.call('GET', list), 200, '[]');
       assert.match(await command.metrics(), /certificate_days_left\{use="clients"\} \d/);
-      write();
+      command.write();
       await reload(command);
       assertReply(await command.call('GET', list), 200, '[]');
       assert.doesNotMatch(await command.metrics(), /certificate_days_left\{use="clients"\} \d/);
@@ -208,10 +203,9 @@ describe('SIGHUP with one process', () => {
     const other = await ScriptedBackend.start();
     after(() => other.stop());
     other.answers(answer('["other"]'));
-    await using gateway = await start({ WORKERS: '1', BACKEND_URL: '' }, `BACKEND_URL=${backend.url}`);
-    const { command, write } = gateway;
+    await using command = await start({ WORKERS: '1', BACKEND_URL: '' }, `BACKEND_URL=${backend.url}`);
     const held = await holdCall(backend, command);
-    write(`BACKEND_URL=${other.url}`);
+    command.write(`BACKEND_URL=${other.url}`);
     command.signal('SIGHUP');
     await poll(async () => (await command.call('GET', list)).text === '["other"]', 'the new backend answers');
     held.open();
@@ -227,9 +221,8 @@ describe('SIGHUP with one process', () => {
   });
 
   test('settings that need a restart are logged with old and new value, and the others take effect', async () => {
-    await using gateway = await start({ WORKERS: '', PORT: '', HOST: '' }, 'HOST=127.0.0.1', 'PORT=0');
-    const { command, write } = gateway;
-    write('HOST=localhost', 'PORT=1', 'REQUEST_BYTES_MAX=10', 'PORT_SHARING=cluster', 'WORKERS=2');
+    await using command = await start({ WORKERS: '', PORT: '', HOST: '' }, 'HOST=127.0.0.1', 'PORT=0');
+    command.write('HOST=localhost', 'PORT=1', 'REQUEST_BYTES_MAX=10', 'PORT_SHARING=cluster', 'WORKERS=2');
     const { changed } = await reload(command);
     assert.deepEqual(changed, { requestBytesMax: '10485760 → 10' });
     const line = command.logs.find(({ notApplied }) => notApplied !== undefined);
@@ -246,11 +239,10 @@ describe('SIGHUP with one process', () => {
   });
 
   test('a change of settings that no connection depends on closes no connection', async () => {
-    await using gateway = await start({ WORKERS: '1' }, 'LOG_LEVEL=error');
-    const { command, write } = gateway;
+    await using command = await start({ WORKERS: '1' }, 'LOG_LEVEL=error');
     await using client = await command.connect();
     assertReply(await client.call('GET', list), 200, '[]');
-    write('LOG_LEVEL=info', 'INSTANCE_NAME=another', 'SHUTDOWN_TIMEOUT_MS=5000');
+    command.write('LOG_LEVEL=info', 'INSTANCE_NAME=another', 'SHUTDOWN_TIMEOUT_MS=5000');
     const line = await reload(command);
     assert.deepEqual(line['changed'], {
       instanceName: ' → another',
@@ -265,11 +257,10 @@ describe('SIGHUP with one process', () => {
   });
 
   test('an idle connection is closed after a second; an earlier request on it is answered by the old settings', async () => {
-    await using gateway = await start({ WORKERS: '1' });
-    const { command, write } = gateway;
+    await using command = await start({ WORKERS: '1' });
     await using client = await command.connect();
     assertReply(await client.call('GET', list), 200, '[]');
-    write('REQUEST_BYTES_MAX=10');
+    command.write('REQUEST_BYTES_MAX=10');
     command.signal('SIGHUP');
     await poll(async () => (await postsALongItem(command)) === 413, 'the new limit is in force');
     client.send(requestBytes('POST', list, { body: '{"title":"long"}' }));
@@ -279,10 +270,9 @@ describe('SIGHUP with one process', () => {
   });
 
   test('a call that takes longer than SHUTDOWN_TIMEOUT_MS is cut, and the gateway still serves', async () => {
-    await using gateway = await start({ WORKERS: '1' }, 'SHUTDOWN_TIMEOUT_MS=200');
-    const { command, write } = gateway;
+    await using command = await start({ WORKERS: '1' }, 'SHUTDOWN_TIMEOUT_MS=200');
     const held = await holdCall(backend, command);
-    write('SHUTDOWN_TIMEOUT_MS=200', 'REQUEST_BYTES_MAX=10');
+    command.write('SHUTDOWN_TIMEOUT_MS=200', 'REQUEST_BYTES_MAX=10');
     await reload(command);
     await held.client.closed();
     assert.ok(command.logs.some(({ msg }) => String(msg).startsWith('shutdown timeout reached')));
@@ -290,10 +280,9 @@ describe('SIGHUP with one process', () => {
   });
 
   test('fifty reloads leave no descriptor or connection open', async () => {
-    await using gateway = await start({ WORKERS: '1' });
-    const { command, write } = gateway;
+    await using command = await start({ WORKERS: '1' });
     const round = async (limit: number): Promise<void> => {
-      write(`REQUEST_BYTES_MAX=${limit}`);
+      command.write(`REQUEST_BYTES_MAX=${limit}`);
       await reload(command);
       assertReply(await command.call('GET', list), 200, '[]');
     };

@@ -2,9 +2,9 @@
 // test/transport/server-times.test.ts tests the limits in detail, on a clock that the test sets.
 
 import assert from 'node:assert/strict';
-import { after, before, describe, test } from 'node:test';
+import { after, describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
-import { Command, figureOf, logged, startCommand } from '../helpers/command.ts';
+import { figureOf, logged, startCommand } from '../helpers/command.ts';
 import { assertReply, requestTimeout } from '../helpers/expected.ts';
 import { RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
@@ -14,25 +14,22 @@ const requestMs = 2000;
 const stallMs = 1000;
 const idleMs = 1500;
 
-let backend: ScriptedBackend;
-let command: Command;
-before(async () => {
-  backend = await ScriptedBackend.start();
-  command = await startCommand({
-    BACKEND_URL: backend.url,
-    REQUEST_HEADERS_TIMEOUT_MS: String(headersMs),
-    REQUEST_TIMEOUT_MS: String(requestMs),
-    REPLY_STALL_TIMEOUT_MS: String(stallMs),
-    IDLE_TIMEOUT_MS: String(idleMs),
-  });
-  backend.answers(answer('[]'));
-  // The first call of a process is its slowest.
-  await command.call('GET', '/api/work-items');
+// Its record is kept until the last test.
+const backend = await ScriptedBackend.start();
+backend.answers(answer('[]'));
+const command = await startCommand({
+  BACKEND_URL: backend.url,
+  REQUEST_HEADERS_TIMEOUT_MS: String(headersMs),
+  REQUEST_TIMEOUT_MS: String(requestMs),
+  REPLY_STALL_TIMEOUT_MS: String(stallMs),
+  IDLE_TIMEOUT_MS: String(idleMs),
 });
 after(async () => {
   await command.stop();
   await backend.stop();
 });
+// The first call of a process is its slowest.
+await command.call('GET', '/api/work-items');
 
 function pause(ms: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, ms));

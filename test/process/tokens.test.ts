@@ -154,8 +154,9 @@ test('during an outage of the issuer, new workers get the keys of the old ones u
     command.signal('SIGHUP');
     await poll(() => reloads() === count, 'the reload is done', 20_000);
     const replies = await Promise.all(Array.from({ length: 8 }, call));
+    const statuses = replies.map(({ status }) => status);
     assert.deepEqual(
-      replies.map(({ status }) => status),
+      statuses,
       replies.map(() => 200),
     );
     assert.match(await command.metrics(), /^work_item_gateway_keys_fetched_timestamp_seconds [1-9]/m);

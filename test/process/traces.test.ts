@@ -73,11 +73,10 @@ describe('spans', () => {
       'http.response.status_code': 200,
       'work_item_gateway.outcome': 'ok',
     });
-    assert.deepEqual(
-      [server.name, server.kind, server.status, client.name, client.kind, client.status],
-      ['PUT /api/work-items/{id}', 'server', 'unset', 'PUT', 'client', 'unset'],
-    );
-    assert.deepEqual([server.parentSpanId, client.traceId], ['', server.traceId]);
+    const name = 'PUT /api/work-items/{id}';
+    assert.partialDeepStrictEqual(server, { name, kind: 'server', status: 'unset', parentSpanId: '' });
+    const { traceId } = server;
+    assert.partialDeepStrictEqual(client, { name: 'PUT', kind: 'client', status: 'unset', traceId });
     const { resource } = server;
     assert.deepEqual(
       [resource['service.name'], resource['process.pid'], resource['telemetry.sdk.name']],
@@ -105,10 +104,8 @@ describe('spans', () => {
     assert.deepEqual([server.traceId, server.parentSpanId, client.traceId], [parentTrace, parentSpan, parentTrace]);
     assert.equal(request?.header('traceparent'), `00-${parentTrace}-${client.spanId}-01`);
     assert.equal(request.header('tracestate')?.replaceAll(' ', ''), state.replaceAll(' ', ''));
-    assert.deepEqual(
-      server.traceState.split(',').map((each) => each.trim()),
-      state.split(', '),
-    );
+    const states = server.traceState.split(',').map((each) => each.trim());
+    assert.deepEqual(states, state.split(', '));
   });
 
   test('an unsampled trace of a client exports no span, and the backend receives its flag [D49]', async () => {
@@ -158,18 +155,16 @@ describe('spans', () => {
       assert.equal(reply.status, status);
       ids.push(id);
     }
+    const shown = ({ attributes, status }: Awaited<ReturnType<typeof collector.pair>>['server']) => [
+      attributes['http.response.status_code'],
+      attributes['error.type'],
+      status,
+    ];
     for (const [index, [method, , , status, serverError, clientStatus, clientError]] of rows.entries()) {
-      const spans = await collector.pair(ids[index] ?? '');
-      const shown = [spans.server, spans.client].map((span) => [
-        span.attributes['http.response.status_code'],
-        span.attributes['error.type'],
-        span.status,
-      ]);
-      const expected = [
-        [status, serverError, serverError === undefined ? 'unset' : 'error'],
-        [clientStatus, clientError, clientError === undefined ? 'unset' : 'error'],
-      ];
-      assert.deepEqual(shown, expected, `${method} ${status}`);
+      const { server, client } = await collector.pair(ids[index] ?? '');
+      const what = `${method} ${status}`;
+      assert.deepEqual(shown(server), [status, serverError, serverError === undefined ? 'unset' : 'error'], what);
+      assert.deepEqual(shown(client), [clientStatus, clientError, clientError === undefined ? 'unset' : 'error'], what);
     }
   });
 

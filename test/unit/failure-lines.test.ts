@@ -78,10 +78,8 @@ test('an error without a stack, and a cause of any other kind, are shown as text
   const error = new Error('broken');
   delete error.stack;
   for (const cause of [error, 'a word']) observer.onCallEnd(call('bug', { cause }));
-  assert.deepEqual(
-    lines.map((line) => /Cause: (.*?)\. /.exec(line)?.[1]),
-    ['broken', 'a word'],
-  );
+  const causes = lines.map((line) => /Cause: (.*?)\. /.exec(line)?.[1]);
+  assert.deepEqual(causes, ['broken', 'a word']);
 });
 
 test('an outage of the keys or of Redis is one line when it begins and one when it ends', () => {
@@ -107,10 +105,8 @@ test('a line is cut at 2,000 characters', () => {
   observer.onOutage?.('keys', 'x');
   const rest = 2_000 - (lines[0] ?? '').length;
   for (const more of [rest, rest + 1]) observer.onOutage?.('keys', 'x'.repeat(1 + more));
-  assert.deepEqual(
-    lines.map((line) => line.length),
-    [2_000 - rest, 2_000, 2_001],
-  );
+  const lengths = lines.map((line) => line.length);
+  assert.deepEqual(lengths, [2_000 - rest, 2_000, 2_001]);
   assert.equal(lines[2], `${(lines[1] ?? '').slice(0, -1)}x…`);
 });
 

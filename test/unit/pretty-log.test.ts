@@ -49,10 +49,8 @@ test('a stack keeps its lines; a line break in the message of its error is escap
   const lines = pretty.trimEnd().split('\n');
   assert.ok(lines.some((line) => line.trim() === String.raw`Error: one\u000a[12:00:00.000] INFO: fake`));
   assert.ok(lines.filter((line) => /^ +at .*pretty-log\.test\.ts/.test(line)).length > 0);
-  assert.deepEqual(
-    lines.slice(1).filter((line) => !line.startsWith('    ')),
-    [],
-  );
+  const outside = lines.slice(1).filter((line) => !line.startsWith('    '));
+  assert.deepEqual(outside, []);
 });
 
 test('other text is unchanged', () => {

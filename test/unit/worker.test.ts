@@ -1,7 +1,6 @@
 // A worker process, as it follows the messages of its primary process: this test.
 
 import assert from 'node:assert/strict';
-import { fork, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -11,10 +10,10 @@ import { toPlain, type FromWorker, type ToWorker } from '../../packages/command/
 import { resolveSettings } from '../../packages/command/settings/resolve.ts';
 import { Figures } from '../../packages/figures/figures.ts';
 import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
-import { Changes } from '../helpers/changes.ts';
+import { poll } from '../helpers/changes.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { audience, createPair, goodToken, issuerName, KeyServer, keySetOf, sending } from '../helpers/issuer.ts';
-import { killAtExit } from '../helpers/program.ts';
+import { Program } from '../helpers/program.ts';
 import { closed, isRefused, RawClient, request, requestBytes } from '../helpers/raw-client.ts';
 import { answer } from '../helpers/scripted-backend.ts';
 import { useBackend } from '../helpers/suites.ts';
@@ -33,25 +32,12 @@ function plainSettings(flags: Flags) {
   return toPlain(resolveSettings('serve', all, {}).settings);
 }
 
-class TestedWorker implements AsyncDisposable {
-  readonly process: ChildProcess;
+class TestedWorker extends Program {
   readonly messages: FromWorker[] = [];
-  /** The log. */
-  output = '';
-  readonly exited: Promise<unknown[]>;
-  readonly #changes = new Changes();
 
   constructor(flags: Flags = {}, changes: Partial<Start> = {}) {
-    this.process = killAtExit(fork(main, { execArgv: [], stdio: ['ignore', 'pipe', 'pipe', 'ipc'] }));
-    this.exited = once(this.process, 'exit');
-    this.process.stdout?.on('data', (data: Buffer) => {
-      this.output += data.toString();
-      this.#changes.notify();
-    });
-    this.process.on('message', (message: FromWorker) => {
-      this.messages.push(message);
-      this.#changes.notify();
-    });
+    super([process.execPath, main], { stdio: ['ignore', 'pipe', 'pipe', 'ipc'] });
+    this.process.on('message', (message: FromWorker) => this.messages.push(message));
     const more = { sharing: 'none', tls: {}, passed: [], keys: undefined } as const;
     this.send({ kind: 'start', settings: plainSettings(flags), ...more, ...changes });
   }
@@ -67,23 +53,22 @@ class TestedWorker implements AsyncDisposable {
   async message<Kind extends FromWorker['kind']>(kind: Kind): Promise<Extract<FromWorker, { kind: Kind }>> {
     type Found = Extract<FromWorker, { kind: Kind }>;
     const find = () => this.messages.find((each): each is Found => each.kind === kind);
-    return await this.#changes.until(find, () => `the message ${kind}`);
+    await poll(() => find() !== undefined, `the message ${kind}`);
+    return find() ?? assert.fail();
   }
 
-  async logged(text: string): Promise<void> {
-    await this.#changes.until(
-      () => this.output.includes(text) || undefined,
-      () => `the log line ${text}`,
-    );
+  /** Asserts that it ends with this exit code. */
+  async ends(code: number): Promise<void> {
+    await poll(() => this.process.exitCode !== null, 'it ends');
+    assert.equal(this.process.exitCode, code);
+  }
+
+  override async [Symbol.asyncDispose](): Promise<void> {
+    if (this.process.exitCode === null) await super[Symbol.asyncDispose]();
   }
 
   async port(): Promise<number> {
     return Number(new URL((await this.message('ready')).url).port);
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    this.process.kill('SIGKILL');
-    await this.exited;
   }
 }
 
@@ -99,12 +84,10 @@ test('it reports its figures when asked, and a last time at its end', async () =
   worker.send({ kind: 'report', id: 5, request: read });
   const { id, reports } = await worker.message('reports');
   assert.equal(id, 5);
-  assert.deepEqual(
-    reports.map(({ pid, figures }) => [pid, new Figures(figures).requests('list', 200)]),
-    [[worker.process.pid, 1]],
-  );
+  const counts = reports.map(({ pid, figures }) => [pid, new Figures(figures).requests('list', 200)]);
+  assert.deepEqual(counts, [[worker.process.pid, 1]]);
   worker.send({ kind: 'finish-drain' });
-  assert.deepEqual(await worker.exited, [0, null]);
+  await worker.ends(0);
   const last = worker.messages.at(-1);
   assert.ok(last?.kind === 'reports');
   assert.deepEqual([last.id, last.reports.length], [-1, 1]);
@@ -122,7 +105,7 @@ test('in a drain it closes connections after their next reply, and finishes call
   idle.send(list);
   assert.equal((await idle.reply()).header('connection'), 'close');
   worker.send({ kind: 'finish-drain' });
-  assert.deepEqual(await worker.exited, [0, null]);
+  await worker.ends(0);
   assert.equal(await isRefused(port), true);
 });
 
@@ -133,7 +116,7 @@ test('if it is cut, calls in flight end, and the exit code is 1 [D33]', async ()
   client.send(list);
   await backend.nextRequest();
   worker.send({ kind: 'cut' });
-  assert.deepEqual(await worker.exited, [1, null]);
+  await worker.ends(1);
   backend.answers(answer('[]'));
 });
 
@@ -144,8 +127,9 @@ test('it ignores signals to the process group, and drains when its primary ends'
   worker.send({ kind: 'report', id: 1, request: read });
   await worker.message('reports');
   assert.equal(await isRefused(port), false);
+  // Without the parent's half of the channel, a `ChildProcess` emits no `close`.
   worker.process.disconnect();
-  assert.deepEqual(await worker.exited, [0, null]);
+  await worker.ends(0);
 });
 
 test('an operator reads why it cannot start; its exit code is 1', async () => {
@@ -154,15 +138,13 @@ test('an operator reads why it cannot start; its exit code is 1', async () => {
   await using second = new TestedWorker({ port });
   const { message } = await second.message('start-error');
   assert.match(message, new RegExp(`${port}.* in use`));
-  assert.deepEqual(await second.exited, [1, null]);
+  await second.ends(1);
 });
 
 test('a bug during the start is printed with its stack', async () => {
   await using worker = new TestedWorker({}, { tls: null as never });
-  let stderr = '';
-  worker.process.stderr?.on('data', (data: Buffer) => (stderr += data.toString()));
-  assert.deepEqual(await worker.exited, [1, null]);
-  assert.match(stderr, /^error: TypeError: .*\n +at /);
+  await worker.ends(1);
+  assert.match(worker.stderr, /^error: TypeError: .*\n +at /);
   assert.deepEqual(worker.messages, []);
 });
 
@@ -236,13 +218,13 @@ test('a reload that fails keeps the settings and says why; a later one applies a
   assert.deepEqual(await worker.message('reloaded'), { kind: 'reloaded', id: 2 });
   assert.equal((await worker.message('reload-finished')).id, 2);
   assert.equal(await create(), 201);
-  await worker.logged('"status":201');
+  await worker.prints(/"status":201/);
 });
 
 test('it logs connections that were lost on the way for lack of a descriptor', async () => {
   await using worker = new TestedWorker({ logLevel: 'error' }, { sharing: 'cluster' });
   await worker.message('ready');
   for (const number of [1, 4, 5]) worker.send({ kind: 'connection', number });
-  await worker.logged('"count":2,"msg":"could not accept connections: no file descriptor was free"');
+  await worker.prints(/"count":2,"msg":"could not accept connections: no file descriptor was free"/);
   assert.equal(worker.output.split('\n').length, 2);
 });

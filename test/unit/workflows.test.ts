@@ -87,10 +87,8 @@ for (const name of names) {
           assert.ok(level === 'read' || mayWrite, `${right}: ${level}`);
         }
       }
-      assert.deepEqual(
-        Object.values(permissions).filter((level) => level !== 'read'),
-        [],
-      );
+      const writes = Object.values(permissions).filter((level) => level !== 'read');
+      assert.deepEqual(writes, []);
     });
 
     test('no script contains an expression, so no text from outside gets into a script', () => {
@@ -179,14 +177,10 @@ describe('a release', () => {
       'npm pack',
       'npm pack ./dist/core',
     ];
-    assert.deepEqual(
-      runs.map((run) => run.replace(/ -- .*/, '')),
-      order,
-    );
-    assert.deepEqual(
-      [image, trial, sign, publish].map(({ needs }) => needs),
-      ['check', 'image', ['image', 'try'], ['check', 'sign']],
-    );
+    const commands = runs.map((run) => run.replace(/ -- .*/, ''));
+    assert.deepEqual(commands, order);
+    const needs = [image, trial, sign, publish].map(({ needs }) => needs);
+    assert.deepEqual(needs, ['check', 'image', ['image', 'try'], ['check', 'sign']]);
   });
 
   test('only two jobs can sign, and they run no code of the repository', () => {
@@ -206,10 +200,8 @@ describe('a release', () => {
   });
 
   test('runs the image on both platforms, and lists its contents', () => {
-    assert.deepEqual(
-      trial.strategy?.matrix.include.map(({ platform }) => platform),
-      ['amd64', 'arm64'],
-    );
+    const platforms = trial.strategy?.matrix.include.map(({ platform }) => platform);
+    assert.deepEqual(platforms, ['amd64', 'arm64']);
     assertOrder(trial, [
       'docker pull "$NAME@$DIGEST"',
       'npm run test:image',
@@ -222,10 +214,8 @@ describe('a release', () => {
 
   test('signs the image, attests it, and tags it last', () => {
     const attests = sign.steps.filter(({ uses = '' }) => uses.startsWith('actions/attest@'));
-    assert.deepEqual(
-      attests.map(({ with: options }) => options?.['sbom-path']),
-      ['sbom-amd64.json', 'sbom-arm64.json', undefined],
-    );
+    const boms = attests.map(({ with: options }) => options?.['sbom-path']);
+    assert.deepEqual(boms, ['sbom-amd64.json', 'sbom-arm64.json', undefined]);
     const signature = 'cosign sign --yes --recursive "$NAME@$DIGEST"';
     const last = assertOrder(sign, [signature, ...attests.map(() => 'actions/attest@'), '--tag "$NAME:$VERSION"']);
     assert.equal(last, sign.steps.length - 1);
