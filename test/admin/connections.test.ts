@@ -2,11 +2,11 @@
 // /metrics, /readyz and the dashboards each make one report a second at most [D59].
 
 import assert from 'node:assert/strict';
-import { after, before, describe, test } from 'node:test';
+import { after, describe, test } from 'node:test';
 import type { Report } from '../../packages/figures/report.ts';
 import { createReport, withAdmin } from '../dashboard/report.ts';
 import { createGate, poll } from '../helpers/changes.ts';
-import { type Command, startCommand } from '../helpers/command.ts';
+import { startCommand } from '../helpers/command.ts';
 import { countDescriptors } from '../helpers/process-figures.ts';
 import { RawClient, request, requestBytes } from '../helpers/raw-client.ts';
 import { readState } from '../helpers/dashboard-state.ts';
@@ -16,10 +16,7 @@ const connectionsMax = 64;
 const unusedMs = 5_000;
 
 const backend = await useBackend();
-let command: Command;
-before(async () => {
-  command = await startCommand({ BACKEND_URL: backend.url });
-});
+const command = await startCommand({ BACKEND_URL: backend.url });
 after(() => command.stop());
 
 async function openMany(port: number, count: number): Promise<RawClient[]> {

@@ -41,22 +41,16 @@ for (const WORKERS of ['1', '2']) {
     }
     for (const client of clients) client.destroy();
     for (const path of paths) {
-      await poll(async () => {
-        try {
-          return (await command.admin(path)).status === 200;
-        } catch {
-          return false;
-        }
-      }, `${path} is served`);
+      const isServed = () =>
+        command.admin(path).then(
+          ({ status }) => status === 200,
+          () => false,
+        );
+      await poll(isServed, `${path} is served`);
     }
     assert.equal((await readState(command.adminPort)).now.workers.length, Number(WORKERS));
-    assert.ok(
-      replies.every((reply) => reply === undefined || [200, 500, 503].includes(reply.status)),
-      'each request gets an allowed status, or no reply',
-    );
-    assert.ok(
-      replies.some((reply) => reply?.status !== 200),
-      'some requests failed',
-    );
+    const statuses = replies.map((reply) => reply?.status);
+    for (const status of statuses) assert.ok([undefined, 200, 500, 503].includes(status), String(status));
+    assert.notDeepEqual(new Set(statuses), new Set([200]), 'some requests failed');
   });
 }

@@ -39,11 +39,8 @@ test('another Host is 403, whatever the path and method [D57]', async () => {
     for (const path of paths) {
       for (const host of ['evil.example', `evil.example:${port}`, 'localhost.evil.example']) {
         const reply = await send(`GET ${path} HTTP/1.1\r\nHost: ${host}\r\n\r\n`);
-        assert.equal(reply.status, 403, `${path} ${host}`);
-        assert.equal(
-          reply.text,
-          '{"error":"Host not allowed: use the IP address, or add the name to ADMIN_ALLOWED_HOSTS"}',
-        );
+        const text = '{"error":"Host not allowed: use the IP address, or add the name to ADMIN_ALLOWED_HOSTS"}';
+        assert.deepEqual([reply.status, reply.text], [403, text], `${path} ${host}`);
         assert.equal(reply.header('content-type'), 'application/json; charset=utf-8');
       }
     }

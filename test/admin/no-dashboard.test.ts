@@ -2,7 +2,6 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-
 import { Figures } from '../../packages/figures/figures.ts';
 import { createReport, withAdmin } from '../dashboard/report.ts';
 import { request } from '../helpers/raw-client.ts';

@@ -3,21 +3,22 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { writeFileSync, mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { createServer } from 'node:tls';
 import type { AddressInfo } from 'node:net';
 import { describe, test } from 'node:test';
-
 import { startEmbeddedBackend } from '../../packages/stand-in-backend/server.ts';
 import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
 import { ItemBackend, type Item } from './item-backend.ts';
 import { runCommand } from '../helpers/command.ts';
 import { runHere } from '../helpers/run-cli.ts';
 import { answer, type Answer, type Exchange } from '../helpers/scripted-backend.ts';
+import { useFolder } from '../helpers/suites.ts';
 import { assertOthersUntouched, leftIn } from './run.ts';
+
+const folder = useFolder();
 
 // Shortens the time for which the command watches an idle connection.
 const shortIdle = { BACKEND_IDLE_TIMEOUT_MS: '1' };
@@ -65,18 +66,13 @@ describe('check --contract with the embedded backend over SQLite', () => {
   test('--body sets the item, as JSON or as the name of a file [D61]', async () => {
     await using backend = await startSqlite();
     const before = await backend.list();
-    const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-body-'));
     const file = join(folder, 'item.json');
     writeFileSync(file, '\ufeff{"number":12345678901234567890,"state":"New","name":"x"}');
-    try {
-      for (const body of [file, '{"state":"New","number":1.5}']) {
-        const flags = ['--contract', '--write', '--body', body];
-        const { code, stdout, stderr } = await check(flags, { BACKEND_URL: backend.url });
-        assert.equal(code, 0, stdout + stderr);
-        assert.equal(await backend.list(), before);
-      }
-    } finally {
-      rmSync(folder, { recursive: true });
+    for (const body of [file, '{"state":"New","number":1.5}']) {
+      const flags = ['--contract', '--write', '--body', body];
+      const { code, stdout, stderr } = await check(flags, { BACKEND_URL: backend.url });
+      assert.equal(code, 0, stdout + stderr);
+      assert.equal(await backend.list(), before);
     }
   });
 
@@ -162,6 +158,12 @@ describe('exit codes', { concurrency: 2 }, () => {
     assert.ok(backend.scripted.requests.every(({ method }) => method === 'GET'));
   });
 
+  /** Asserts that no control character is printed, and that long texts are cut. */
+  function assertPlain(stdout: string): void {
+    assert.doesNotMatch(stdout, /(?!\n)\p{Cc}/u);
+    assert.ok(stdout.length < 5_000, `${stdout.length} characters`);
+  }
+
   test('1 for a broken operation; control characters of the backend are not printed [D61]', async () => {
     await using backend = await ItemBackend.start();
     const evil = `\u001b[2J\u009b31m${'x'.repeat(5_000)}`;
@@ -172,8 +174,7 @@ describe('exit codes', { concurrency: 2 }, () => {
     const { code, stdout } = await check(['--contract', '--write'], { BACKEND_URL: backend.scripted.url });
     assert.equal(code, 1, stdout);
     assert.match(stdout, /^BROKEN list: the backend redirects/m);
-    assert.doesNotMatch(stdout, /(?!\n)\p{Cc}/u);
-    assert.ok(stdout.length < 5_000, `${stdout.length} characters`);
+    assertPlain(stdout);
     assert.match(stdout, /\ncontract: \d broken, 0 warnings\n$/);
   });
 
@@ -184,8 +185,7 @@ describe('exit codes', { concurrency: 2 }, () => {
     };
     const { stdout } = await check(['--contract', '--write'], { BACKEND_URL: backend.scripted.url });
     assert.match(stdout, /^BROKEN update: the backend requires PATCH/m);
-    assert.doesNotMatch(stdout, /(?!\n)\p{Cc}/u);
-    assert.ok(stdout.length < 5_000, `${stdout.length} characters`);
+    assertPlain(stdout);
   });
 
   const write = ['--contract', '--write'];

@@ -3,7 +3,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
-
 import { ItemBackend, type Instead, type Item, type Operation } from './item-backend.ts';
 import {
   answer,

@@ -9,11 +9,6 @@ export type Operation = 'list' | 'create' | 'read' | 'update' | 'delete';
 /** Returns an answer to send instead of the usual one, or undefined. `id` comes from the path. */
 export type Instead = (exchange: Exchange, backend: ItemBackend, id: string) => Answer | undefined;
 
-export interface Write {
-  readonly method: string;
-  readonly id: string;
-}
-
 export class ItemBackend implements AsyncDisposable {
   readonly scripted: ScriptedBackend;
   readonly items = new Map<string, Item>();
@@ -22,7 +17,7 @@ export class ItemBackend implements AsyncDisposable {
   /** The operation of each request, in order. */
   readonly asked: Operation[] = [];
   /** PUTs and DELETEs. */
-  readonly writes: Write[] = [];
+  readonly writes: { readonly method: string; readonly id: string }[] = [];
   instead: Partial<Record<Operation, Instead>> = {};
   /** Called before each answer. */
   onRequest: (operation: Operation) => void = () => undefined;
@@ -77,7 +72,7 @@ export class ItemBackend implements AsyncDisposable {
   #answer(exchange: Exchange): Promise<void> | void {
     const { method, target, body } = exchange.request;
     const [, id = ''] = /\/api\/WorkItem\/?(.*)$/.exec(target) ?? [];
-    const operation = operationOf(method, id);
+    const operation = writes[method] ?? (id === '' ? 'list' : 'read');
     this.asked.push(operation);
     if (operation === 'update' || operation === 'delete') this.writes.push({ method, id });
     this.onRequest(operation);
@@ -86,15 +81,4 @@ export class ItemBackend implements AsyncDisposable {
   }
 }
 
-function operationOf(method: string, id: string): Operation {
-  switch (method) {
-    case 'POST':
-      return 'create';
-    case 'PUT':
-      return 'update';
-    case 'DELETE':
-      return 'delete';
-    default:
-      return id === '' ? 'list' : 'read';
-  }
-}
+const writes: Readonly<Record<string, Operation>> = { POST: 'create', PUT: 'update', DELETE: 'delete' };

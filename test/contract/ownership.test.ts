@@ -3,7 +3,6 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-
 import { ItemBackend, type Item, type Operation } from './item-backend.ts';
 import { answer, resetPeer, timeout, type Exchange } from '../helpers/scripted-backend.ts';
 import { assertOthersUntouched, codesOf, leftIn, runContract } from './run.ts';

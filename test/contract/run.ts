@@ -1,7 +1,6 @@
 // Runs the contract check in this process against a backend of the test.
 
 import assert from 'node:assert/strict';
-
 import { checkContract, type ContractReport } from '../../packages/contract-check/contract.ts';
 import type { ContractOptions } from '../../packages/contract-check/session.ts';
 import { defaultTemplate } from '../../packages/contract-check/template.ts';

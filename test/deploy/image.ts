@@ -19,7 +19,6 @@ import {
 import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-
 import { createGate, poll, within } from '../helpers/changes.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
 import { request } from '../helpers/raw-client.ts';

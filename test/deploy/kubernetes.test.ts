@@ -8,7 +8,6 @@ import { tmpdir } from 'node:os';
 import { basename, dirname, join, relative, resolve } from 'node:path';
 import { describe, test } from 'node:test';
 import { parse, parseAllDocuments } from 'yaml';
-
 import { resolveSettings } from '../../packages/command/settings/resolve.ts';
 import { settingNames, variableOf } from '../../packages/command/settings/settings.ts';
 import { findWrongFields, validate, type Manifest } from './manifests.ts';
@@ -26,11 +25,9 @@ interface Kustomization {
 }
 interface Container {
   readonly name: string;
-  readonly image: string;
-  readonly args: readonly string[];
   readonly env: readonly { readonly name: string; readonly value?: string }[];
   readonly ports: readonly { readonly name: string; readonly containerPort: number }[];
-  readonly resources: { readonly limits: Record<string, string>; readonly requests: Record<string, string> };
+  readonly resources: { readonly limits: Record<string, string> };
   readonly securityContext: object;
   readonly [probe: `${string}Probe`]: {
     readonly httpGet: { readonly port: string; readonly path: string };

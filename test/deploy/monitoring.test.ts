@@ -5,7 +5,6 @@ import { spawnSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { before, describe, test } from 'node:test';
-
 import { outcomes } from '../../packages/core/outcomes.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { startCommand } from '../helpers/command.ts';

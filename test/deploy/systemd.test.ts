@@ -7,7 +7,6 @@ import { readFileSync, writeFileSync, existsSync } from 'node:fs';
 import { BoundSocket } from 'node:net';
 import { join, resolve } from 'node:path';
 import { describe, test } from 'node:test';
-
 import { resolveSettings } from '../../packages/command/settings/resolve.ts';
 import { settingNames, variableOf } from '../../packages/command/settings/settings.ts';
 import { poll } from '../helpers/changes.ts';
@@ -124,17 +123,10 @@ class Manager implements Disposable {
   readonly adminPort = this.#admin.address().port;
 
   async start(environment: NodeJS.ProcessEnv, ...others: readonly BoundSocket[]): Promise<Command> {
-    const command = new Command(
-      ['serve'],
-      {
-        BACKEND_URL: backend.url,
-        LOG_FORMAT: 'json',
-        LOG_LEVEL: 'warn',
-        LISTEN_FDNAMES: 'admin:clients',
-        ...environment,
-      },
-      { passed: [this.#admin, this.#clients, ...others].map((socket) => socket.fd()) },
-    );
+    const log = { LOG_FORMAT: 'json', LOG_LEVEL: 'warn' };
+    const variables = { BACKEND_URL: backend.url, LISTEN_FDNAMES: 'admin:clients', ...log, ...environment };
+    const passed = [this.#admin, this.#clients, ...others].map((socket) => socket.fd());
+    const command = new Command(['serve'], variables, { passed });
     const ready = await logged(command, 'ready');
     const scheme = environment['TLS_CERT_FILE'] === undefined ? 'http' : 'https';
     assert.equal(ready['url'], `${scheme}://127.0.0.1:${this.port}`);
@@ -248,11 +240,8 @@ describe('inherited sockets', { skip: !isLinux && 'only Linux has systemd' }, ()
       /error: PORT_SHARING is reuse-port, but workers share the socket passed by LISTEN_FDS: leave PORT_SHARING out/,
     );
     // Standard input is not a socket.
-    await using command = new Command(
-      ['serve'],
-      { BACKEND_URL: backend.url, WORKERS: '2', ADMIN_PORT: '0' },
-      { passed: [0] },
-    );
+    const environment = { BACKEND_URL: backend.url, WORKERS: '2', ADMIN_PORT: '0' };
+    await using command = new Command(['serve'], environment, { passed: [0] });
     assert.equal(await command.exitCode(), 1);
     assert.match(command.stderr, /error: descriptor \d, passed with LISTEN_FDS, is not a listening TCP socket: /);
   });
@@ -290,16 +279,10 @@ const skipNotify = skipWithout('systemd-notify') || skipWithout('systemd-socket-
 
 describe('notifications to systemd', { skip: skipNotify }, () => {
   // Listens on a Unix datagram socket by systemd's tool, which writes to a file: Node.js has no such sockets.
-  async function listenForNotes(
-    name: string,
-  ): Promise<{ socket: string; notes: () => string; [Symbol.dispose]: () => void }> {
-    const socket = join(folder, `${name}.socket`);
-    const file = join(folder, `${name}.notes`);
-    const reader = spawn(
-      'systemd-socket-activate',
-      ['--datagram', '--inetd', '-l', socket, 'sh', '-c', `exec cat > ${file}`],
-      { stdio: ['ignore', 'ignore', 'pipe'] },
-    );
+  async function listenForNotes(name: string) {
+    const [socket, file] = [join(folder, `${name}.socket`), join(folder, `${name}.notes`)];
+    const args = ['--datagram', '--inetd', '-l', socket, 'sh', '-c', `exec cat > ${file}`];
+    const reader = spawn('systemd-socket-activate', args, { stdio: ['ignore', 'ignore', 'pipe'] });
     await poll(() => existsSync(socket), 'the socket exists');
     return {
       socket,
@@ -312,11 +295,8 @@ describe('notifications to systemd', { skip: skipNotify }, () => {
   test('are sent in this order: ready, watchdog, reloading, ready again, stopping', async () => {
     using listener = await listenForNotes('life');
     using manager = new Manager();
-    await using gateway = await manager.start({
-      NOTIFY_SOCKET: listener.socket,
-      WATCHDOG_USEC: '400000',
-      LOG_LEVEL: 'info',
-    });
+    const watchdog = { NOTIFY_SOCKET: listener.socket, WATCHDOG_USEC: '400000' };
+    await using gateway = await manager.start({ ...watchdog, LOG_LEVEL: 'info' });
     await poll(() => listener.notes().split('WATCHDOG=1').length > 3, 'watchdog messages');
     assert.match(
       listener.notes(),
@@ -333,11 +313,8 @@ describe('notifications to systemd', { skip: skipNotify }, () => {
   test('have no watchdog message when WATCHDOG_PID names another process', async () => {
     using listener = await listenForNotes('other');
     using manager = new Manager();
-    await using gateway = await manager.start({
-      NOTIFY_SOCKET: listener.socket,
-      WATCHDOG_USEC: '1000',
-      WATCHDOG_PID: '1',
-    });
+    const watchdog = { NOTIFY_SOCKET: listener.socket, WATCHDOG_USEC: '1000' };
+    await using gateway = await manager.start({ ...watchdog, WATCHDOG_PID: '1' });
     await poll(() => listener.notes().includes('READY=1'), 'READY=1 arrives');
     gateway.signal('SIGTERM');
     await poll(() => listener.notes().includes('STOPPING=1'), 'it stops');

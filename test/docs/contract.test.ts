@@ -2,11 +2,11 @@
 // documented reply can be provoked.
 
 import assert from 'node:assert/strict';
-import { after, before, describe, test } from 'node:test';
+import { after, describe, test } from 'node:test';
 import { createGate } from '../helpers/changes.ts';
 import { readOpenApi, type OpenApiOperation, type OpenApiResponse } from './openapi.ts';
-import { type Command, startCommand } from '../helpers/command.ts';
-import { requestBytes, type CallOptions, type Reply } from '../helpers/raw-client.ts';
+import { startCommand } from '../helpers/command.ts';
+import { requestBytes, type CallOptions, type Headers, type Reply } from '../helpers/raw-client.ts';
 import { runHere } from '../helpers/run-cli.ts';
 import {
   answer,
@@ -40,10 +40,7 @@ const settings = {
 };
 
 const backend = await useBackend('{"id":5}');
-let command: Command;
-before(async () => {
-  command = await startCommand({ ...settings, BACKEND_URL: backend.url, DOCS: 'true' });
-});
+const command = await startCommand({ ...settings, BACKEND_URL: backend.url, DOCS: 'true' });
 after(() => command.stop());
 
 const { stdout: printed } = await runHere(['openapi'], settings);
@@ -64,10 +61,10 @@ const answered =
     backend.answers(each);
     return await command.call(method, path, options);
   };
-const withHeader =
-  (name: string, value: string): Provocation =>
+const withHeaders =
+  (...headers: Headers): Provocation =>
   ({ method, path, options }) =>
-    command.call(method, path, { ...options, headers: [[name, value]] });
+    command.call(method, path, { ...options, headers });
 const withBody =
   (body: string | Uint8Array): Provocation =>
   ({ method, path }) =>
@@ -118,22 +115,15 @@ const provocations: Readonly<Record<string, Provocation>> = {
   'a body that is not JSON': withBody('{"title":'),
   'a body that is not UTF-8': withBody(Buffer.from([0x22, 0xff, 0x22])),
   'a body that is too large': withBody(`"${'x'.repeat(2000)}"`),
-  'a type that is not JSON': withHeader('Content-Type', 'text/plain'),
-  'a request id': withHeader('X-Request-Id', 'contract-1'),
-  'two hosts': ({ method, path, options }) =>
-    command.call(method, path, {
-      ...options,
-      headers: [
-        ['Host', 'a'],
-        ['Host', 'b'],
-      ],
-    }),
-  'another host': withHeader('Host', 'elsewhere.test'),
-  'a page of another site': withHeader('Sec-Fetch-Site', 'cross-site'),
-  'a page of this site': withHeader('Sec-Fetch-Site', 'same-origin'),
-  'a header without a name': withHeader('', 'x'),
-  'an expectation': withHeader('Expect', 'tea'),
-  'a head that is too large': withHeader('X-Large', 'x'.repeat(20_000)),
+  'a type that is not JSON': withHeaders(['Content-Type', 'text/plain']),
+  'a request id': withHeaders(['X-Request-Id', 'contract-1']),
+  'two hosts': withHeaders(['Host', 'a'], ['Host', 'b']),
+  'another host': withHeaders(['Host', 'elsewhere.test']),
+  'a page of another site': withHeaders(['Sec-Fetch-Site', 'cross-site']),
+  'a page of this site': withHeaders(['Sec-Fetch-Site', 'same-origin']),
+  'a header without a name': withHeaders(['', 'x']),
+  'an expectation': withHeaders(['Expect', 'tea']),
+  'a head that is too large': withHeaders(['X-Large', 'x'.repeat(20_000)]),
   'a head that does not end': async ({ method, path, options }) => {
     await using client = await command.connect();
     client.send(requestBytes(method, path, options).subarray(0, method.length + path.length + 20));

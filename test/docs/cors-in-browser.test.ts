@@ -111,10 +111,7 @@ describe('a call from a page of another origin [D45, D56]', () => {
     test(title, async () => {
       const page = (pages[site] ??= await browser.open(originOf(site)));
       const seen = await fetchFrom(page, { named, withCredentials, forAll }[name], path, options);
-      assert.deepEqual(
-        typeof seen === 'object' && typeof expected === 'object' ? { ...seen, ...expected } : expected,
-        seen,
-      );
+      assert.partialDeepStrictEqual(seen, expected);
       if (typeof seen === 'object') assert.match(seen.requestId ?? '', /^[A-Za-z0-9._~-]+$/);
       assert.equal(backend.requests.map(({ method }) => method).join(' '), backendCalls);
     });

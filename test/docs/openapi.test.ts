@@ -13,8 +13,10 @@ import { startCommand } from '../helpers/command.ts';
 import { codeBlock, replaceEach } from '../helpers/documents.ts';
 import { readOpenApi } from './openapi.ts';
 import { runHere } from '../helpers/run-cli.ts';
-import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { answer } from '../helpers/scripted-backend.ts';
+import { useBackend } from '../helpers/suites.ts';
 
+const backend = await useBackend();
 const run = promisify(execFile);
 const root = resolve(import.meta.dirname, '../..');
 // Within the repository, so that generated code can import packages.
@@ -241,50 +243,45 @@ describe('a typed client made from the document', () => {
     ).catch((error: unknown) => error as { stdout: string });
     assert.equal(compiled.stdout, '');
 
-    const backend = await ScriptedBackend.start();
     await using gateway = await startCommand({ BACKEND_URL: backend.url });
-    try {
-      const { useGateway } = (await import(pathToFileURL(join(folder, 'client.ts')).href)) as {
-        useGateway: (baseUrl: string) => Promise<unknown>;
-      };
-      backend.answersOnce(
-        answer('[{"id":5}]'),
-        answer('{"id":5}'),
-        answer('{"id":5}'),
-        answer(''),
-        answer(''),
-        answer('', { status: 404 }),
-      );
-      assert.deepEqual(await useGateway(`http://127.0.0.1:${gateway.port}`), {
-        list: [{ id: 5 }],
-        created: [201, { id: 5 }],
-        read: ['typed-client', { id: 5 }],
-        success: true,
-        deleted: true,
-        failed: [404, 'Work item not found'],
-        allow: 'GET, HEAD, POST, OPTIONS',
-      });
-      assert.deepEqual(
-        backend.requests.map(({ method, target, body }) => `${method} ${target} ${body.toString()}`.trim()),
-        [
-          'GET /api/WorkItem',
-          'POST /api/WorkItem {"title":"Paint the fence"}',
-          'GET /api/WorkItem/5',
-          'PUT /api/WorkItem/5 ["any","JSON"]',
-          'DELETE /api/WorkItem/5',
-          'GET /api/WorkItem/404',
-        ],
-      );
+    const { useGateway } = (await import(pathToFileURL(join(folder, 'client.ts')).href)) as {
+      useGateway: (baseUrl: string) => Promise<unknown>;
+    };
+    backend.answersOnce(
+      answer('[{"id":5}]'),
+      answer('{"id":5}'),
+      answer('{"id":5}'),
+      answer(''),
+      answer(''),
+      answer('', { status: 404 }),
+    );
+    assert.deepEqual(await useGateway(`http://127.0.0.1:${gateway.port}`), {
+      list: [{ id: 5 }],
+      created: [201, { id: 5 }],
+      read: ['typed-client', { id: 5 }],
+      success: true,
+      deleted: true,
+      failed: [404, 'Work item not found'],
+      allow: 'GET, HEAD, POST, OPTIONS',
+    });
+    assert.deepEqual(
+      backend.requests.map(({ method, target, body }) => `${method} ${target} ${body.toString()}`.trim()),
+      [
+        'GET /api/WorkItem',
+        'POST /api/WorkItem {"title":"Paint the fence"}',
+        'GET /api/WorkItem/5',
+        'PUT /api/WorkItem/5 ["any","JSON"]',
+        'DELETE /api/WorkItem/5',
+        'GET /api/WorkItem/404',
+      ],
+    );
 
-      backend.answersOnce(answer('{"id":5,"title":"Paint"}'), answer('', { status: 404 }));
-      const runRecipe = async (): Promise<string> => {
-        const env = { GATEWAY_URL: `http://127.0.0.1:${gateway.port}` };
-        return (await run(process.execPath, [join(folder, 'recipe.ts')], { env })).stdout;
-      };
-      assert.equal(await runRecipe(), "{ id: 5, title: 'Paint' }\n", 'as docs/hosts.md prints it');
-      assert.match(await runRecipe(), /^404 Work item not found [0-9a-f-]{36}\n$/);
-    } finally {
-      await backend.stop();
-    }
+    backend.answersOnce(answer('{"id":5,"title":"Paint"}'), answer('', { status: 404 }));
+    const runRecipe = async (): Promise<string> => {
+      const env = { GATEWAY_URL: `http://127.0.0.1:${gateway.port}` };
+      return (await run(process.execPath, [join(folder, 'recipe.ts')], { env })).stdout;
+    };
+    assert.equal(await runRecipe(), "{ id: 5, title: 'Paint' }\n", 'as docs/hosts.md prints it');
+    assert.match(await runRecipe(), /^404 Work item not found [0-9a-f-]{36}\n$/);
   });
 });

@@ -7,8 +7,9 @@ import { poll } from '../helpers/changes.ts';
 import { runCommand, startCommand } from '../helpers/command.ts';
 import { codeBlock } from '../helpers/documents.ts';
 import { redisPrograms, RedisServer, withoutRedis } from '../helpers/redis.ts';
-import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { useBackend } from '../helpers/suites.ts';
 
+const backend = await useBackend('{"id":5}');
 const line = codeBlock('docs/security.md', 'ACL SETUSER').trim();
 const ours = 'work-item-gateway:rate:60:203.0.113.1';
 const refused = [
@@ -22,10 +23,6 @@ for (const { name, program } of redisPrograms.length > 0
   ? redisPrograms
   : [{ name: 'Redis', program: undefined }]) {
   test(`${name}: the user of docs/security.md can only count requests`, { skip: withoutRedis }, async () => {
-    const backend = await ScriptedBackend.start();
-    await using cleanUp = new AsyncDisposableStack();
-    cleanUp.defer(() => backend.stop());
-    backend.answers(answer('{"id":5}'));
     await using redis = await RedisServer.start({ ...(program !== undefined && { program }) });
     assert.equal(await redis.send(line), '+OK\r\n', line);
     const environment = {
@@ -36,10 +33,8 @@ for (const { name, program } of redisPrograms.length > 0
       RATE_LIMIT_FALLBACK: 'deny',
     };
     await using gateway = await startCommand(environment);
-    await poll(
-      async () => (await gateway.call('GET', '/api/work-items/5')).status === 200,
-      'Redis counts a call',
-    );
+    const isCounted = async () => (await gateway.call('GET', '/api/work-items/5')).status === 200;
+    await poll(isCounted, 'Redis counts a call');
     const saysOnCheck = (said: RegExp) =>
       poll(async () => {
         await using command = runCommand(['check'], environment);

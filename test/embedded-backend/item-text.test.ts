@@ -2,9 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-
 import fc from 'fast-check';
-
 import { readItemText } from '../../packages/stand-in-backend/item-text.ts';
 import { assertJson, send, startBackend } from './backend.ts';
 

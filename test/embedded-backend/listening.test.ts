@@ -7,7 +7,6 @@ import { connect, createServer, Server, type AddressInfo } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { buffer } from 'node:stream/consumers';
 import { describe, test, type TestContext } from 'node:test';
-
 import { startEmbeddedBackend } from '../../packages/stand-in-backend/server.ts';
 import { assertJson, databaseFile, send, startBackend } from './backend.ts';
 

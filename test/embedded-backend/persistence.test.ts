@@ -7,7 +7,6 @@ import { existsSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, test } from 'node:test';
-
 import { startEmbeddedBackend } from '../../packages/stand-in-backend/server.ts';
 import { assertJson, databaseFile, send, startBackend } from './backend.ts';
 

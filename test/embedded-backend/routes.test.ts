@@ -6,9 +6,7 @@ import { connect } from 'node:net';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, test } from 'node:test';
 import { buffer } from 'node:stream/consumers';
-
 import { pino } from 'pino';
-
 import { assertJson, assertNoContent, assertProblem, databaseFile, send, startBackend } from './backend.ts';
 
 const invalid = 'One or more validation errors occurred.';

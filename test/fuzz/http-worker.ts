@@ -157,17 +157,14 @@ async function reportDifference(it: Case): Promise<void> {
   });
 }
 
-function allCuts(length: number): number[][] {
-  return Array.from({ length }, (_, cut) => [cut]);
-}
-
 async function reportOwnFault(it: Case, what: string): Promise<void> {
   const key = what.replaceAll(/\d+/g, 'n');
   if (found.has(key)) return;
   found.add(key);
-  const least = await minimise(it, (shorter) =>
-    Promise.resolve(findOwnFault(shorter, allCuts(shorter.bytes.length)) !== undefined),
-  );
+  const least = await minimise(it, (shorter) => {
+    const allCuts = Array.from({ length: shorter.bytes.length }, (_, cut) => [cut]);
+    return Promise.resolve(findOwnFault(shorter, allCuts) !== undefined);
+  });
   reportFinding(least, what);
 }
 
@@ -229,13 +226,16 @@ function lookAtGrowth(it: Case): void {
 
 // Keeps texts with a new combination of readings and mutates them further.
 const seen = new Set<string>();
+const textsOf = (
+  valid: Readonly<Record<string, string>>,
+  flawed: Readonly<Record<string, readonly string[]>>,
+): Buffer[] =>
+  [...Object.values(valid), ...Object.values(flawed).map((parts) => parts.join(''))].map((text) =>
+    Buffer.from(text, 'latin1'),
+  );
 const corpus: Record<Role, Buffer[]> = {
-  requests: [...Object.values(requestTexts), ...Object.values(flawedRequestTexts).map((parts) => parts.join(''))].map(
-    (text) => Buffer.from(text, 'latin1'),
-  ),
-  answers: [...Object.values(answerTexts), ...Object.values(flawedAnswerTexts).map((parts) => parts.join(''))].map(
-    (text) => Buffer.from(text, 'latin1'),
-  ),
+  requests: textsOf(requestTexts, flawedRequestTexts),
+  answers: textsOf(answerTexts, flawedAnswerTexts),
 };
 
 function keepIfNew({ role, bytes }: Case, judgement: Judgement, { flaw, messages }: Reading<object>): void {

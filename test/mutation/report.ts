@@ -1,7 +1,6 @@
 // Prints Markdown: the figures of the last run of each part as a table, and every surviving mutant.
 
 import { existsSync, readFileSync } from 'node:fs';
-
 import { parts, reportOf } from './parts.ts';
 
 /** A mutant as in Stryker's JSON report; lines and columns are counted from 1. */

@@ -4,7 +4,6 @@ import { spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { createInterface } from 'node:readline';
-
 import { hangCpuMs, hangMs, skippedTests, testDeadlineMs } from './test-files.ts';
 
 /** Without this cache, half of the processor time of a short run is compiling. */

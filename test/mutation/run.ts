@@ -4,7 +4,6 @@
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, renameSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-
 import { filesOf, notMutated, outputDirectory, parts, reportOf, strykerReport } from './parts.ts';
 
 process.chdir(fileURLToPath(new URL('../..', import.meta.url)));

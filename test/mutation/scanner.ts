@@ -10,7 +10,6 @@ import { isMainThread, parentPort, Worker, workerData } from 'node:worker_thread
 import { main as compile } from 'assemblyscript/asc';
 import type { Logger } from '@stryker-mutator/api/logging';
 import { Instrumenter } from '@stryker-mutator/instrumenter';
-
 import { outputDirectory, reportOf } from './parts.ts';
 import { cut, type ReportedMutant } from './report.ts';
 import { runTests, type TestsResult } from './run-tests.ts';

@@ -1,7 +1,6 @@
 // Stryker's configuration. Run from the root of the repository.
 
 import type { PartialStrykerOptions } from '@stryker-mutator/api/core';
-
 import { filesOf, notMutated } from './parts.ts';
 
 const options: PartialStrykerOptions = {

@@ -17,7 +17,6 @@ import {
   type TestRunner,
   type TestRunnerCapabilities,
 } from '@stryker-mutator/api/test-runner';
-
 import { compiledPath, runTests } from './run-tests.ts';
 import { batches, type Batch } from './test-files.ts';
 

@@ -16,7 +16,6 @@ import {
 import { delimiter, dirname, join, resolve } from 'node:path';
 import { beforeEach, describe, test } from 'node:test';
 import { promisify } from 'node:util';
-
 import { runCommand, startCommand } from '../helpers/command.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { useBackend, useFolder } from '../helpers/suites.ts';

@@ -3,7 +3,6 @@
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-
 import type { Facts, Now } from '../../packages/dashboard/state.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { Command, startCommand } from '../helpers/command.ts';

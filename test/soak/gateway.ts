@@ -5,19 +5,7 @@ import { within } from '../helpers/changes.ts';
 import { type Command, startCommand } from '../helpers/command.ts';
 import { countDescriptors, figureIn } from '../helpers/process-figures.ts';
 
-/** The resources that an idle gateway uses. */
-export interface Holdings {
-  readonly rssBytes: number;
-  readonly heapBytes: number;
-  readonly externalBytes: number;
-  /** The number of active resources by Node's type names. */
-  readonly resources: ReadonlyMap<string, number>;
-  readonly files: number | undefined;
-  readonly requestsInFlight: number;
-  readonly bufferedBytes: number;
-  readonly backendConnections: number;
-  readonly bugs: number;
-}
+export type Holdings = Awaited<ReturnType<typeof holdings>>;
 
 // Lines of Node on standard error about its inspector.
 const inspectorLines = /^(?:Debugger |For help, see:|$)/;
@@ -50,7 +38,8 @@ export function waitedForProcessorMs(pid = 0): number {
   }
 }
 
-export async function holdings(gateway: Command): Promise<Holdings> {
+/** The resources that an idle gateway uses. */
+export async function holdings(gateway: Command) {
   // Twice: after the finalizers of the first collection, the second can free more memory.
   await collectGarbage(gateway);
   await collectGarbage(gateway);
@@ -65,6 +54,7 @@ export async function holdings(gateway: Command): Promise<Holdings> {
     rssBytes: value('process_resident_memory_bytes'),
     heapBytes: value('nodejs_heap_size_used_bytes'),
     externalBytes: value('nodejs_external_memory_bytes'),
+    /** The number of active resources by Node's type names. */
     resources: new Map(resources.map(([, type = '', count]) => [type, Number(count)])),
     files: countDescriptors(gateway.process.pid),
     requestsInFlight: value('work_item_gateway_requests_in_flight'),

@@ -4,7 +4,6 @@ import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { describe, test } from 'node:test';
-
 import { workItemGateway } from '../../packages/core/hosts/index.ts';
 import { settingGroups } from '../../packages/command/settings/groups.ts';
 import { briefOf, flagOf, settingNames, settingsOf, variableOf } from '../../packages/command/settings/settings.ts';

@@ -2,7 +2,6 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-
 import { isCrossSiteWrite } from '../../packages/core/admission/cross-site.ts';
 
 test('a POST, PUT or DELETE with cross-site among its Sec-Fetch-Site values is a cross-site write [D56]', () => {

@@ -41,14 +41,9 @@ function createLine(count: number, ms = durationMs) {
 
 /** Waits `ms` with another `Deadlines`. */
 async function elapse(ms: number): Promise<void> {
-  let hasPassed = false;
-  const other = new Deadline({
-    onDeadlinePassed: () => {
-      hasPassed = true;
-    },
-  });
+  const other = new Deadline({ onDeadlinePassed: () => undefined });
   new Deadlines(ms).start(other);
-  await poll(() => hasPassed, `${ms} ms`);
+  await poll(() => !other.isRunning, `${ms} ms`);
 }
 
 // Every subset of four deadlines is cleared, in both orders.

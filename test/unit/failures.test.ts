@@ -2,7 +2,6 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-
 import { failuresMax, RecentFailures } from '../../packages/figures/failures.ts';
 import type { CallRecord } from '../../packages/core/call/call-record.ts';
 import type { CallOutcome } from '../../packages/core/outcomes.ts';

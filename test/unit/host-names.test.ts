@@ -2,7 +2,6 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-
 import { isAllowedHost, normalizeHostName, parseHostNames } from '../../packages/core/admission/host-names.ts';
 
 const allowed = ['gateway.example.com', 'gateway', 'work_items'].map(normalizeHostName);

@@ -52,15 +52,9 @@ function create({ gatherBytesMax = 10, heldBytesMax = 1_000_000 } = {}) {
     heldBytesMax,
     describeGap: (lines) => `<${lines} missing>\n`,
   });
-  let dropped = 0;
-  output.onDrop = (lines) => (dropped += lines);
-  return {
-    disk,
-    output,
-    get dropped() {
-      return dropped;
-    },
-  };
+  const gateway = { disk, output, dropped: 0 };
+  output.onDrop = (lines) => (gateway.dropped += lines);
+  return gateway;
 }
 
 describe('gathering', () => {

@@ -3,7 +3,6 @@
 import assert from 'node:assert/strict';
 import { totalmem } from 'node:os';
 import { test } from 'node:test';
-
 import { connectionKindOf, neededMemory, readMemoryLimit } from '../../packages/command/settings/warnings.ts';
 
 test('the needed memory is 4/3 of the bodies, 200 MB a process, and an amount for each connection that depends on its protocol', () => {

@@ -6,10 +6,9 @@ import { createServer, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { after, before, test } from 'node:test';
 import { OpenRequests } from '../../packages/core/hosts/fastify/open-requests.ts';
-import { Changes } from '../helpers/changes.ts';
+import { poll } from '../helpers/changes.ts';
 import { closed, RawClient, requestBytes } from '../helpers/raw-client.ts';
 
-const changes = new Changes();
 let open = new OpenRequests();
 let responses: ServerResponse[] = [];
 let over: number[] = [];
@@ -17,11 +16,7 @@ const server = createServer((request, response) => {
   const number = responses.push(response);
   // Kept, because the client may leave when the next test has begun.
   const ended = over;
-  open.add(request.socket, response, () => {
-    ended.push(number);
-    changes.notify();
-  });
-  changes.notify();
+  open.add(request.socket, response, () => ended.push(number));
 });
 before(async () => {
   server.listen(0, '127.0.0.1');
@@ -34,18 +29,12 @@ async function send(count: number): Promise<RawClient> {
   [open, responses, over] = [new OpenRequests(), [], []];
   const client = await RawClient.open((server.address() as AddressInfo).port);
   client.send(Buffer.concat(Array.from({ length: count }, () => requestBytes('GET', '/'))));
-  await changes.until(
-    () => responses.length === count || undefined,
-    () => `${count} requests`,
-  );
+  await poll(() => responses.length === count, `${count} requests`);
   return client;
 }
 
-function areOver(count: number): Promise<true> {
-  return changes.until(
-    () => over.length === count || undefined,
-    () => `${count} requests are over`,
-  );
+function areOver(count: number): Promise<void> {
+  return poll(() => over.length === count, `${count} requests are over`);
 }
 
 test('when a client leaves, its requests are over, including those that waited for earlier replies', async () => {
@@ -96,10 +85,7 @@ test('only connections with open requests are cut', async () => {
   open.cut();
   assert.equal((await idle.reply()).status, 200);
   idle.send(requestBytes('GET', '/'));
-  await changes.until(
-    () => responses.length === 2 || undefined,
-    () => 'the next request',
-  );
+  await poll(() => responses.length === 2, 'the next request');
   open.cut();
   await idle.closed();
 });

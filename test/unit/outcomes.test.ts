@@ -2,7 +2,6 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-
 import { operations } from '../../packages/core/operations.ts';
 import {
   callOutcomes,

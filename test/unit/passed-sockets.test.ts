@@ -2,7 +2,6 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-
 import { findPassedSockets, settingsOfSockets } from '../../packages/command/service/systemd.ts';
 
 const pid = 4711;

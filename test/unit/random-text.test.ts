@@ -2,7 +2,6 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-
 import { RandomText } from '../../packages/core/text/random-text.ts';
 
 const draws = 20_000;

@@ -4,7 +4,6 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
-
 import { makeFiles } from '../../bench/figures.ts';
 import { findResults, formatResults, readResults } from '../../bench/results.ts';
 

@@ -5,7 +5,6 @@ import { writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-
 import {
   defaultOf,
   describeChanges,
