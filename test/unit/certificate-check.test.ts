@@ -5,6 +5,7 @@ import { X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { readCertificateSet } from '../../packages/command/certificates/certificates.ts';
 import { checkCertificates } from '../../packages/command/commands/check-certificates.ts';
 
 const fileOf = (name: string): string => fileURLToPath(new URL(`../vectors/tls/${name}`, import.meta.url));
@@ -27,5 +28,20 @@ for (const [when, now, left, isRenewal, problems] of [
     assert.match(check.lines[1] ?? '', new RegExp(`${left}$`));
     assert.equal(check.lines.includes('  renew this certificate soon'), isRenewal);
     assert.equal(check.problems.length, problems, check.problems.join());
+  });
+}
+
+for (const [date, tag] of [
+  ['start', '\x17\x0d'],
+  ['end', '\x18\x0f'],
+] as const) {
+  test(`a certificate whose ${date} is in month 13 is a problem that names the file`, () => {
+    const der = new X509Certificate(readFileSync(files.cert.path)).raw;
+    const yearDigits = date === 'start' ? 2 : 4;
+    der.write('13', der.indexOf(tag, 0, 'latin1') + tag.length + yearDigits);
+    const cert = `-----BEGIN CERTIFICATE-----\n${der.toString('base64')}\n-----END CERTIFICATE-----\n`;
+    const set = readCertificateSet(files, { cert, key: readFileSync(files.key.path, 'utf8'), ca: undefined });
+    assert.ok(Array.isArray(set));
+    assert.match(set.join(), /^TLS_CERT_FILE .*: certificate number 1 has a date that cannot be read$/);
   });
 }

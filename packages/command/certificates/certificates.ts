@@ -144,7 +144,11 @@ function parseCertificates(file: NamedFile, text: string, problems: string[]): X
   }
   return blocks.flatMap((block, index) => {
     try {
-      return [new X509Certificate(block)];
+      const certificate = new X509Certificate(block);
+      // OpenSSL loads a certificate with a date such as month 13.
+      if (!Number.isNaN(Date.parse(certificate.validFrom) + Date.parse(certificate.validTo))) return [certificate];
+      problems.push(`${nameOf(file)}: certificate number ${index + 1} has a date that cannot be read`);
+      return [];
     } catch {
       problems.push(`${nameOf(file)}: certificate number ${index + 1} cannot be read`);
       return [];
