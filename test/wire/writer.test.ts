@@ -1,6 +1,7 @@
 // Heads of requests to the backend and of replies to clients, byte by byte [D12, D23, D24].
 
 import assert from 'node:assert/strict';
+import { STATUS_CODES } from 'node:http';
 import { test } from 'node:test';
 import { listReplyHeaders } from '../../packages/core/hosts/common/fields.ts';
 import type { Reply } from '../../packages/core/http1/transport.ts';
@@ -62,6 +63,12 @@ test('a 204 has no content-length, and an unknown status has no reason phrase', 
     writeReplyHead(reply({ head: createReplyHead(599, []), length: 0 }), ''),
     'HTTP/1.1 599 \r\ncontent-length: 0\r\nx-request-id: r1\r\n\r\n',
   );
+});
+
+test('every status that the gateway sends has the reason phrase of node:http', () => {
+  for (const status of [200, 201, 204, 400, 401, 403, 404, 405, 408, 413, 417, 429, 431, 500, 503]) {
+    assert.equal(createReplyHead(status, []).start, `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n`);
+  }
 });
 
 test('listReplyHeaders lists the headers that writeReplyHead writes, except connection headers', () => {

@@ -35,10 +35,25 @@ export function encodeFieldText(text: string): string {
       );
 }
 
-// Loaded as `require` does. With `import`, Node creates all exports of node:http, including a WebSocket client. That needs
-// 16 MB and a tenth of a second more at start-up.
-const { STATUS_CODES } = process.getBuiltinModule('node:http');
-const statusTexts: Readonly<Record<number, string | undefined>> = STATUS_CODES;
+// The reason phrases of the statuses that the gateway sends [RFC 9110, 15]. To read them from node:http would load that
+// module, which takes 10 ms and 0.5 MB at start-up.
+const statusTexts: Readonly<Record<number, string | undefined>> = {
+  200: 'OK',
+  201: 'Created',
+  204: 'No Content',
+  400: 'Bad Request',
+  401: 'Unauthorized',
+  403: 'Forbidden',
+  404: 'Not Found',
+  405: 'Method Not Allowed',
+  408: 'Request Timeout',
+  413: 'Payload Too Large',
+  417: 'Expectation Failed',
+  429: 'Too Many Requests',
+  431: 'Request Header Fields Too Large',
+  500: 'Internal Server Error',
+  503: 'Service Unavailable',
+};
 
 /** Prepares the head of replies with `status` and `headers`, as name, value, name, value. */
 export function createReplyHead(status: number, headers: readonly string[]): ReplyHead {
