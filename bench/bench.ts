@@ -124,9 +124,10 @@ export class Bench implements AsyncDisposable {
   /** The cases that `--only` names; all if it names none of them. */
   choose<Case extends { name: string }>(cases: readonly Case[], extra: (one: Case) => boolean = () => false): Case[] {
     this.#names.push(...cases.map(({ name }) => name));
-    const chosen = cases.filter((one) => this.flags.only.includes(one.name) || extra(one));
-    for (const { name } of chosen) this.#unknown.delete(name);
-    return chosen.length === 0 ? [...cases] : chosen;
+    const { only } = this.flags;
+    const named = cases.filter(({ name }) => only.includes(name));
+    for (const { name } of named) this.#unknown.delete(name);
+    return named.length === 0 ? [...cases] : cases.filter((one) => named.includes(one) || extra(one));
   }
 
   /** Starts the backend if it does not run, and gives it an order. */
