@@ -33,6 +33,13 @@ export interface GuardRow {
   goal?: number;
 }
 
+/** CPU time of a call in µs, by contender. */
+export interface ConnectionsRow {
+  workload: string;
+  connections: number;
+  us: Record<string, number>;
+}
+
 /** Sums over the rounds: failed calls, and writes that arrived more than once. */
 export interface RestartRow {
   contender: string;
@@ -50,14 +57,17 @@ export interface RestartRow {
 export interface Results {
   peers: Run & { commit: string; rate: number; rows: PeerRow[] };
   guards: Run & { rows: GuardRow[] };
-  /** CPU time of a call in µs, by size of the reply, connections and workers. */
-  growth: Run & Record<'sizes' | 'connections' | 'workers', Record<string, number>>;
+  connections: Run & { rows: ConnectionsRow[] };
+  /** CPU time of a call in µs, by size of the reply and by workers. */
+  growth: Run & Record<'sizes' | 'workers', Record<string, number>>;
   json: Run & { rows: { name: string; bytes: number; scannerNs: number; oracleNs: number }[] };
   startup: Run & { rows: { name: string; firstReplyMs: number; idleMb: number }[] };
   /** `rest` is the name of the row without an attack. */
   hostile: Run & { rate: number; rows: { name: string; rest: string; p99Ms: number }[] };
   aborts: Run & { clients: number; cancelledMs: Record<string, number> };
   restart: Run & { rate: number; contenders: { name: string; version: string }[]; rows: RestartRow[] };
+  /** CPU time in µs that a call takes less without a part, by workload; for the whole gateway the CPU time of a call. */
+  ablation: Run & { rows: { name: string; us: Record<string, number> }[] };
   /** Written by test/fleet: `done` counts lost writes that a backend had done. */
   fleet: Run & {
     calls: number;

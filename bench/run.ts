@@ -9,6 +9,7 @@ import { readResults, type Results } from './results.ts';
 import { stopAll } from './running.ts';
 import { scenario as ablation } from './scenarios/ablation.ts';
 import { scenario as aborts } from './scenarios/aborts.ts';
+import { scenario as connections } from './scenarios/connections.ts';
 import { scenario as dashboard } from './scenarios/dashboard.ts';
 import { scenario as growth } from './scenarios/growth.ts';
 import { scenario as guards } from './scenarios/guards.ts';
@@ -19,7 +20,7 @@ import { scenario as restart } from './scenarios/restart.ts';
 import { scenario as startup } from './scenarios/startup.ts';
 
 const SCENARIOS: Readonly<Record<string, Scenario>> = {
-  peers, guards, growth, json, startup, hostile, aborts, restart, ablation, dashboard,
+  peers, connections, guards, growth, json, startup, hostile, aborts, restart, ablation, dashboard,
 }; // prettier-ignore
 const MINUTES = 20;
 

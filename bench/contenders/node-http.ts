@@ -15,6 +15,8 @@ function relay(answer: IncomingMessage, response: ServerResponse): void {
     response.writeHead(204).end();
   } else if (length > SMALL_BYTES) {
     response.writeHead(status, headers);
+    // Without this, a client that leaves would keep its connection to the backend busy for ever.
+    response.on('close', () => answer.destroy());
     answer.pipe(response);
   } else {
     const chunks: Buffer[] = [];

@@ -4,7 +4,7 @@ import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { LoadCase, Scenario } from '../bench.ts';
 import { findContender, type Contender } from '../contenders.ts';
-import { existing, formatUs, median } from '../tables.ts';
+import { existing, median } from '../tables.ts';
 import { WORKLOADS } from '../workloads.ts';
 
 /** A part, and how to take it out: in `file` of dist/core, `from` becomes `to`. */
@@ -20,7 +20,7 @@ const PARTS: readonly Part[] = [
   ['JSON check', 'json/json.js', 'function isJson(bytes) {', 'function isJson(bytes) { return true;'],
   ['head and body in one write', 'http1/writer.js', 'oneWriteBytesMax = 16_384', 'oneWriteBytesMax = -1'],
   ['a look at the connection before a send', 'http1/client-connection.js', 'setImmediate(sendAll);', 'sendAll();'],
-  ['fair turns', 'http1/turns.js', 'currentTurn() {', 'currentTurn() { return 0;'],
+  ['clock held during an event', 'time/monotonic.js', 'instant = clock.now();', ''],
   ['clock', 'time/monotonic.js', 'monotonicMs() {', 'monotonicMs() { return 1;'],
 ]; // prettier-ignore
 
@@ -54,6 +54,7 @@ export const scenario: Scenario = {
     const contenders = bench.choose([whole, ...PARTS.map(takeOut)], ({ name }) => name === whole.name);
     const running = [];
     for (const contender of contenders) running.push(await bench.start(contender));
+    const rows = contenders.map(({ name }) => ({ name, us: {} }));
     for (const workload of WORKLOADS.filter(({ name }) => ['item', 'put'].includes(name))) {
       const cases = running.map((one): LoadCase => ({
         name: `${one.contender.name}, ${workload.name}`,
@@ -62,15 +63,16 @@ export const scenario: Scenario = {
       }));
       const results = await bench.loadInTurns(cases);
       const costs = existing(results.get(existing(cases[0])));
+      for (const [index, [, without]] of [...results].entries()) {
+        // Each round by itself, since the machine's speed changes between rounds.
+        const savings = without.map(({ us }, round) => existing(costs[round]).us - us);
+        existing(rows[index]).us[workload.name] = median(index === 0 ? costs.map(({ us }) => us) : savings);
+      }
       bench.printCosts(`${workload.title}, without`, results, {
-        'saves, µs': (one) => {
-          // Each round by itself, since the machine's speed changes between rounds.
-          const savings = existing(results.get(one)).map(({ us }, round) => existing(costs[round]).us - us);
-          return formatUs(median(savings));
-        },
+        'saves, µs': (one) => rows[cases.indexOf(one)]?.us[workload.name]?.toFixed(2),
       });
     }
     rmSync(join(root, 'build/ablation'), { recursive: true, force: true });
-    return undefined;
+    return { ablation: { ...bench.section, rows } };
   },
 };

@@ -1,4 +1,4 @@
-// The gateway's cost per call for several sizes of a list, and numbers of connections, idle connections and workers.
+// The gateway's cost per call for several sizes of a list, with idle connections, and with several workers.
 import { connect, type Socket } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Bench, LoadCase, Scenario } from '../bench.ts';
@@ -8,7 +8,6 @@ import { ITEM_WORKLOAD, listWorkload } from '../workloads.ts';
 
 /** The lists have 4.2 KB to 35 MB. */
 const LENGTHS = [10, 100, 1_000, 10_000, 84_000];
-const CONNECTIONS = [16, 64, 256, 1_000];
 const IDLE_CONNECTIONS = 5_000;
 
 /** Measures the cases in turns and prints a table. Returns the CPU time per call of each in µs. */
@@ -36,7 +35,7 @@ async function openIdle(port: number, count: number): Promise<Socket[]> {
 }
 
 export const scenario: Scenario = {
-  title: 'cost of larger lists, more connections, more workers',
+  title: 'cost of larger lists, idle connections, more workers',
   rounds: 3,
   seconds: 1,
   minutes: 2,
@@ -49,14 +48,12 @@ export const scenario: Scenario = {
       workload,
     }));
     const onItem = { one, workload: ITEM_WORKLOAD };
-    const counts = CONNECTIONS.map((connections) => ({ ...onItem, name: String(connections), connections }));
     const sizes = await measure(bench, 'Size of the reply', sizeCases);
-    const connections = await measure(bench, 'Connections, reading an item', counts);
     const restMb = memoryMb(one.pid, 'VmRSS');
     const idle = await openIdle(one.port, IDLE_CONNECTIONS);
     const idleKb = ((memoryMb(one.pid, 'VmRSS') - restMb) * 1_024) / IDLE_CONNECTIONS;
     const withIdle = { ...onItem, name: `64 and ${IDLE_CONNECTIONS.toLocaleString('en')} idle` };
-    Object.assign(connections, await measure(bench, 'Idle connections', [withIdle]));
+    await measure(bench, 'Idle connections', [withIdle]);
     const open = idle.filter((socket) => !socket.destroyed && socket.readable).length;
     bench.note(`${open} idle connections were still open at the end. Each needs ${idleKb.toFixed(1)} KB.`);
     for (const socket of idle) socket.destroy();
@@ -70,6 +67,6 @@ export const scenario: Scenario = {
       { ...onItem, name: '1', one: single },
       { ...onItem, name: '2', one: pair },
     ]);
-    return { growth: { ...bench.section, sizes, connections, workers } };
+    return { growth: { ...bench.section, sizes, workers } };
   },
 };

@@ -4,6 +4,7 @@
 import { connect as connectTcp, isIP, type LookupFunction, type Socket } from 'node:net';
 import type { ConnectionOptions, SecureContext } from 'node:tls';
 
+import { holdClock, releaseClock } from '../time/monotonic.ts';
 import type { AnswerHead, Flaw } from './head.ts';
 import { AnswerReader } from './answer-reader.ts';
 import { writeMessage } from './writer.ts';
@@ -181,11 +182,14 @@ export class ClientConnection {
       return;
     }
     this.#isSilent = false;
+    holdClock();
     try {
       const position = this.#reader.read(bytes, 0);
       this.#settle(owner, position === bytes.length);
     } catch (error) {
       this.#fail(owner, error);
+    } finally {
+      releaseClock();
     }
   }
 

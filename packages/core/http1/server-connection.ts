@@ -3,7 +3,7 @@
 
 import type { Socket } from 'node:net';
 
-import { monotonicMs } from '../time/monotonic.ts';
+import { holdClock, monotonicMs, releaseClock } from '../time/monotonic.ts';
 import { lingerMs, type Connection, type ServerLimits } from './connection.ts';
 import type { RequestHead } from './head.ts';
 import type { Sink } from './reader.ts';
@@ -178,6 +178,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   // Reading.
 
   #onData(bytes: Buffer): void {
+    holdClock();
     try {
       // Bytes in `#ahead` arrived earlier, so they are read first.
       const rest = this.#ahead.isEmpty ? this.#take(bytes, false) : bytes;
@@ -187,6 +188,8 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
       this.#setFlow();
     } catch (error) {
       this.#fail(error);
+    } finally {
+      releaseClock();
     }
   }
 

@@ -260,7 +260,7 @@ function makeCopyButton(requestId) {
     const code = currentTarget.parentElement?.querySelector('code');
     if (code && copy(code, 'request id', `Copied ${requestId}`)) {
       markCopied(requestId);
-      setTimeout(markCopied, 2_000);
+      setTimeout(() => copied === requestId && markCopied(), 2_000);
     }
   };
   const attributes = { type: 'button', class: 'copy', 'aria-label': `Copy request id ${requestId}`, onclick };
