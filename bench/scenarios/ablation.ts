@@ -4,6 +4,7 @@ import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { LoadCase, Scenario } from '../bench.ts';
 import { findContender, type Contender } from '../contenders.ts';
+import type { Results } from '../results.ts';
 import { existing, median } from '../tables.ts';
 import { WORKLOADS } from '../workloads.ts';
 
@@ -54,7 +55,7 @@ export const scenario: Scenario = {
     const contenders = bench.choose([whole, ...PARTS.map(takeOut)], ({ name }) => name === whole.name);
     const running = [];
     for (const contender of contenders) running.push(await bench.start(contender));
-    const rows = contenders.map(({ name }) => ({ name, us: {} }));
+    const rows = contenders.map(({ name }): Results['ablation']['rows'][number] => ({ name, us: {} }));
     for (const workload of WORKLOADS.filter(({ name }) => ['item', 'put'].includes(name))) {
       const cases = running.map((one): LoadCase => ({
         name: `${one.contender.name}, ${workload.name}`,
