@@ -10,6 +10,7 @@ import type { CallRecord } from '../../core/call/call-record.ts';
 import { readTraceContext } from '../../core/call/request-context.ts';
 import type { CallTrace } from '../../core/call/tracer.ts';
 import { withoutEndSlashes } from '../../core/text/addresses.ts';
+import { monotonicMs } from '../../core/time/monotonic.ts';
 import type { Logger } from '../log/log.ts';
 import type { ProcessTracer, TraceOptions } from '../service/parts.ts';
 import { parseExporterHeaders } from '../settings/kinds.ts';
@@ -57,7 +58,8 @@ export function createTraces(options: TraceOptions, logger: Logger, onDropped: (
 class SampledTrace implements CallTrace {
   readonly #call: SampledCall;
   readonly #write: ReturnType<typeof createSpanWriter>;
-  readonly #since = performance.now();
+  // The clock of the record's durations, so that the spans end in order.
+  readonly #since = monotonicMs();
 
   constructor(call: SampledCall, write: ReturnType<typeof createSpanWriter>) {
     this.#call = call;
@@ -66,7 +68,7 @@ class SampledTrace implements CallTrace {
 
   startBackendCall(path: string): readonly string[] {
     const traceParent = childOf(this.#call.traceParent, spanIdOf(traceParents.draw()), true);
-    const startedAt = this.#call.startedAt + performance.now() - this.#since;
+    const startedAt = this.#call.startedAt + monotonicMs() - this.#since;
     this.#call.backendCall = { traceParent, path, startedAt };
     return traceContext(traceParent, this.#call.traceState);
   }
