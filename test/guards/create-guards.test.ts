@@ -9,7 +9,7 @@ import { describe, test } from 'node:test';
 import type { GuardedRequest } from '../../packages/core/call/guard.ts';
 import { createGuards, type Guards } from '../../packages/core/guards/create-guards.ts';
 import { guardRows, type GuardSettings } from '../../packages/core/guards/options/guard-options.ts';
-import { explainMissing, MissingPackageError } from '../../packages/core/guards/options/missing-package.ts';
+import { explainMissing, MissingPackageError } from '../../packages/core/guards/parts.ts';
 import type { FetchedKeys, GuardObserver, Keeper } from '../../packages/core/guards/options/ports.ts';
 import { createJoinedCount } from '../../packages/core/guards/rate-limit/part.ts';
 import { fetchKeys } from '../../packages/core/guards/tokens/part.ts';
@@ -28,7 +28,7 @@ const withTokens = { ...defaults, authIssuer: issuerName, authAudience: [audienc
 function observe() {
   const told: string[] = [];
   const observer: GuardObserver = {
-    onKeys: ({ keys }) => told.push(`keys: ${keys.map(({ kid }) => kid).join()}`),
+    onKeys: (keys) => told.push(`keys: ${keys.map(({ kid }) => kid).join()}`),
     onFetch: (error) => told.push(error === undefined ? 'fetched' : 'not fetched'),
     onInherited: (ageMs) => told.push(`inherited, ${ageMs} ms old`),
     onCounter: (who, cause) => told.push(`${who}: ${cause instanceof Error ? cause.message : String(cause)}`),

@@ -4,7 +4,6 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { FetchedKeys } from '../../packages/core/guards/options/ports.ts';
 import { KeySet, type KeySetOptions } from '../../packages/core/guards/tokens/key-set.ts';
-import type { SigningKeys } from '../../packages/core/guards/tokens/signing-keys.ts';
 import { poll } from '../helpers/changes.ts';
 import { HandClock, settle } from '../helpers/hand-clock.ts';
 import { createPair, keySetOf } from '../helpers/issuer.ts';
@@ -25,20 +24,18 @@ function createKeySet(source: Source, more: Partial<KeySetOptions> = {}) {
   const told: string[] = [];
   const state = { source };
   const keys = new KeySet({
-    source: {
-      read: async (signal) => {
-        fetchedAt.push(clock.steady());
-        signal.addEventListener('abort', () => told.push('aborted'));
-        return await state.source();
-      },
+    source: async (signal) => {
+      fetchedAt.push(clock.steady());
+      signal.addEventListener('abort', () => told.push('aborted'));
+      return await state.source();
     },
     algorithms: ['RS256', 'ES256'],
     refreshMs: 300_000,
     staleMs: 86_400_000,
     clock,
     observer: {
-      onKeys: (each: SigningKeys) => told.push(`keys: ${each.keys.map(({ kid }) => kid).join()}`),
-      onFetch: (error) => told.push(error === undefined ? 'ok' : error.message),
+      onKeys: (each) => told.push(`keys: ${each.map(({ kid }) => kid).join()}`),
+      onFetch: (cause) => told.push(cause ?? 'ok'),
     },
     ...more,
   });

@@ -6,12 +6,7 @@ import { writeFileSync } from 'node:fs';
 import type { ServerResponse } from 'node:http';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import {
-  createFileSource,
-  createUrlSource,
-  keySetBytesMax,
-  type KeySource,
-} from '../../packages/core/guards/tokens/key-source.ts';
+import { createKeySource, keySetBytesMax, type KeySource } from '../../packages/core/guards/tokens/key-source.ts';
 import { readSigningKeys } from '../../packages/core/guards/tokens/signing-keys.ts';
 import { createPair, KeyServer, keySetOf, sending } from '../helpers/issuer.ts';
 import { useFolder } from '../helpers/suites.ts';
@@ -19,35 +14,36 @@ import { useFolder } from '../helpers/suites.ts';
 const pair = createPair('one', 'ES256');
 const signal = new AbortController().signal;
 const folder = useFolder();
+const createUrlSource = (authJwksUrl: string) => createKeySource({ authJwksUrl, authJwksFile: '' });
 
 /** Calls `use` with a URL source and with a file source of the same bytes. */
 async function withSources(bytes: string | Buffer, use: (source: KeySource) => Promise<void>): Promise<void> {
   await using server = await KeyServer.start('');
   server.respond = (response) => response.end(bytes);
-  await use(createUrlSource(new URL(server.url)));
+  await use(createUrlSource(server.url));
   const file = join(folder, 'keys.json');
   writeFileSync(file, bytes);
-  await use(createFileSource(file));
+  await use(createKeySource({ authJwksUrl: '', authJwksFile: file }));
 }
 
 describe('a source of keys', () => {
   test('returns its text, which may have up to 1 MiB', async () => {
     await withSources(keySetOf(pair), async (source) => {
-      assert.equal(await source.read(signal), keySetOf(pair));
+      assert.equal(await source(signal), keySetOf(pair));
     });
     const longest = ' '.repeat(keySetBytesMax);
     assert.equal(keySetBytesMax, 2 ** 20);
     await withSources(longest, async (source) => {
-      assert.equal(await source.read(signal), longest);
+      assert.equal(await source(signal), longest);
     });
     await withSources(`${longest} `, async (source) => {
-      await assert.rejects(source.read(signal), new Error('the key set is larger than 1048576 bytes'));
+      await assert.rejects(source(signal), new Error('the key set is larger than 1048576 bytes'));
     });
   });
 
   test('requires UTF-8', async () => {
     await withSources(Buffer.from([0x22, 0xff, 0x22]), async (source) => {
-      await assert.rejects(source.read(signal), new Error('the key set is not UTF-8'));
+      await assert.rejects(source(signal), new Error('the key set is not UTF-8'));
     });
   });
 
@@ -59,8 +55,8 @@ describe('a source of keys', () => {
       requested.push([accept, agent]);
       sending('', 302, { location: server.url })(response);
     };
-    const source = createUrlSource(new URL(server.url));
-    await assert.rejects(source.read(signal), new Error('the issuer answered with status 302'));
+    const source = createUrlSource(server.url);
+    await assert.rejects(source(signal), new Error('the issuer answered with status 302'));
     assert.deepEqual(requested, [['application/jwk-set+json, application/json', 'work-item-gateway']]);
   });
 
@@ -71,7 +67,7 @@ describe('a source of keys', () => {
       response.writeHead(500).write('more to come');
       resolve(once(response, 'close'));
     };
-    await assert.rejects(createUrlSource(new URL(server.url)).read(signal), /status 500/);
+    await assert.rejects(createUrlSource(server.url)(signal), /status 500/);
     await closed;
   });
 });

@@ -45,11 +45,9 @@ export async function serveWithTokens(keyText: string, options: TokenServerOptio
   const settings: GuardSettings = { ...defaultsOf(guardRows), ...own, ...given };
   const issuer = { read: (): Promise<string> => Promise.resolve(keyText), fetches: 0 };
   const keys = new KeySet({
-    source: {
-      read: async () => {
-        issuer.fetches += 1;
-        return await issuer.read();
-      },
+    source: async () => {
+      issuer.fetches += 1;
+      return await issuer.read();
     },
     algorithms: settings.authAlgorithms,
     refreshMs: settings.authJwksRefreshMs,

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { OwnCount } from '../../packages/core/guards/rate-limit/count.ts';
+import { createOwnCount } from '../../packages/core/guards/rate-limit/count.ts';
 import { createRateLimit } from '../../packages/core/guards/rate-limit/rate-limit.ts';
 import { assertReply, operations } from '../helpers/expected.ts';
 import { startGateway } from '../helpers/gateway.ts';
@@ -15,7 +15,8 @@ const tooMany = '{"error":"Too many requests"}';
 async function serveLimited(limit: number, windowMs: number) {
   const clock = { now: 1_000_000 };
   const rate = { limit, windowMs };
-  const guard = createRateLimit(rate, 'address', new OwnCount(rate, () => clock.now));
+  const count = createOwnCount(rate, () => clock.now);
+  const guard = createRateLimit(rate, 'address', count);
   return Object.assign(await startGateway({ host: 'http1', guards: [guard] }), { clock });
 }
 

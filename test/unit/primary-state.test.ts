@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { JoinedCount } from '../../packages/core/guards/rate-limit/count.ts';
+import { createJoinedCount } from '../../packages/core/guards/rate-limit/count.ts';
 import { createKeeper } from '../../packages/command/service/keeper.ts';
 import { CounterGoneError } from '../../packages/core/guards/options/ports.ts';
 import { PrimaryCounter } from '../../packages/command/cluster/primary-counter.ts';
@@ -11,7 +11,7 @@ import { PrimaryCounter } from '../../packages/command/cluster/primary-counter.t
 const rate = { limit: 5, windowMs: 10_000 };
 
 test('the answer has two numbers for each request: the requests left after it, and the ms left in the window', () => {
-  const count = new JoinedCount();
+  const count = createJoinedCount();
   const answer = (keys: string, now: number) => count.answer({ rate, keys: keys.split(' ') }, now);
   assert.deepEqual(answer('a a b a', 1_000), [...[4, 10_000], ...[3, 10_000], ...[4, 10_000], ...[2, 10_000]]);
   assert.deepEqual(answer('a a a b', 3_500.5), [...[1, 7_500], ...[0, 7_500], ...[-1, 7_500], ...[3, 7_500]]);
@@ -20,7 +20,7 @@ test('the answer has two numbers for each request: the requests left after it, a
 });
 
 test('keys, and windows of different lengths, are counted separately', () => {
-  const count = new JoinedCount();
+  const count = createJoinedCount();
   count.answer({ rate, keys: ['a'] }, 0);
   assert.deepEqual(count.answer({ rate, keys: ['b'] }, 0), [4, 10_000]);
   assert.deepEqual(count.answer({ rate: { limit: 5, windowMs: 20_000 }, keys: ['a'] }, 0), [4, 20_000]);

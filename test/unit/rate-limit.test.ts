@@ -3,16 +3,14 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { GuardedRequest } from '../../packages/core/call/guard.ts';
-import type { Count } from '../../packages/core/guards/options/ports.ts';
-import { OwnCount } from '../../packages/core/guards/rate-limit/count.ts';
+import { createOwnCount, WindowTable, type Count } from '../../packages/core/guards/rate-limit/count.ts';
 import { createRateLimit, networkOf } from '../../packages/core/guards/rate-limit/rate-limit.ts';
-import { WindowTable } from '../../packages/core/guards/rate-limit/window-table.ts';
 import { parseRate, rateHeaders } from '../../packages/core/guards/options/rate.ts';
 
 const rate = { limit: 3, windowMs: 1_000 };
 
 /** Milliseconds that `key` has to wait: 0 if admitted. */
-function wait(count: OwnCount, key: string): number {
+function wait(count: ReturnType<typeof createOwnCount>, key: string): number {
   const { left, msLeft } = count.take(key);
   return left < 0 ? msLeft : 0;
 }
@@ -20,7 +18,7 @@ function wait(count: OwnCount, key: string): number {
 describe('counts in this process', () => {
   test('a window begins with its first request and admits requests up to the limit; the first request after its end begins a new one', () => {
     let now = 5_000;
-    const count = new OwnCount(rate, () => now);
+    const count = createOwnCount(rate, () => now);
     assert.deepEqual([wait(count, 'a'), wait(count, 'a'), wait(count, 'a')], [0, 0, 0]);
     assert.equal(wait(count, 'a'), 1_000);
     now = 5_999.5;
@@ -38,7 +36,7 @@ describe('counts in this process', () => {
 
   test('refused requests are not counted: a persistent client is admitted when the window ends', () => {
     let now = 0;
-    const count = new OwnCount(rate, () => now);
+    const count = createOwnCount(rate, () => now);
     for (; now < 1_000; now += 1) {
       wait(count, 'a');
     }
@@ -46,7 +44,7 @@ describe('counts in this process', () => {
   });
 
   test('keys may be any text', () => {
-    const count = new OwnCount({ limit: 1, windowMs: 1 }, () => 0);
+    const count = createOwnCount({ limit: 1, windowMs: 1 }, () => 0);
     for (const key of ['__proto__', 'constructor', '', 'toString', '\0', '\ud800', 'x'.repeat(100_000)]) {
       assert.equal(wait(count, key), 0, JSON.stringify(key.slice(0, 20)));
       assert.equal(wait(count, key), 1);
@@ -55,7 +53,7 @@ describe('counts in this process', () => {
 
   test('100,000 keys at once fill the table to its limit; the youngest are kept', () => {
     const table = new WindowTable(1_000);
-    const count = new OwnCount({ limit: 1, windowMs: 60_000 }, () => 0, table);
+    const count = createOwnCount({ limit: 1, windowMs: 60_000 }, () => 0, table);
     for (let key = 0; key < 100_000; key += 1) {
       assert.equal(wait(count, `2001:db8:0:${key}::/64`), 0);
     }
@@ -68,7 +66,7 @@ describe('counts in this process', () => {
   test('expired windows are removed for new ones, even when old keys return', () => {
     let now = 0;
     const table = new WindowTable(1_000_000);
-    const count = new OwnCount({ limit: 1, windowMs: 1_000 }, () => now, table);
+    const count = createOwnCount({ limit: 1, windowMs: 1_000 }, () => now, table);
     for (let key = 0; key < 10_000; key += 1) {
       wait(count, String(key));
     }

@@ -1,7 +1,7 @@
 // `check` of the services that the gateway calls: the backend, the issuer of tokens, and Redis.
 
 import { loadRateLimit, loadTokens } from '../../core/guards/parts.ts';
-import { showRedisUrl } from '../../core/guards/options/rate-options.ts';
+import { showRedisUrl } from '../../core/guards/options/guard-kinds.ts';
 import type { ClientTls } from '../../core/http1/client-connection.ts';
 import { backendPath } from '../../core/operations.ts';
 import { withoutEndSlashes } from '../../core/text/addresses.ts';

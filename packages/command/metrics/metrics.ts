@@ -17,7 +17,7 @@ import {
   type Durations,
   type Figures,
 } from '../../figures/figures.ts';
-import { tokenFlawNames } from '../../core/guards/options/token-flaws.ts';
+import { tokenFlawNames } from '../../core/guards/options/ports.ts';
 import { latestBackendStatus } from '../../figures/backend-status.ts';
 import { daysLeft, type CertificateStatus } from '../../figures/certificate-status.ts';
 import { addFigures } from '../../figures/history.ts';

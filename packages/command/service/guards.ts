@@ -1,9 +1,8 @@
 // Creates the guards that the settings turn on, and reports the state of their dependencies in log and metrics.
 
 import { createGuards as create, type Guards } from '../../core/guards/create-guards.ts';
-import { MissingPackageError } from '../../core/guards/options/missing-package.ts';
-import { describeFetchError, outageTexts } from '../../core/guards/options/outages.ts';
-import { CounterGoneError, type GuardObserver, type Keeper } from '../../core/guards/options/ports.ts';
+import { MissingPackageError } from '../../core/guards/parts.ts';
+import { CounterGoneError, outageTexts, type GuardObserver, type Keeper } from '../../core/guards/options/ports.ts';
 import { escapeControls } from '../../core/text/escape.ts';
 import type { Logger } from '../log/log.ts';
 import type { Records } from '../../figures/report.ts';
@@ -40,17 +39,16 @@ export async function createGuards(
   let keyFailure: string | undefined;
   // Logs changes only: new keys, the beginning and end of an outage and, for the issuer's keys, a changed cause.
   const observer: GuardObserver = {
-    onKeys: ({ keys }) => {
+    onKeys: (keys) => {
       keyRecords.noteKeys(keys.length);
       const names = keys.map(({ kid, algorithm }) => `${kid ?? '(no kid)'} ${algorithm}`);
       // Without keys, `onFetch` logs the failure and its cause.
       if (names.length > 0) logger.info({ keys: names }, "loaded the issuer's keys");
     },
     onInherited: (ageMs) => keyRecords.noteInherited(ageMs),
-    onFetch: (error) => {
-      const cause = error === undefined ? undefined : describeFetchError(error);
-      keyRecords.noteFetch(error === undefined);
-      figures.count(error === undefined ? 'key fetch ok' : 'key fetch failed');
+    onFetch: (cause) => {
+      keyRecords.noteFetch(cause === undefined);
+      figures.count(cause === undefined ? 'key fetch ok' : 'key fetch failed');
       if (cause !== undefined && cause !== keyFailure) {
         logger.error({ cause }, outageTexts.keys.begins);
       } else if (cause === undefined && keyFailure !== undefined) {

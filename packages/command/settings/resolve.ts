@@ -4,8 +4,7 @@
 import { accessSync, constants, readFileSync } from 'node:fs';
 import { parseEnv } from 'node:util';
 
-import { findRateProblems } from '../../core/guards/options/rate-options.ts';
-import { findTokenProblems } from '../../core/guards/options/token-options.ts';
+import { findGuardProblems } from '../../core/guards/options/guard-options.ts';
 import { quoteIfPlain } from '../../core/hosts/options/accepted-values.ts';
 import { findCorsProblems } from '../../core/hosts/options/cors-options.ts';
 import { Problem } from '../../core/hosts/options/problem.ts';
@@ -79,8 +78,7 @@ export function resolveSettings(
     ...findCorsProblems(read, variableOf),
     ...findTlsProblems(read, isSet, starts && !isReload),
     ...(http2Problem === undefined ? [] : [http2Problem]),
-    ...findRateProblems(read, isSet, variableOf),
-    ...findTokenProblems(read, isSet, variableOf),
+    ...findGuardProblems(read, isSet, variableOf),
     ...(starts && !isReload ? findKeyFileProblems(read) : []),
     ...(starts ? findMissingPackages(read) : []),
   );

@@ -1,8 +1,7 @@
 // The table of settings. A new setting is a row here. A setting that developers can also pass as an option has its row in
 // the core.
 
-import { rateRows } from '../../core/guards/options/rate-options.ts';
-import { tokenRows } from '../../core/guards/options/token-options.ts';
+import { rateRows, tokenRows } from '../../core/guards/options/guard-options.ts';
 import { corsRows } from '../../core/hosts/options/cors-options.ts';
 import {
   backendAddress,

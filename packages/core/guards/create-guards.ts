@@ -4,7 +4,7 @@ import type { Guard } from '../call/guard.ts';
 import type { GuardSettings } from './options/guard-options.ts';
 import type { GuardObserver, Keeper } from './options/ports.ts';
 import { parseRate } from './options/rate.ts';
-import { loadRateLimit, loadTokens } from './parts.ts';
+import { explainMissing, loadRateLimit, loadTokens } from './parts.ts';
 
 export interface Guards {
   readonly guards: readonly Guard[];
@@ -28,7 +28,11 @@ export async function createGuards(
   const tokens =
     settings.authIssuer === '' ? undefined : await (await loadTokens()).createTokenGuard(settings, observer, keeper);
   try {
-    const limit = rate && (await (await loadRateLimit()).createRateGuard(settings, rate, observer, keeper));
+    const limit =
+      rate &&
+      (await explainMissing('rateLimitRedisUrl', 'ioredis', async () =>
+        (await loadRateLimit()).createRateGuard(settings, rate, observer, keeper),
+      ));
     return {
       guards: [tokens, limit].flatMap((each) => each?.guard ?? []),
       fileProblem: tokens?.fileProblem,

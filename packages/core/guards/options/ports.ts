@@ -5,31 +5,37 @@ import type { Guard } from '../../call/guard.ts';
 import type { GuardSettings } from './guard-options.ts';
 import type { Rate } from './rate.ts';
 
-/** The issuer's key set as fetched. */
-export interface FetchedKeys {
-  readonly text: string;
-  /** Time since the fetch began, in milliseconds. */
-  readonly ageMs: number;
-}
+/**
+ * The names of token defects (flaws) in log and metrics. They reveal nothing of a token's content, and clients never
+ * receive them [D43].
+ */
+export const tokenFlawNames = [
+  'malformed', // the token, its header or its claims cannot be parsed
+  'algorithm', // not in AUTH_ALGORITHMS
+  'unknown-key', // the issuer has no key with the token's key id and algorithm
+  'signature',
+  'issuer',
+  'audience',
+  'expired',
+  'not-yet-valid',
+  'type', // not the type that AUTH_TOKEN_TYPE requires
+  'claims', // a claim is missing or has the wrong type
+] as const;
 
-/** A usable key of the issuer. */
-interface KeyName {
-  readonly kid: string | undefined;
-  readonly algorithm: string;
-}
+export type TokenFlaw = (typeof tokenFlawNames)[number];
 
-/** Receives the events of a key set. Its methods must not throw. */
-export interface KeySetObserver {
-  /** Called when the first keys are known, and whenever the keys change. `keys` may be empty. */
-  onKeys(keys: { readonly keys: readonly KeyName[] }): void;
-  /**
-   * Called after each fetch. If the keys changed, `onKeys` is called first. `error` is undefined if the fetch succeeded.
-   */
-  onFetch(error: Error | undefined): void;
-}
+/** Log messages for the beginning and the end of an outage. */
+export const outageTexts = {
+  keys: { begins: 'the keys of the issuer cannot be fetched', ends: 'the keys of the issuer can be fetched again' },
+  redis: { begins: 'Redis does not count requests', ends: 'Redis counts requests again' },
+} as const;
 
 /** Receives the events of guards. Its methods must not throw. */
-export interface GuardObserver extends KeySetObserver {
+export interface GuardObserver {
+  /** Called when the issuer's first keys are known, and whenever they change. There may be none. */
+  onKeys(keys: readonly KeyName[]): void;
+  /** Called after each fetch of keys, and after `onKeys`. `cause`: why it failed, in one line; undefined if it succeeded. */
+  onFetch(cause: string | undefined): void;
   /** Called after `onKeys` when the guard starts with keys from the `Keeper`, which were fetched `ageMs` ago. */
   onInherited(ageMs: number): void;
   /** Called once when the counter stops answering, with the cause, and once when it answers again, with undefined. */
@@ -38,18 +44,29 @@ export interface GuardObserver extends KeySetObserver {
   onUnusedPassword(): void;
 }
 
-/** The result of counting one request. */
-export interface Taken {
-  /** Requests left in the key's window after this one. -1: the limit was reached, and this request is not counted. */
-  readonly left: number;
-  /** Milliseconds, more than 0, until the window ends. */
-  readonly msLeft: number;
+/** A usable key of the issuer. */
+interface KeyName {
+  readonly kid: string | undefined;
+  readonly algorithm: string;
 }
 
-/** Counts the requests of one rate. */
-export interface Count {
-  /** Counts one request of `key`. Returns undefined if the request is admitted without a count. Never rejects. */
-  take(key: string): Taken | undefined | Promise<Taken | undefined>;
+/** The issuer's key set as fetched. */
+export interface FetchedKeys {
+  readonly text: string;
+  /** Time since the fetch began, in milliseconds. */
+  readonly ageMs: number;
+}
+
+/** State that outlives guards: a process keeps it for reloads, and the primary process keeps it for its workers. */
+export interface Keeper {
+  /** Counts for all workers; undefined if this process counts by itself. */
+  readonly counter: Counter | undefined;
+  /** The latest counts of this process, by `rateLimitKey` and window length. */
+  readonly counts: Map<string, object>;
+  /** Returns the keys last fetched from an address; undefined if there are none. */
+  readonly findKeys: (jwksUrl: string) => FetchedKeys | undefined;
+  /** Keeps the keys for guards that are created later. */
+  readonly keepKeys: (jwksUrl: string, keys: FetchedKeys) => void;
 }
 
 /** A question to a counter: may these requests pass? */
@@ -59,14 +76,12 @@ export interface Question {
   readonly keys: readonly string[];
 }
 
-/** The counter has ended for good. This has already been reported and is not an outage. */
-export class CounterGoneError extends Error {}
-
 /** Counts for several processes. */
 export interface Counter {
   /**
-   * Counts the requests in their order. Resolves with two numbers for each: `left`, and `msLeft` as a whole number of 0
-   * or more (see `Taken`). Rejects if it cannot count. May never settle.
+   * Counts the requests in their order. Resolves with two numbers for each: the requests left in the key's window after
+   * this one, or -1 if the limit was reached, and the whole milliseconds until the window ends. Rejects if it cannot
+   * count. May never settle.
    */
   ask(question: Question): Promise<readonly number[]>;
   /**
@@ -78,17 +93,8 @@ export interface Counter {
   close(): void;
 }
 
-/** State that outlives guards: a process keeps it for reloads, and the primary process keeps it for its workers. */
-export interface Keeper {
-  /** Counts for all workers; undefined if this process counts by itself. */
-  readonly counter: Counter | undefined;
-  /** The latest counts of this process, by `rateLimitKey` and window length. */
-  readonly counts: Map<string, Count>;
-  /** Returns the keys last fetched from an address; undefined if there are none. */
-  readonly findKeys: (jwksUrl: string) => FetchedKeys | undefined;
-  /** Keeps the keys for guards that are created later. */
-  readonly keepKeys: (jwksUrl: string, keys: FetchedKeys) => void;
-}
+/** The counter has ended for good. This has already been reported and is not an outage. */
+export class CounterGoneError extends Error {}
 
 /** A guard that holds resources until `close`. */
 interface OpenGuard {

@@ -1,56 +1,112 @@
 // Counts requests in memory: in this process, or in the primary process for all workers [D46].
 
-import type { Clock } from '../../time/clock.ts';
-import type { Count, Question, Taken } from '../options/ports.ts';
+import type { RateLimitPart } from '../options/ports.ts';
 import type { Rate } from '../options/rate.ts';
-import { WindowTable } from './window-table.ts';
+
+/** The result of counting one request. */
+export interface Taken {
+  /** Requests left in the key's window after this one. -1: the limit was reached, and this request is not counted. */
+  readonly left: number;
+  /** Milliseconds, more than 0, until the window ends. */
+  readonly msLeft: number;
+}
+
+/** Counts the requests of one rate. */
+export interface Count {
+  /** Counts one request of `key`. Returns undefined if the request is admitted without a count. Never rejects. */
+  take(key: string): Taken | undefined | Promise<Taken | undefined>;
+}
+
+interface Window {
+  readonly key: string;
+  /** In milliseconds, on the caller's clock. */
+  readonly endsAt: number;
+  count: number;
+  next: Window | undefined;
+}
 
 /**
  * Largest number of keys that a process counts at a time, in about 15 MB. Beyond it, the oldest windows are dropped
  * early. An attacker gains little by this: a client with 100,000 addresses has 100,000 times the rate anyway.
  */
-export const keysMax = 100_000;
+const keysMaxDefault = 100_000;
+// Each new window removes up to this many of the oldest windows, if they have ended. So ended windows do not
+// accumulate, and no request has to remove many.
+const lookedAtMax = 2;
 
-/** Counts one request of `key` at the time `now`, in milliseconds. */
-function takeFrom(table: WindowTable, { limit, windowMs }: Rate, key: string, now: number): Taken {
-  const window = table.find(key, now) ?? table.open(key, now + windowMs, now);
-  const msLeft = window.endsAt - now;
-  if (window.count >= limit) return { left: -1, msLeft };
-  window.count += 1;
-  return { left: limit - window.count, msLeft };
+/**
+ * Counts in fixed windows, one per key. A window begins with the key's first request. Callers pass the current time, in
+ * milliseconds.
+ */
+export class WindowTable {
+  readonly #keysMax: number;
+  readonly #windows = new Map<string, Window>();
+  // A linked list of all open windows and some that have ended, in order of opening.
+  #oldest: Window | undefined;
+  #newest: Window | undefined;
+
+  constructor(keysMax = keysMaxDefault) {
+    this.#keysMax = keysMax;
+  }
+
+  get size(): number {
+    return this.#windows.size;
+  }
+
+  /** Returns the window of `key` that is open at `now`; undefined if there is none. */
+  find(key: string, now: number): Window | undefined {
+    const window = this.#windows.get(key);
+    return window !== undefined && now < window.endsAt ? window : undefined;
+  }
+
+  /** Opens a window for `key` and replaces its previous one. */
+  open(key: string, endsAt: number, now: number): Window {
+    this.#makeRoom(now);
+    const window: Window = { key, endsAt, count: 0, next: undefined };
+    this.#windows.set(key, window);
+    if (this.#newest === undefined) {
+      this.#oldest = window;
+    } else {
+      this.#newest.next = window;
+    }
+    this.#newest = window;
+    return window;
+  }
+
+  /** Counts one request of `key`. */
+  take(key: string, { limit, windowMs }: Rate, now: number): Taken {
+    const window = this.find(key, now) ?? this.open(key, now + windowMs, now);
+    const msLeft = window.endsAt - now;
+    if (window.count >= limit) return { left: -1, msLeft };
+    window.count += 1;
+    return { left: limit - window.count, msLeft };
+  }
+
+  #makeRoom(now: number): void {
+    for (let lookedAt = 0; lookedAt < lookedAtMax || this.size >= this.#keysMax; lookedAt += 1) {
+      const oldest = this.#oldest;
+      if (oldest === undefined || (now < oldest.endsAt && this.size < this.#keysMax)) return;
+      this.#oldest = oldest.next;
+      if (this.#oldest === undefined) this.#newest = undefined;
+      // The key may have a newer window.
+      if (this.#windows.get(oldest.key) === oldest) this.#windows.delete(oldest.key);
+    }
+  }
 }
 
-export class OwnCount implements Count {
-  readonly #rate: Rate;
-  readonly #clock: Clock['steady'];
-  readonly #table: WindowTable;
-
-  constructor(rate: Rate, clock: Clock['steady'], table = new WindowTable(keysMax)) {
-    this.#rate = rate;
-    this.#clock = clock;
-    this.#table = table;
-  }
-
-  /** Returns a count with another limit that shares the windows. `rate` must have the same window length. */
-  withRate(rate: Rate): OwnCount {
-    return new OwnCount(rate, this.#clock, this.#table);
-  }
-
-  take(key: string): Taken {
-    return takeFrom(this.#table, this.#rate, key, this.#clock());
-  }
+/** Creates the count of one process. */
+export function createOwnCount(rate: Rate, now: () => number, table = new WindowTable()) {
+  return { take: (key: string) => table.take(key, rate, now()) } satisfies Count;
 }
 
-/** Counts for all workers, in the primary process. */
-export class JoinedCount {
-  readonly #table = new WindowTable(keysMax);
-
-  /** Counts at the time `now`, in milliseconds. Returns the answer to `Counter.ask`. */
-  answer({ rate, keys }: Question, now: number): number[] {
-    return keys.flatMap((key) => {
-      // A reload may change the window length; counting then starts again.
-      const { left, msLeft } = takeFrom(this.#table, rate, `${rate.windowMs} ${key}`, now);
-      return [left, Math.ceil(msLeft)];
-    });
-  }
-}
+export const createJoinedCount: RateLimitPart['createJoinedCount'] = () => {
+  const table = new WindowTable();
+  return {
+    answer: ({ rate, keys }, now) =>
+      keys.flatMap((key) => {
+        // A reload may change the window length; counting then starts again.
+        const { left, msLeft } = table.take(`${rate.windowMs} ${key}`, rate, now);
+        return [left, Math.ceil(msLeft)];
+      }),
+  };
+};

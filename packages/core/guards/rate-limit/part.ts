@@ -1,13 +1,12 @@
 // Creates the rate limit guard. Requests are counted by this process, by the primary process for its workers, or by Redis.
 
 import { systemClock } from '../../time/clock.ts';
-import type { GuardSettings } from '../options/guard-options.ts';
-import { explainMissing } from '../options/missing-package.ts';
-import type { Count, Counter, GuardObserver, Keeper, RateLimitPart } from '../options/ports.ts';
-import type { Rate } from '../options/rate.ts';
-import { JoinedCount, OwnCount } from './count.ts';
+import type { Keeper, RateLimitPart } from '../options/ports.ts';
+import { createOwnCount, WindowTable } from './count.ts';
 import { createRateLimit } from './rate-limit.ts';
 import { SharedCount } from './shared-count.ts';
+
+export { createJoinedCount } from './count.ts';
 
 // Longest wait for the primary process, which has little to do. If its answer is late, the whole machine is slow,
 // including this worker.
@@ -16,77 +15,64 @@ const primaryAnswerMsMax = 1_000;
 const takenWithout = { allow: undefined, deny: { left: -1, msLeft: 1_000 } } as const;
 
 /** Creates the guard. Rejects if the Redis client cannot be loaded. */
-export async function createRateGuard(
-  { rateLimitKey, rateLimitRedisUrl, rateLimitFallback }: GuardSettings,
-  rate: Rate,
-  observer: GuardObserver,
-  keeper: Keeper | undefined,
-): ReturnType<RateLimitPart['createRateGuard']> {
+export const createRateGuard: RateLimitPart['createRateGuard'] = async (settings, rate, observer, keeper) => {
+  const { rateLimitKey, rateLimitRedisUrl, rateLimitFallback } = settings;
   // The library is loaded first, so that nothing must be closed if loading fails.
-  const library =
-    rateLimitRedisUrl === ''
-      ? undefined
-      : await explainMissing('rateLimitRedisUrl', 'ioredis', () => import('./redis-counter.ts'));
-  const own = continueCount(keeper, `${rateLimitKey} ${rate.windowMs}`, rate);
-  const shared: SharedCount[] = [];
-  const share = async (
-    who: 'primary' | 'redis',
-    counter: Counter,
-    answerMsMax: number,
-    fallback: Count,
-  ): Promise<SharedCount> => {
-    const onChange = (cause: unknown): void => observer.onCounter(who, cause);
-    const count = new SharedCount({ rate, clock: systemClock, counter, answerMsMax, fallback, onChange });
-    shared.push(count);
-    await count.start();
-    return count;
-  };
-  const primary = keeper?.counter;
-  const local = primary === undefined ? own : await share('primary', primary, primaryAnswerMsMax, own);
-  const withoutRedis: Count = rateLimitFallback === 'local' ? local : { take: () => takenWithout[rateLimitFallback] };
+  const library = rateLimitRedisUrl === '' ? undefined : await import('./redis-counter.ts');
+  const table = findTable(keeper, `${rateLimitKey} ${rate.windowMs}`);
+  const own = createOwnCount(rate, () => systemClock.steady(), table);
+  const common = { rate, clock: systemClock };
+  const primary =
+    keeper?.counter &&
+    new SharedCount({
+      ...common,
+      counter: keeper.counter,
+      answerMsMax: primaryAnswerMsMax,
+      fallback: own,
+      onChange: (cause) => observer.onCounter('primary', cause),
+    });
+  await primary?.start();
+  const local = primary ?? own;
   const redis =
     library &&
-    (await share(
-      'redis',
-      new library.RedisCounter(new URL(rateLimitRedisUrl), () => observer.onUnusedPassword()),
-      library.answerMsMax,
-      withoutRedis,
-    ));
+    new SharedCount({
+      ...common,
+      counter: new library.RedisCounter(new URL(rateLimitRedisUrl), () => observer.onUnusedPassword()),
+      answerMsMax: library.answerMsMax,
+      fallback: rateLimitFallback === 'local' ? local : { take: () => takenWithout[rateLimitFallback] },
+      onChange: (cause) => observer.onCounter('redis', cause),
+    });
+  await redis?.start();
   return {
     guard: createRateLimit(rate, rateLimitKey, redis ?? local),
     redisAnswers: () => redis?.isAnswering,
     close: () => {
       // Redis is closed first, because the requests that wait for it then go to the fallback, which must still be open.
-      for (const each of shared.toReversed()) {
-        each.close();
-      }
+      redis?.close();
+      primary?.close();
     },
   };
-}
+};
 
-// Largest number of kept counts. More than one is kept, because a reload may fail later. Then the previous guards continue
-// to count, and the next reload takes over their count.
-const countsMax = 4;
+// Largest number of kept tables. More than one is kept, because a reload may fail later. Then the previous guards continue
+// to count, and the next reload takes over their table.
+const tablesMax = 4;
 
-function continueCount(keeper: Keeper | undefined, name: string, rate: Rate): OwnCount {
+function findTable(keeper: Keeper | undefined, name: string): WindowTable {
   const last = keeper?.counts.get(name);
-  const own = last instanceof OwnCount ? last.withRate(rate) : new OwnCount(rate, () => systemClock.steady());
+  const table = last instanceof WindowTable ? last : new WindowTable();
   if (keeper !== undefined) {
     keeper.counts.delete(name);
-    keeper.counts.set(name, own);
-    for (const oldest of [...keeper.counts.keys()].slice(0, -countsMax)) {
+    keeper.counts.set(name, table);
+    for (const oldest of [...keeper.counts.keys()].slice(0, -tablesMax)) {
       keeper.counts.delete(oldest);
     }
   }
-  return own;
-}
-
-export function createJoinedCount(): JoinedCount {
-  return new JoinedCount();
+  return table;
 }
 
 /** Connects to the Redis at `address` and counts there once. Rejects with an Error for the operator. */
-export async function tryRedis(address: string): ReturnType<RateLimitPart['tryRedis']> {
+export const tryRedis: RateLimitPart['tryRedis'] = async (address) => {
   const { RedisCounter } = await import('./redis-counter.ts');
   let hasUnusedPassword = false;
   const counter = new RedisCounter(new URL(address), () => {
@@ -101,4 +87,4 @@ export async function tryRedis(address: string): ReturnType<RateLimitPart['tryRe
   } finally {
     counter.close();
   }
-}
+};

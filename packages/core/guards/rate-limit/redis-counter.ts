@@ -10,9 +10,6 @@ import { limitMax } from '../options/rate.ts';
 import type { Counter, Question } from '../options/ports.ts';
 import { isAnswer } from './shared-count.ts';
 
-// The number of digits of the largest limit.
-const countDigitsMax = String(limitMax).length;
-
 // Redis runs this script atomically. A key's window begins with its first request and ends when the key expires. The
 // script returns two numbers per key: requests left after this one, or -1 if the limit was reached, and milliseconds
 // until the window ends. The script replaces a value with a wrong type, number or expiry. If the script failed instead,
@@ -27,7 +24,7 @@ for index, key in ipairs(KEYS) do
     if string.sub(value.err, 1, 9) ~= 'WRONGTYPE' then
       return value
     end
-  elseif value and #value <= ${countDigitsMax} and string.match(value, '^[1-9]%d*$') then
+  elseif value and #value <= ${String(limitMax).length} and string.match(value, '^[1-9]%d*$') then
     count, left = tonumber(value), redis.call('PTTL', key)
     if left < 0 or left > window then
       count, left = 0, window
@@ -58,9 +55,8 @@ interface CountingRedis extends Redis {
 
 export class RedisCounter implements Counter {
   readonly #url: URL;
+  #onUnusedPassword: () => void;
   #redis: CountingRedis | undefined;
-  readonly #onUnusedPassword: () => void;
-  #hasReportedPassword = false;
 
   /**
    * `url`: `redis:` or `rediss:`, with optional user name, password and database number. `onUnusedPassword` is called once
@@ -77,7 +73,7 @@ export class RedisCounter implements Counter {
       const prefix = `${keyPrefix}${windowMs / 1_000}:`;
       return await this.#redis.countRates(keys.length, ...keys.map((key) => prefix + key), limit, windowMs);
     } catch (error) {
-      throw this.#describe(describeAnswering(error));
+      throw this.#hideSecrets(describeAnswering(error));
     }
   }
 
@@ -109,7 +105,7 @@ export class RedisCounter implements Counter {
       });
     } catch (error) {
       redis.disconnect();
-      throw this.#describe(describeConnecting(failure ?? error, this.#url.protocol === 'rediss:'));
+      throw this.#hideSecrets(describeConnecting(failure ?? error, this.#url.protocol === 'rediss:'));
     }
   }
 
@@ -120,7 +116,7 @@ export class RedisCounter implements Counter {
     const valkey = /^valkey_version:([\w.-]{1,40})/m.exec(text)?.[1];
     if (valkey !== undefined) return `Valkey ${valkey}`;
     const redis = /^redis_version:([\w.-]{1,40})/m.exec(text)?.[1];
-    return redis === undefined ? undefined : `Redis ${redis}`;
+    return redis && `Redis ${redis}`;
   }
 
   close(): void {
@@ -140,21 +136,17 @@ export class RedisCounter implements Counter {
       }
     } catch (error) {
       if (!(error instanceof Error && unusedPasswordPattern.test(error.message))) throw error;
-      if (!this.#hasReportedPassword) {
-        this.#hasReportedPassword = true;
-        this.#onUnusedPassword();
-      }
+      this.#onUnusedPassword();
+      this.#onUnusedPassword = () => undefined;
     }
   }
 
   // Drops the error of ioredis, because it contains the arguments of the command: for AUTH, the password. Some servers
   // repeat user name or password in their message, so both are masked.
-  #describe(words: string): Error {
-    let text = words;
+  #hideSecrets(cause: string): Error {
     const { username, password } = this.#url;
-    for (const secret of [password, decodeURIComponent(password), username, decodeURIComponent(username)]) {
-      if (secret !== '') text = text.replaceAll(secret, '***');
-    }
+    const secrets = [password, decodeURIComponent(password), username, decodeURIComponent(username)];
+    const text = secrets.filter((each) => each !== '').reduce((words, each) => words.replaceAll(each, '***'), cause);
     return new Error(text.slice(0, causeLengthMax));
   }
 }

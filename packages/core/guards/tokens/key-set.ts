@@ -2,8 +2,8 @@
 // and when a failed fetch is retried. key-source.ts fetches them, signing-keys.ts parses them.
 
 import type { Clock } from '../../time/clock.ts';
-import type { FetchedKeys, KeySetObserver } from '../options/ports.ts';
-import type { KeySource } from './key-source.ts';
+import type { FetchedKeys, GuardObserver } from '../options/ports.ts';
+import { describeFetchError, type KeySource } from './key-source.ts';
 import { explainUnusable, noSigningKeys, readSigningKeys, type SigningKeys } from './signing-keys.ts';
 
 export interface KeySetOptions {
@@ -14,7 +14,7 @@ export interface KeySetOptions {
   /** How long fetched keys stay valid, in milliseconds. */
   readonly staleMs: number;
   readonly clock: Clock;
-  readonly observer: KeySetObserver;
+  readonly observer: Pick<GuardObserver, 'onKeys' | 'onFetch'>;
   /** Called with each key set that was fetched and parsed, to keep it for guards that are created later. Must not throw. */
   readonly share?: ((keys: FetchedKeys) => void) | undefined;
 }
@@ -27,6 +27,8 @@ const retryMinMs = 1_000;
 const retryMaxMs = 30_000;
 
 export class KeySet {
+  /** The first fetch while it is in progress, so that requests can wait for it; otherwise undefined. */
+  first: Promise<void> | undefined;
   readonly #options: KeySetOptions;
   #keys = noSigningKeys;
   /** Start of the fetch that returned `#keys`, on the steady clock. Keys published later may be missing. */
@@ -34,7 +36,6 @@ export class KeySet {
   #forcedAt = -Infinity;
   #retryMs = retryMinMs;
   #fetching: Promise<void> | undefined;
-  #first: Promise<void> | undefined;
   #callOff = (): void => undefined;
   readonly #closed = new AbortController();
 
@@ -49,7 +50,7 @@ export class KeySet {
     if (keys.keys.length > 0) {
       this.#keys = keys;
       this.#keysAt = clock.steady() - ageMs;
-      observer.onKeys(keys);
+      observer.onKeys(keys.keys);
     }
   }
 
@@ -57,9 +58,9 @@ export class KeySet {
   async start(): Promise<void> {
     const fetching = this.#fetch();
     // With inherited keys, requests need not wait for the first fetch.
-    this.#first = this.#keys === noSigningKeys ? fetching : undefined;
+    this.first = this.#keys === noSigningKeys ? fetching : undefined;
     await fetching;
-    this.#first = undefined;
+    this.first = undefined;
   }
 
   /** Stops fetching, and aborts a fetch in progress. */
@@ -78,11 +79,6 @@ export class KeySet {
     return this.#keysAt + this.#options.staleMs;
   }
 
-  /** The first fetch while it is in progress, so that requests can wait for it; otherwise undefined. */
-  get first(): Promise<void> | undefined {
-    return this.#first;
-  }
-
   /**
    * Fetches the keys because a key id is unknown. Returns the fetch in progress, or a new one. Returns undefined after
    * `close`, and within 30 s of the last such fetch.
@@ -97,10 +93,7 @@ export class KeySet {
 
   #fetch(): Promise<void> {
     this.#callOff();
-    this.#fetching = this.#fetchOnce().finally(() => {
-      this.#fetching = undefined;
-      this.#schedule();
-    });
+    this.#fetching = this.#fetchOnce();
     return this.#fetching;
   }
 
@@ -115,20 +108,21 @@ export class KeySet {
     });
     try {
       const signal = AbortSignal.any([deadline.signal, this.#closed.signal]);
-      const text = await Promise.race([source.read(signal), late]);
+      const text = await Promise.race([source(signal), late]);
       const keys = await readSigningKeys(text, algorithms);
-      const isOther = this.#keys === noSigningKeys || keys.fingerprint !== this.#keys.fingerprint;
       this.#keysAt = startedAt;
-      if (isOther) {
+      if (this.#keys === noSigningKeys || keys.fingerprint !== this.#keys.fingerprint) {
         this.#keys = keys;
-        observer.onKeys(keys);
+        observer.onKeys(keys.keys);
       }
       share?.({ text, ageMs: clock.steady() - startedAt });
       observer.onFetch(keys.keys.length === 0 ? explainNoKeys(text, algorithms) : undefined);
     } catch (error) {
-      if (!this.#closed.signal.aborted) observer.onFetch(error instanceof Error ? error : new Error(String(error)));
+      if (!this.#closed.signal.aborted) observer.onFetch(describeFetchError(error));
     } finally {
       callOff();
+      this.#fetching = undefined;
+      this.#schedule();
     }
   }
 
@@ -147,9 +141,7 @@ export class KeySet {
   }
 }
 
-function explainNoKeys(text: string, algorithms: readonly string[]): Error {
+function explainNoKeys(text: string, algorithms: readonly string[]): string {
   const flaws = explainUnusable(text, algorithms);
-  return new Error(
-    flaws.length === 0 ? 'the key set has no keys' : `the key set has no usable key (${flaws.join('; ')})`,
-  );
+  return flaws.length === 0 ? 'the key set has no keys' : `the key set has no usable key (${flaws.join('; ')})`;
 }

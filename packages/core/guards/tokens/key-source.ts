@@ -1,46 +1,35 @@
 // Reads the issuer's keys from an address or a file, up to a size limit [D44]. Uses Node's HTTP client, because `fetch`
 // needs 16 MB of memory. Follows no redirects, so that keys come only from the address that was set.
 
-import { open } from 'node:fs/promises';
+import { createReadStream } from 'node:fs';
 import type { IncomingMessage } from 'node:http';
+
+import { describeError, nodeAuthorities, type Peer } from '../../backend/describe-error.ts';
+import type { GuardSettings } from '../options/guard-options.ts';
 
 const { request: requestHttp } = process.getBuiltinModule('node:http');
 const { request: requestHttps } = process.getBuiltinModule('node:https');
 
-/** Reads the text of a JSON Web Key Set. */
-export interface KeySource {
-  /** Rejects with an `Error` for the log. Rejects soon after `signal` is aborted. */
-  read(signal: AbortSignal): Promise<string>;
-}
+/** Reads the text of a JSON Web Key Set. Rejects soon after `signal` is aborted. */
+export type KeySource = (signal: AbortSignal) => Promise<string>;
 
 /** Largest key set, in bytes. A typical one has a few keys of a kilobyte each. */
 export const keySetBytesMax = 1_048_576;
 
-/** Creates a source for an address, `https:` or `http:`. TLS is verified with the authorities that Node trusts. */
-export function createUrlSource(url: URL): KeySource {
-  return {
-    read: async (signal) => {
-      const answer = await get(url, signal);
-      try {
-        if (answer.statusCode !== 200) throw new Error(`the issuer answered with status ${answer.statusCode ?? 0}`);
-        return await readText(answer);
-      } finally {
-        answer.destroy();
-      }
-    },
-  };
-}
-
-export function createFileSource(path: string): KeySource {
-  return {
-    read: async () => {
-      const file = await open(path, 'r');
-      try {
-        return await readText(file.createReadStream({ autoClose: false }));
-      } finally {
-        await file.close();
-      }
-    },
+/** Returns the source that the settings name. TLS is verified with the authorities that Node trusts. */
+export function createKeySource({
+  authJwksUrl,
+  authJwksFile,
+}: Pick<GuardSettings, 'authJwksUrl' | 'authJwksFile'>): KeySource {
+  return async (signal) => {
+    if (authJwksUrl === '') return await readText(createReadStream(authJwksFile));
+    const answer = await get(new URL(authJwksUrl), signal);
+    try {
+      if (answer.statusCode !== 200) throw new Error(`the issuer answered with status ${answer.statusCode ?? 0}`);
+      return await readText(answer);
+    } finally {
+      answer.destroy();
+    }
   };
 }
 
@@ -73,4 +62,13 @@ async function readText(stream: AsyncIterable<unknown>): Promise<string> {
   } catch {
     throw new Error('the key set is not UTF-8');
   }
+}
+
+const issuer: Peer = { name: 'the issuer', plainScheme: 'http:', authorities: nodeAuthorities };
+
+/** Describes in one line why the keys could not be read. */
+export function describeFetchError(error: unknown): string {
+  // If several addresses failed, only the error of each address is informative.
+  const errors: readonly unknown[] = error instanceof AggregateError ? error.errors : [error];
+  return errors.map((each) => describeError(each, issuer)).join('; ');
 }

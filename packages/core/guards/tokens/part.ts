@@ -1,22 +1,16 @@
 // Creates the token guard with its key set.
 
 import { systemClock } from '../../time/clock.ts';
-import type { GuardSettings } from '../options/guard-options.ts';
-import { describeFetchError } from '../options/outages.ts';
-import type { GuardObserver, Keeper, TokenGuardPart } from '../options/ports.ts';
+import type { TokenGuardPart } from '../options/ports.ts';
 import { fetchTimeoutMs, KeySet } from './key-set.ts';
-import { createFileSource, createUrlSource, type KeySource } from './key-source.ts';
+import { createKeySource, describeFetchError } from './key-source.ts';
 import { explainUnusable, readSigningKeys } from './signing-keys.ts';
 import { TokenGuard } from './tokens.ts';
 
 /** Creates the guard. Waits until a key file has been read, but does not wait for keys from an address. */
-export async function createTokenGuard(
-  settings: GuardSettings,
-  observer: GuardObserver,
-  keeper: Keeper | undefined,
-): ReturnType<TokenGuardPart['createTokenGuard']> {
+export const createTokenGuard: TokenGuardPart['createTokenGuard'] = async (settings, observer, keeper) => {
   const hasFile = settings.authJwksFile !== '';
-  let lastError: Error | undefined;
+  let lastCause: string | undefined;
   const keys = new KeySet({
     source: createKeySource(settings),
     algorithms: settings.authAlgorithms,
@@ -29,9 +23,9 @@ export async function createTokenGuard(
         guard.forgetAll();
         observer.onKeys(each);
       },
-      onFetch: (error) => {
-        lastError = error;
-        observer.onFetch(error);
+      onFetch: (cause) => {
+        lastCause = cause;
+        observer.onFetch(cause);
       },
     },
   });
@@ -44,29 +38,19 @@ export async function createTokenGuard(
   }
   const first = keys.start();
   if (hasFile) await first;
-  return {
-    guard,
-    fileProblem: hasFile && lastError !== undefined ? describeFetchError(lastError) : undefined,
-    close: () => keys.close(),
-  };
-}
+  return { guard, fileProblem: hasFile ? lastCause : undefined, close: () => keys.close() };
+};
 
 /** Fetches the issuer's keys once. Rejects with an Error for the operator. */
-export async function fetchKeys(settings: GuardSettings): ReturnType<TokenGuardPart['fetchKeys']> {
+export const fetchKeys: TokenGuardPart['fetchKeys'] = async (settings) => {
   const { authAlgorithms } = settings;
   const signal = AbortSignal.timeout(fetchTimeoutMs);
   try {
-    const text = await createKeySource(settings).read(signal);
+    const text = await createKeySource(settings)(signal);
     const { keys } = await readSigningKeys(text, authAlgorithms);
     return { keys, flaws: keys.length === 0 ? explainUnusable(text, authAlgorithms) : [] };
   } catch (error) {
-    const cause = signal.aborted
-      ? `no complete answer within ${fetchTimeoutMs} ms`
-      : describeFetchError(error instanceof Error ? error : new Error(String(error)));
+    const cause = signal.aborted ? `no complete answer within ${fetchTimeoutMs} ms` : describeFetchError(error);
     throw new Error(cause, { cause: error });
   }
-}
-
-function createKeySource({ authJwksUrl, authJwksFile }: GuardSettings): KeySource {
-  return authJwksUrl === '' ? createFileSource(authJwksFile) : createUrlSource(new URL(authJwksUrl));
-}
+};

@@ -2,6 +2,8 @@
 // [D41 to D44]. The issuer must have signed it for our audience. It must be valid now and have the operation's scope.
 // jose checks signatures, key-set.ts provides the keys.
 
+import { hash } from 'node:crypto';
+
 import { decodeProtectedHeader, errors, jwtVerify, type JWTPayload, type JWTVerifyOptions } from 'jose';
 
 import type { Admission, Guard, GuardedRequest } from '../../call/guard.ts';
@@ -11,12 +13,11 @@ import type { CallOutcome } from '../../outcomes.ts';
 import { createScopeReply, replies, type FixedReply } from '../../replies.ts';
 import type { Clock } from '../../time/clock.ts';
 import type { GuardSettings } from '../options/guard-options.ts';
-import { scopesOf } from '../options/token-kinds.ts';
-import { tokenFlawNames, type TokenFlaw } from '../options/token-flaws.ts';
+import { scopesOf } from '../options/guard-kinds.ts';
+import { tokenFlawNames, type TokenFlaw } from '../options/ports.ts';
 import type { KeySet } from './key-set.ts';
 import type { SigningKey } from './signing-keys.ts';
-import { Slots } from './slots.ts';
-import { digestToken, TokenMemory, type TokenDigest } from './token-memory.ts';
+import { TokenMemory } from './token-memory.ts';
 
 /** Largest number of cached tokens; each needs about half a kilobyte. */
 const rememberedMax = 10_000;
@@ -48,12 +49,13 @@ export class TokenGuard implements Guard {
   readonly #verifyOptions: JWTVerifyOptions;
   readonly #keys: KeySet;
   readonly #clock: Clock;
-  readonly #memory: TokenMemory<VerifiedToken>;
-  readonly #slots: Slots;
+  readonly #waitingMax: number;
+  #memory: TokenMemory<VerifiedToken>;
+  #verifiedAtOnce = 0;
+  // Starts each token that waits to be verified, in order of arrival.
+  readonly #waiting: (() => void)[] = [];
   // The scope that an operation requires, and the refusal of a token without it.
   readonly #required: ReadonlyMap<OperationName, { readonly scope: string; readonly refusal: Admission }>;
-  // The number of key changes. A token that was verified with older keys must not be cached.
-  #generation = 0;
 
   constructor(settings: GuardSettings, keys: KeySet, clock: Clock, waitingMax = waitingMaxDefault) {
     const { authIssuer, authAudience, authClockSkewMs, authTokenType, authScopes } = settings;
@@ -67,8 +69,8 @@ export class TokenGuard implements Guard {
     };
     this.#keys = keys;
     this.#clock = clock;
+    this.#waitingMax = waitingMax;
     this.#memory = new TokenMemory(clock, rememberedMax);
-    this.#slots = new Slots(verifiedAtOnceMax, waitingMax);
     this.#required = new Map(
       [...scopesOf(authScopes)].map(([operation, scope]) => {
         const refusal = refuse(createScopeReply(scope), 'insufficient-scope', `it lacks the scope ${scope}`);
@@ -83,8 +85,7 @@ export class TokenGuard implements Guard {
 
   /** Empties the cache. Call it when the keys change, because cached tokens were verified with the old keys [D44]. */
   forgetAll(): void {
-    this.#generation += 1;
-    this.#memory.forgetAll();
+    this.#memory = new TokenMemory(this.#clock, rememberedMax);
   }
 
   admit({ head: { fields }, operation }: GuardedRequest): Admission | Promise<Admission> {
@@ -93,7 +94,8 @@ export class TokenGuard implements Guard {
     if (fieldValues(fields, 'authorization').length > 1) return twoTokens;
     const token = bearerForm.exec(authorization)?.[1];
     if (token === undefined || token === '') return noToken;
-    const digest = digestToken(token);
+    // The SHA-256 of the whole token. Latin-1 is the shortest and the fastest encoding: one character per byte.
+    const digest = hash('sha256', token, 'latin1');
     const verified = this.#memory.find(digest);
     return verified === undefined ? this.#verify(token, digest, operation) : this.#decide(verified, operation);
   }
@@ -105,7 +107,7 @@ export class TokenGuard implements Guard {
       : { ...required.refusal, identity: admission.identity };
   }
 
-  async #verify(token: string, digest: TokenDigest, operation: OperationName): Promise<Admission> {
+  async #verify(token: string, digest: string, operation: OperationName): Promise<Admission> {
     await this.#keys.first;
     if (this.#keys.current.keys.length === 0) return noKeys;
     try {
@@ -113,23 +115,42 @@ export class TokenGuard implements Guard {
       if (header.kid !== undefined && !this.#keys.current.has(header.kid)) await this.#keys.seek();
       // Throws if no key matches, so that such a token does not wait in the queue.
       this.#findKeys(header);
-      if (this.#slots.isFull) return tooMany;
-      const verified = await this.#slots.run(async () => await this.#read(token, digest, header));
-      return this.#decide(verified, operation);
+      const verified = await this.#readInTurn(token, digest, header);
+      return verified === undefined ? tooMany : this.#decide(verified, operation);
     } catch (error) {
-      if (error instanceof FlawedToken) {
-        // The fetch for an unknown key may have replaced the keys with an empty set.
-        return this.#keys.current.keys.length === 0 ? noKeys : flawed[error.flaw];
+      if (!(error instanceof FlawedToken)) throw error;
+      // The fetch for an unknown key may have replaced the keys with an empty set.
+      return this.#keys.current.keys.length === 0 ? noKeys : flawed[error.flaw];
+    }
+  }
+
+  // Reads a few tokens at a time, in order of the calls. Returns undefined at once if too many wait.
+  async #readInTurn(token: string, digest: string, header: TokenHeader): Promise<VerifiedToken | undefined> {
+    if (this.#verifiedAtOnce < verifiedAtOnceMax) {
+      this.#verifiedAtOnce += 1;
+    } else if (this.#waiting.length < this.#waitingMax) {
+      await new Promise<void>((resolve) => this.#waiting.push(resolve));
+    } else {
+      return undefined;
+    }
+    try {
+      return await this.#read(token, digest, header);
+    } finally {
+      const next = this.#waiting.shift();
+      if (next === undefined) {
+        this.#verifiedAtOnce -= 1;
+      } else {
+        next();
       }
-      throw error;
     }
   }
 
   // Throws a FlawedToken for an invalid token.
-  async #read(token: string, digest: TokenDigest, header: TokenHeader): Promise<VerifiedToken> {
+  async #read(token: string, digest: string, header: TokenHeader): Promise<VerifiedToken> {
     // Looked up after the wait in the queue, because a key may have been removed meanwhile.
     const keys = this.#findKeys(header);
-    const generation = this.#generation;
+    // A token that was verified with older keys must not be cached. When the keys change, there is a new cache.
+    const memory = this.#memory;
     const { staleAt } = this.#keys;
     const { exp = NaN, sub, ...others } = await this.#readClaims(token, keys);
     // jose declares a type but does not check it, so a claim can have any value.
@@ -141,9 +162,8 @@ export class TokenGuard implements Guard {
       admission: { isAdmitted: true, identity: subject === '' ? undefined : subject },
       scopes: [...this.#required.values()].map(({ scope }) => scope).filter((scope) => granted.includes(scope)),
     };
-    if (generation === this.#generation && (subject ?? '').length <= rememberedSubjectMax) {
-      const forgetAt = Math.min(this.#clock.steady() + rememberedMsMax, staleAt);
-      this.#memory.remember(digest, verified, exp * 1_000, forgetAt);
+    if ((subject ?? '').length <= rememberedSubjectMax) {
+      memory.remember(digest, verified, exp * 1_000, Math.min(this.#clock.steady() + rememberedMsMax, staleAt));
     }
     return verified;
   }

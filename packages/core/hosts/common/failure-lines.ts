@@ -5,7 +5,7 @@ import { describeError } from '../../backend/describe-error.ts';
 import type { CallRecord } from '../../call/call-record.ts';
 import type { GatewayObserver } from '../../call/gateway.ts';
 import { outcomes, type CallOutcome } from '../../outcomes.ts';
-import { outageTexts } from '../../guards/options/outages.ts';
+import { outageTexts } from '../../guards/options/ports.ts';
 import { escapeControls } from '../../text/escape.ts';
 
 /** Largest number of lines in a period. After the period, one line reports how many further failures were not written. */

@@ -1,9 +1,7 @@
 // Creates a host's gateway and its guards from the options that the developer passes.
 
 import type { Gateway, GatewayObserver } from '../../call/gateway.ts';
-import { guardRows } from '../../guards/options/guard-options.ts';
-import { findRateProblems } from '../../guards/options/rate-options.ts';
-import { findTokenProblems } from '../../guards/options/token-options.ts';
+import { findGuardProblems, guardRows } from '../../guards/options/guard-options.ts';
 import { findCorsProblems } from '../options/cors-options.ts';
 import { createGateway, findBackendTlsProblems, gatewayRows, type GatewayValues } from '../options/options.ts';
 import { findUnknownNames, readOptions, type OptionRow, type ValuesOf } from '../options/rows.ts';
@@ -48,8 +46,7 @@ export function createHostGateway<Table extends typeof hostRows & Readonly<Recor
   const isGiven = (name: string): boolean => Reflect.get(options, name) !== undefined;
   const nameOf = (name: string): string => name;
   problems.push(
-    ...findTokenProblems(values, isGiven, nameOf),
-    ...findRateProblems(values, isGiven, nameOf),
+    ...findGuardProblems(values, isGiven, nameOf),
     ...findBackendTlsProblems(values),
     ...findCorsProblems(values, nameOf),
     ...others,

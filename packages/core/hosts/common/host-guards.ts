@@ -4,8 +4,7 @@
 import type { GatewayObserver } from '../../call/gateway.ts';
 import { joinGuards, type Admission, type Guard, type GuardedRequest } from '../../call/guard.ts';
 import { createGuards, type Guards } from '../../guards/create-guards.ts';
-import { MissingPackageError } from '../../guards/options/missing-package.ts';
-import { describeFetchError } from '../../guards/options/outages.ts';
+import { MissingPackageError } from '../../guards/parts.ts';
 import type { GuardObserver } from '../../guards/options/ports.ts';
 import type { GuardSettings } from '../../guards/options/guard-options.ts';
 import { escapeControls } from '../../text/escape.ts';
@@ -79,10 +78,10 @@ export class HostGuards implements Guard {
     return {
       onKeys: () => undefined,
       onInherited: () => undefined,
-      onFetch: (error) => {
-        if (isFailing !== (error !== undefined)) {
+      onFetch: (cause) => {
+        if (isFailing !== (cause !== undefined)) {
           isFailing = !isFailing;
-          this.#report('keys', error === undefined ? undefined : describeFetchError(error));
+          this.#report('keys', cause);
         }
       },
       onCounter: (_who, cause) => {

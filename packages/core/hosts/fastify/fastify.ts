@@ -7,7 +7,7 @@ import type { FastifyPluginCallback, FastifyReply, FastifyRequest } from 'fastif
 import type { CallRecord } from '../../call/call-record.ts';
 import type { GatewayObserver } from '../../call/gateway.ts';
 import { isRequestId } from '../../call/request-context.ts';
-import { outageTexts } from '../../guards/options/outages.ts';
+import { outageTexts } from '../../guards/options/ports.ts';
 import type { GuardOptions } from '../../guards/options/guard-options.ts';
 import { collectionPath, operations, type Operation } from '../../operations.ts';
 import { outcomes } from '../../outcomes.ts';

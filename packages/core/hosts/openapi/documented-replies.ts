@@ -2,7 +2,7 @@
 
 import { isCrossSiteWrite } from '../../admission/cross-site.ts';
 import { parseRate, rateHeaders } from '../../guards/options/rate.ts';
-import { scopesOf } from '../../guards/options/token-kinds.ts';
+import { scopesOf } from '../../guards/options/guard-kinds.ts';
 import type { Operation, OperationName } from '../../operations.ts';
 import {
   createScopeReply,

@@ -1,4 +1,4 @@
-// The kinds of values of the token options [D41, D42, D44, D48].
+// The kinds of values of the options of guards [D41, D42, D44, D46 to D48].
 
 import { withoutQuery } from '../../hosts/options/accepted-values.ts';
 import { addressOf, textOf, textsOf, type Kind } from '../../hosts/options/kinds.ts';
@@ -7,6 +7,8 @@ import { suggest } from '../../hosts/options/similar.ts';
 import { operations, type OperationName } from '../../operations.ts';
 import { isThisMachine } from '../../text/addresses.ts';
 import { splitList } from '../../text/lists.ts';
+import { decodePercent } from '../../text/percent.ts';
+import { parseRate, rateGrammar } from './rate.ts';
 
 // The supported signature algorithms of tokens [RFC 7518, 3.1; RFC 8037]. All are asymmetric, so only the issuer can sign.
 // `none` and shared-secret algorithms such as `HS256` are excluded [D41].
@@ -114,12 +116,7 @@ export const scopes: Kind<readonly string[], Readonly<Partial<Record<OperationNa
 
 /** Converts a list of `operation=scope` to a map. */
 export function scopesOf(entries: readonly string[]): ReadonlyMap<OperationName, string> {
-  return new Map(
-    entries.map((entry) => {
-      const at = entry.indexOf('=');
-      return [entry.slice(0, at) as OperationName, entry.slice(at + 1)];
-    }),
-  );
+  return new Map(entries.map((entry) => entry.split(/=(.*)/, 2) as [OperationName, string]));
 }
 
 function parseKeysUrl(text: string): string | Problem {
@@ -165,4 +162,44 @@ function parseIdentityHeader(text: string): string | Problem {
 export const identityHeader = textOf(parseIdentityHeader, {
   takes: 'the name of a header, or empty for none',
   placeholder: 'name',
+});
+
+function parseRateText(text: string): string | Problem {
+  return text === '' || parseRate(text) !== undefined
+    ? text
+    : new Problem(`must be ${rateGrammar}: at most 1000000 requests, in a window of 1s to 24h`);
+}
+
+export const rateText = textOf(parseRateText, { takes: `${rateGrammar}, or empty for no limit`, placeholder: 'rate' });
+
+// The path is empty or a database number. A query is refused, because it would have no effect. The message hides the
+// address, which is secret.
+function parseRedisUrl(text: string): string | Problem {
+  const url = URL.parse(text);
+  const isOne =
+    url !== null &&
+    /^rediss?:$/.test(url.protocol) &&
+    url.hostname !== '' &&
+    /^\/?$|^\/\d{1,4}$/.test(url.pathname) &&
+    url.search + url.hash === '' &&
+    decodePercent(url.username) !== undefined &&
+    decodePercent(url.password) !== undefined;
+  return isOne || text === ''
+    ? text
+    : new Problem(
+        'must be an address such as redis://redis.internal:6379/0 or, over TLS, rediss://user:password@redis.internal, with special characters of user name and password percent-encoded',
+      );
+}
+
+/** Returns the address without user name and password. */
+export function showRedisUrl(text: string): string {
+  const url = URL.parse(text);
+  return url === null ? '' : `${url.protocol}//${url.host}${url.pathname}`;
+}
+
+export const redisUrl = addressOf(parseRedisUrl, {
+  takes: 'a redis or rediss address, or empty for none',
+  placeholder: 'url',
+  show: showRedisUrl,
+  isSecret: true,
 });
