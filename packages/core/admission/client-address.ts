@@ -23,18 +23,12 @@ export function parseAddressRanges(text: string): readonly string[] | undefined 
   return ranges.every(isAddressRange) ? ranges : undefined;
 }
 
-interface Range {
-  readonly address: string;
-  readonly bits: number;
-  readonly family: 'ipv4' | 'ipv6';
-}
-
-function readRange(range: string): Range | undefined {
+function readRange(range: string): [address: string, bits: number, family: 'ipv4' | 'ipv6'] | undefined {
   const [, address = '', bits] = rangePattern.exec(range) ?? [];
   const version = address.includes('%') ? 0 : isIP(address);
   const bitsMax = version === 4 ? 32 : 128;
   if (version === 0 || Number(bits ?? bitsMax) > bitsMax) return undefined;
-  return { address, bits: Number(bits ?? bitsMax), family: version === 4 ? 'ipv4' : 'ipv6' };
+  return [address, Number(bits ?? bitsMax), version === 4 ? 'ipv4' : 'ipv6'];
 }
 
 /** Returns the set of proxies in `ranges`; undefined if there are none. Throws a `TypeError` for an invalid range. */
@@ -44,7 +38,7 @@ export function createTrustedProxies(ranges: readonly string[]): TrustedProxies 
   for (const each of ranges) {
     const range = readRange(each);
     if (range === undefined) throw new TypeError(`${JSON.stringify(each)} is neither an IP address nor a CIDR range`);
-    list.addSubnet(range.address, range.bits, range.family);
+    list.addSubnet(...range);
   }
   return { has: (address) => list.check(address, isIPv4(address) ? 'ipv4' : 'ipv6') };
 }

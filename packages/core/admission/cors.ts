@@ -24,13 +24,8 @@ export class Cors {
       return {
         reply: [...common, 'access-control-expose-headers', exposedHeaders],
         preflight: (methods) => [
-          ...common,
-          'access-control-allow-methods',
-          methods,
-          'access-control-allow-headers',
-          allowedHeaders,
-          'access-control-max-age',
-          String(maxAgeS),
+          ...[...common, 'access-control-allow-methods', methods],
+          ...['access-control-allow-headers', allowedHeaders, 'access-control-max-age', String(maxAgeS)],
         ],
       };
     };

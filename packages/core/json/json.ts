@@ -10,18 +10,12 @@ declare const WebAssembly: {
   Instance: new (module: object) => { readonly exports: Scanner };
 };
 
-interface Scanner {
+type Place = 'WINDOW' | 'LEVELS' | 'DEPTH';
+type State = 'START' | 'AFTER' | 'ZERO' | 'EXPONENT' | 'INVALID';
+
+interface Scanner extends Readonly<Record<Place | State | 'WINDOW_BYTES', { readonly value: number }>> {
   readonly memory: { readonly buffer: ArrayBuffer };
   readonly scan: (length: number, state: number, depth: number) => number;
-  readonly WINDOW: { readonly value: number };
-  readonly WINDOW_BYTES: { readonly value: number };
-  readonly LEVELS: { readonly value: number };
-  readonly DEPTH: { readonly value: number };
-  readonly START: { readonly value: number };
-  readonly AFTER: { readonly value: number };
-  readonly ZERO: { readonly value: number };
-  readonly EXPONENT: { readonly value: number };
-  readonly INVALID: { readonly value: number };
 }
 
 // One scanner serves all texts, because each call runs to its end, and each checker keeps the state of its text between two
@@ -86,7 +80,8 @@ export class JsonChecker {
 
   #scan(slice: Uint8Array): void {
     window.set(slice);
-    setInnermost(this.#low, this.#high);
+    levels[0] = this.#low;
+    levels[1] = this.#high;
     let outside = outerWords(this.#depth);
     if (outside > 0) {
       // A slice closes at most one level per byte, so the scanner gets only the words for that many levels. The cost of
@@ -103,8 +98,8 @@ export class JsonChecker {
     }
     const depth = depthLeft[0] ?? 0;
     this.#depth = outside * 64 + depth;
-    this.#low = levels[0] ?? 0;
-    this.#high = levels[1] ?? 0;
+    this.#low = levels[0];
+    this.#high = levels[1];
     const inside = outerWords(depth);
     if (inside > 0) {
       const words = (outside + inside) * 2;
@@ -186,11 +181,6 @@ function grown(words: Uint32Array<ArrayBuffer>, length: number): Uint32Array<Arr
   const more = length + Math.ceil(length / 8);
   // `transfer` frees the old memory at once, not at a later garbage collection.
   return words === noWords ? new Uint32Array(more) : new Uint32Array(words.buffer.transfer(more * 4));
-}
-
-function setInnermost(low: number, high: number): void {
-  levels[0] = low;
-  levels[1] = high;
 }
 
 /** Copies a short text into the scanner's window. Returns true if the text is ASCII, which is always UTF-8. */
