@@ -73,7 +73,7 @@ describe('a source of keys', () => {
 });
 
 describe('a key set', () => {
-  const read = async (text: string) => (await readSigningKeys(text, ['ES256'])).keys.length;
+  const read = async (text: string) => (await readSigningKeys(text, ['ES256'])).length;
 
   test('that is not JSON and a key set without an array of keys have different errors', async () => {
     await assert.rejects(read('{'), new Error('the key set is not JSON'));

@@ -49,9 +49,7 @@ export async function serveWithTokens(keyText: string, options: TokenServerOptio
       issuer.fetches += 1;
       return await issuer.read();
     },
-    algorithms: settings.authAlgorithms,
-    refreshMs: settings.authJwksRefreshMs,
-    staleMs: settings.authJwksStaleMs,
+    settings,
     clock,
     observer: { onKeys: () => guard.forgetAll(), onFetch: () => undefined },
   });

@@ -2,17 +2,14 @@
 // and when a failed fetch is retried. key-source.ts fetches them, signing-keys.ts parses them.
 
 import type { Clock } from '../../time/clock.ts';
+import type { GuardSettings } from '../options/guard-options.ts';
 import type { FetchedKeys, GuardObserver } from '../options/ports.ts';
 import { describeFetchError, type KeySource } from './key-source.ts';
-import { explainUnusable, noSigningKeys, readSigningKeys, type SigningKeys } from './signing-keys.ts';
+import { explainUnusable, fingerprintOf, readSigningKeys, type SigningKey } from './signing-keys.ts';
 
 export interface KeySetOptions {
+  readonly settings: Pick<GuardSettings, 'authAlgorithms' | 'authJwksRefreshMs' | 'authJwksStaleMs'>;
   readonly source: KeySource;
-  readonly algorithms: readonly string[];
-  /** Interval between fetches, in milliseconds. */
-  readonly refreshMs: number;
-  /** How long fetched keys stay valid, in milliseconds. */
-  readonly staleMs: number;
   readonly clock: Clock;
   readonly observer: Pick<GuardObserver, 'onKeys' | 'onFetch'>;
   /** Called with each key set that was fetched and parsed, to keep it for guards that are created later. Must not throw. */
@@ -25,12 +22,13 @@ export const fetchTimeoutMs = 5_000;
 const forcedFetchMs = 30_000;
 const retryMinMs = 1_000;
 const retryMaxMs = 30_000;
+const noKeys: readonly SigningKey[] = [];
 
 export class KeySet {
   /** The first fetch while it is in progress, so that requests can wait for it; otherwise undefined. */
   first: Promise<void> | undefined;
   readonly #options: KeySetOptions;
-  #keys = noSigningKeys;
+  #keys = noKeys;
   /** Start of the fetch that returned `#keys`, on the steady clock. Keys published later may be missing. */
   #keysAt = -Infinity;
   #forcedAt = -Infinity;
@@ -45,12 +43,12 @@ export class KeySet {
 
   /** Uses keys fetched `ageMs` ago, by another process or before a reload. Call this method before `start`. */
   async inherit({ text, ageMs }: FetchedKeys): Promise<void> {
-    const { algorithms, clock, observer } = this.#options;
-    const keys = await readSigningKeys(text, algorithms);
-    if (keys.keys.length > 0) {
+    const { settings, clock, observer } = this.#options;
+    const keys = await readSigningKeys(text, settings.authAlgorithms);
+    if (keys.length > 0) {
       this.#keys = keys;
       this.#keysAt = clock.steady() - ageMs;
-      observer.onKeys(keys.keys);
+      observer.onKeys(keys);
     }
   }
 
@@ -58,7 +56,7 @@ export class KeySet {
   async start(): Promise<void> {
     const fetching = this.#fetch();
     // With inherited keys, requests need not wait for the first fetch.
-    this.first = this.#keys === noSigningKeys ? fetching : undefined;
+    this.first = this.#keys === noKeys ? fetching : undefined;
     await fetching;
     this.first = undefined;
   }
@@ -70,13 +68,13 @@ export class KeySet {
   }
 
   /** The keys that are valid now. Empty before the first usable keys, or if the last successful fetch is too long ago. */
-  get current(): SigningKeys {
-    return this.staleAt > this.#options.clock.steady() ? this.#keys : noSigningKeys;
+  get current(): readonly SigningKey[] {
+    return this.staleAt > this.#options.clock.steady() ? this.#keys : noKeys;
   }
 
   /** The time at which the keys become invalid, on the steady clock. */
   get staleAt(): number {
-    return this.#keysAt + this.#options.staleMs;
+    return this.#keysAt + this.#options.settings.authJwksStaleMs;
   }
 
   /**
@@ -98,7 +96,8 @@ export class KeySet {
   }
 
   async #fetchOnce(): Promise<void> {
-    const { source, algorithms, clock, observer, share } = this.#options;
+    const { settings, source, clock, observer, share } = this.#options;
+    const { authAlgorithms } = settings;
     const startedAt = clock.steady();
     const deadline = new AbortController();
     const { promise: late, reject } = Promise.withResolvers<never>();
@@ -109,14 +108,14 @@ export class KeySet {
     try {
       const signal = AbortSignal.any([deadline.signal, this.#closed.signal]);
       const text = await Promise.race([source(signal), late]);
-      const keys = await readSigningKeys(text, algorithms);
+      const keys = await readSigningKeys(text, authAlgorithms);
       this.#keysAt = startedAt;
-      if (this.#keys === noSigningKeys || keys.fingerprint !== this.#keys.fingerprint) {
+      if (this.#keys === noKeys || fingerprintOf(keys) !== fingerprintOf(this.#keys)) {
         this.#keys = keys;
-        observer.onKeys(keys.keys);
+        observer.onKeys(keys);
       }
       share?.({ text, ageMs: clock.steady() - startedAt });
-      observer.onFetch(keys.keys.length === 0 ? explainNoKeys(text, algorithms) : undefined);
+      observer.onFetch(keys.length === 0 ? explainNoKeys(text, authAlgorithms) : undefined);
     } catch (error) {
       if (!this.#closed.signal.aborted) observer.onFetch(describeFetchError(error));
     } finally {
@@ -128,12 +127,12 @@ export class KeySet {
 
   #schedule(): void {
     if (this.#closed.signal.aborted) return;
-    const { clock, refreshMs } = this.#options;
+    const { clock, settings } = this.#options;
     let waitMs = this.#retryMs;
-    if (this.current.keys.length > 0) {
+    if (this.current.length > 0) {
       this.#retryMs = retryMinMs;
       // The next fetch starts at the latest when the keys become invalid, because requests fail from then on.
-      waitMs = Math.min(refreshMs, Math.ceil(this.staleAt - clock.steady()));
+      waitMs = Math.min(settings.authJwksRefreshMs, Math.ceil(this.staleAt - clock.steady()));
     } else {
       this.#retryMs = Math.min(this.#retryMs * 2, retryMaxMs);
     }

@@ -12,10 +12,8 @@ export const createTokenGuard: TokenGuardPart['createTokenGuard'] = async (setti
   const hasFile = settings.authJwksFile !== '';
   let lastCause: string | undefined;
   const keys = new KeySet({
+    settings,
     source: createKeySource(settings),
-    algorithms: settings.authAlgorithms,
-    refreshMs: settings.authJwksRefreshMs,
-    staleMs: settings.authJwksStaleMs,
     clock: systemClock,
     share: (fetched) => keeper?.keepKeys(settings.authJwksUrl, fetched),
     observer: {
@@ -34,7 +32,7 @@ export const createTokenGuard: TokenGuardPart['createTokenGuard'] = async (setti
   const kept = hasFile ? undefined : keeper?.findKeys(settings.authJwksUrl);
   if (kept !== undefined) {
     await keys.inherit(kept);
-    if (keys.current.keys.length > 0) observer.onInherited(kept.ageMs);
+    if (keys.current.length > 0) observer.onInherited(kept.ageMs);
   }
   const first = keys.start();
   if (hasFile) await first;
@@ -47,7 +45,7 @@ export const fetchKeys: TokenGuardPart['fetchKeys'] = async (settings) => {
   const signal = AbortSignal.timeout(fetchTimeoutMs);
   try {
     const text = await createKeySource(settings)(signal);
-    const { keys } = await readSigningKeys(text, authAlgorithms);
+    const keys = await readSigningKeys(text, authAlgorithms);
     return { keys, flaws: keys.length === 0 ? explainUnusable(text, authAlgorithms) : [] };
   } catch (error) {
     const cause = signal.aborted ? `no complete answer within ${fetchTimeoutMs} ms` : describeFetchError(error);

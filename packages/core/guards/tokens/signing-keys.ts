@@ -25,41 +25,22 @@ const rsaBitsMin = 2_048;
 // With twice the bits, verifying takes four times as long, and any client can send a token to verify.
 const rsaBitsMax = 8_192;
 
-/** The usable keys of a set. */
-export class SigningKeys {
-  readonly keys: readonly SigningKey[];
-  /** Equal for two sets with the same keys, in any order. */
-  readonly fingerprint: string;
-
-  constructor(keys: readonly SigningKey[]) {
-    this.keys = keys;
-    this.fingerprint = JSON.stringify(keys.map(({ fingerprint }) => fingerprint).sort());
-  }
-
-  /** True if there is a key with this id, for any algorithm. */
-  has(kid: string): boolean {
-    return this.keys.some((key) => key.kid === kid);
-  }
-
-  /** The keys that can verify a token with this algorithm and key id. Without `kid`, keys with any id. */
-  find(algorithm: string, kid: string | undefined): readonly SigningKey[] {
-    return this.keys.filter((key) => key.algorithm === algorithm && (kid === undefined || key.kid === kid));
-  }
-}
-
-export const noSigningKeys = new SigningKeys([]);
-
 /**
  * Returns the keys of the JSON Web Key Set `text` that one of `algorithms` can use. Leaves out private and invalid
  * keys, and RSA keys of a wrong size. Rejects with an `Error` for the log if `text` is not a key set.
  */
-export async function readSigningKeys(text: string, algorithms: readonly string[]): Promise<SigningKeys> {
+export async function readSigningKeys(text: string, algorithms: readonly string[]): Promise<readonly SigningKey[]> {
   const keys = await Promise.all(
     jwksOf(text)
       .slice(0, keysMax)
       .flatMap((jwk) => algorithms.filter((each) => fits(jwk, each)).map((each) => importKey(jwk, each))),
   );
-  return new SigningKeys(keys.flatMap((each) => each ?? []));
+  return keys.flatMap((each) => each ?? []);
+}
+
+/** Returns a text that is equal for the same keys in any order. */
+export function fingerprintOf(keys: readonly SigningKey[]): string {
+  return JSON.stringify(keys.map(({ fingerprint }) => fingerprint).sort());
 }
 
 /**

@@ -109,10 +109,11 @@ export class TokenGuard implements Guard {
 
   async #verify(token: string, digest: string, operation: OperationName): Promise<Admission> {
     await this.#keys.first;
-    if (this.#keys.current.keys.length === 0) return noKeys;
+    if (this.#keys.current.length === 0) return noKeys;
     try {
       const header = readHeader(token, this.#settings.authAlgorithms);
-      if (header.kid !== undefined && !this.#keys.current.has(header.kid)) await this.#keys.seek();
+      const isKnown = header.kid === undefined || this.#keys.current.some(({ kid }) => kid === header.kid);
+      if (!isKnown) await this.#keys.seek();
       // Throws if no key matches, so that such a token does not wait in the queue.
       this.#findKeys(header);
       const verified = await this.#readInTurn(token, digest, header);
@@ -120,7 +121,7 @@ export class TokenGuard implements Guard {
     } catch (error) {
       if (!(error instanceof FlawedToken)) throw error;
       // The fetch for an unknown key may have replaced the keys with an empty set.
-      return this.#keys.current.keys.length === 0 ? noKeys : flawed[error.flaw];
+      return this.#keys.current.length === 0 ? noKeys : flawed[error.flaw];
     }
   }
 
@@ -169,7 +170,9 @@ export class TokenGuard implements Guard {
   }
 
   #findKeys({ algorithm, kid }: TokenHeader): readonly SigningKey[] {
-    const keys = this.#keys.current.find(algorithm, kid);
+    const keys = this.#keys.current.filter(
+      (key) => key.algorithm === algorithm && (kid === undefined || key.kid === kid),
+    );
     if (keys.length === 0) throw new FlawedToken('unknown-key');
     return keys.slice(0, candidatesMax);
   }
@@ -235,23 +238,13 @@ class FlawedToken extends Error {
 // Maps an error of jose to a flaw. Rethrows any other error, which is a bug in the gateway.
 function flawOf(error: unknown): TokenFlaw {
   if (!(error instanceof errors.JOSEError)) throw error;
-  if (error instanceof errors.JWTClaimValidationFailed) {
-    return error.reason === 'check_failed' ? (flawsOfClaims[error.claim] ?? 'claims') : 'claims';
-  }
-  return flawsOfErrors[error.code] ?? 'malformed';
+  if (error instanceof errors.JWSSignatureVerificationFailed) return 'signature';
+  if (error instanceof errors.JWTExpired) return 'expired';
+  if (!(error instanceof errors.JWTClaimValidationFailed)) return 'malformed';
+  return (error.reason === 'check_failed' ? claimFlaws[error.claim] : undefined) ?? 'claims';
 }
 
-const flawsOfErrors: Readonly<Record<string, TokenFlaw>> = {
-  [errors.JWSSignatureVerificationFailed.code]: 'signature',
-  [errors.JWTExpired.code]: 'expired',
-};
-
-const flawsOfClaims: Readonly<Record<string, TokenFlaw>> = {
-  iss: 'issuer',
-  aud: 'audience',
-  nbf: 'not-yet-valid',
-  typ: 'type',
-};
+const claimFlaws: NodeJS.Dict<TokenFlaw> = { iss: 'issuer', aud: 'audience', nbf: 'not-yet-valid', typ: 'type' };
 
 function refuse(reply: FixedReply, outcome: CallOutcome, cause: string | undefined): Admission {
   return { isAdmitted: false, reply, outcome, cause };
