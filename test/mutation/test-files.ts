@@ -144,7 +144,7 @@ export const batches: readonly Batch[] = [
   {
     name: 'tokens',
     files: ['test/guards/tokens.test.ts', 'test/guards/forged-tokens.test.ts'],
-    of: /packages\/core\/guards\/(create-guards|tokens\/)/,
+    of: /packages\/core\/guards\/(parts|tokens\/)/,
   },
   {
     name: 'Redis',

@@ -1,7 +1,10 @@
-// The list of guards. To leave out a guard, delete its folder and its line here. `npm run leave-out` tests this for
-// each guard.
+// The list of guards, and the creation of those that are enabled. Others are not loaded. To leave out a guard, delete its
+// folder and its line here. `npm run leave-out` tests this for each guard.
 
-import type { RateLimitPart, TokenGuardPart } from './options/ports.ts';
+import type { Guard } from '../call/guard.ts';
+import type { GuardSettings } from './options/guard-options.ts';
+import type { GuardObserver, Keeper, RateLimitPart, TokenGuardPart } from './options/ports.ts';
+import { parseRate } from './options/rate.ts';
 
 interface GuardParts {
   readonly tokens: () => Promise<TokenGuardPart>;
@@ -12,6 +15,48 @@ const guardParts: Partial<GuardParts> = {
   tokens: () => import('./tokens/part.ts'),
   rateLimit: () => import('./rate-limit/part.ts'),
 };
+
+export interface Guards {
+  readonly guards: readonly Guard[];
+  /** Why no keys could be read from `authJwksFile`; undefined if keys were read, or without a file. */
+  readonly fileProblem: string | undefined;
+  /** True while Redis counts; undefined without Redis. */
+  redisAnswers(): boolean | undefined;
+  close(): void;
+}
+
+/**
+ * Creates the guards of one process, in the order in which they run. Waits until a key file has been read, but does not
+ * wait for keys from an address. Rejects with a MissingPackageError.
+ */
+export async function createGuards(
+  settings: GuardSettings,
+  observer: GuardObserver,
+  keeper: Keeper | undefined,
+): Promise<Guards> {
+  const rate = parseRate(settings.rateLimit);
+  const tokens =
+    settings.authIssuer === '' ? undefined : await (await loadTokens()).createTokenGuard(settings, observer, keeper);
+  try {
+    const limit =
+      rate &&
+      (await explainMissing('rateLimitRedisUrl', 'ioredis', async () =>
+        (await loadRateLimit()).createRateGuard(settings, rate, observer, keeper),
+      ));
+    return {
+      guards: [tokens, limit].flatMap((each) => each?.guard ?? []),
+      fileProblem: tokens?.fileProblem,
+      redisAnswers: () => limit?.redisAnswers(),
+      close: () => {
+        tokens?.close();
+        limit?.close();
+      },
+    };
+  } catch (error) {
+    tokens?.close();
+    throw error;
+  }
+}
 
 /** The error for a missing package or part that a guard needs. The message says what to do. */
 export class MissingPackageError extends Error {}

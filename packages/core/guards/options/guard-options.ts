@@ -19,10 +19,7 @@ import {
 const refreshTime = integer('ms', 1_000, msMax);
 
 export const tokenRows = {
-  /**
-   * The issuer of tokens, exactly as in their claim `iss`. Turns tokens on: a request for an operation without a valid
-   * token then gets 401 [D41]. Default: no tokens.
-   */
+  /** The issuer, as in the claim `iss`. Turns tokens on: a request without a valid token gets 401 [D41]. Default: none. */
   authIssuer: {
     kind: issuer,
     default: '',
@@ -78,10 +75,7 @@ export const tokenRows = {
   },
   /** Interval between fetches of the keys, in milliseconds. Default 300,000. */
   authJwksRefreshMs: { kind: refreshTime, default: 300_000, help: 'Interval between fetches of the keys.' },
-  /**
-   * How long fetched keys stay valid if they cannot be refreshed, in milliseconds. After that, requests with a token
-   * get 503. Default 86,400,000.
-   */
+  /** How long keys stay valid if they cannot be refreshed, in milliseconds; then requests get 503. Default 86,400,000. */
   authJwksStaleMs: {
     kind: refreshTime,
     default: 86_400_000,

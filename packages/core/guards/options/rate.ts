@@ -29,10 +29,6 @@ export function parseRate(text: string): Rate | undefined {
 
 /** Returns the headers for a counted request [D64]: name, value, ... `seconds`: time until the window ends. */
 export function rateHeaders({ limit, windowMs }: Rate, left: number, seconds: number): string[] {
-  return [
-    'ratelimit-policy',
-    `"default";q=${limit};w=${windowMs / 1_000}`,
-    'ratelimit',
-    `"default";r=${left};t=${seconds}`,
-  ];
+  const policy = `"default";q=${limit};w=${windowMs / 1_000}`;
+  return ['ratelimit-policy', policy, 'ratelimit', `"default";r=${left};t=${seconds}`];
 }

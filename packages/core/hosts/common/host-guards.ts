@@ -3,8 +3,7 @@
 
 import type { GatewayObserver } from '../../call/gateway.ts';
 import { joinGuards, type Admission, type Guard, type GuardedRequest } from '../../call/guard.ts';
-import { createGuards, type Guards } from '../../guards/create-guards.ts';
-import { MissingPackageError } from '../../guards/parts.ts';
+import { createGuards, MissingPackageError, type Guards } from '../../guards/parts.ts';
 import type { GuardObserver } from '../../guards/options/ports.ts';
 import type { GuardSettings } from '../../guards/options/guard-options.ts';
 import { escapeControls } from '../../text/escape.ts';
