@@ -6,7 +6,7 @@ import { writeFileSync } from 'node:fs';
 import type { ServerResponse } from 'node:http';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { createKeySource, keySetBytesMax, type KeySource } from '../../packages/core/guards/tokens/key-source.ts';
+import { createKeySource, keySetBytesMax, type KeySource } from '../../packages/core/guards/tokens/key-set.ts';
 import { readSigningKeys } from '../../packages/core/guards/tokens/signing-keys.ts';
 import { createPair, KeyServer, keySetOf, sending } from '../helpers/issuer.ts';
 import { useFolder } from '../helpers/suites.ts';

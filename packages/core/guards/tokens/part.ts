@@ -2,8 +2,7 @@
 
 import { systemClock } from '../../time/clock.ts';
 import type { TokenGuardPart } from '../options/ports.ts';
-import { fetchTimeoutMs, KeySet } from './key-set.ts';
-import { createKeySource, describeFetchError } from './key-source.ts';
+import { createKeySource, describeFetchError, fetchTimeoutMs, KeySet } from './key-set.ts';
 import { explainUnusable, readSigningKeys } from './signing-keys.ts';
 import { TokenGuard } from './tokens.ts';
 
