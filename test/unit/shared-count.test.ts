@@ -100,6 +100,24 @@ describe('while the counter answers', () => {
     assert.deepEqual(shared.changes, []);
   });
 
+  test('requests within a millisecond after a question share the next question', async () => {
+    using shared = await begin();
+    const { clock, counter, count } = shared;
+    const taken = [count.take('a')];
+    await settle();
+    for (const key of ['b', 'c']) {
+      taken.push(count.take(key));
+      await settle();
+    }
+    assert.equal(counter.questions.length, 1);
+    await clock.pass(1);
+    assert.deepEqual((await Promise.all(taken.map(async (each) => await each))).map(wait), [0, 0, 0]);
+    assert.deepEqual(counter.questions[1], { rate, keys: ['b', 'c'] });
+    await clock.pass(1);
+    // After a pause, a request causes a question at once.
+    assert.equal(await shared.take('d', 0), 0);
+  });
+
   test('the first requests are admitted; a key over its limit is refused without a question until its window ends', async () => {
     using shared = await begin();
     assert.deepEqual(await shared.takeAll(times(12, 'a')), [...Array<number>(10).fill(0), 60_000, 60_000]);
@@ -294,6 +312,7 @@ describe('when the connection to the counter is closed', () => {
     counter.onRevive = () => new Promise(() => undefined);
     counter.lose();
     const taken = [count.take('a')];
+    await settle();
     await clock.pass(60);
     taken.push(count.take('a'));
     await clock.pass(40);
@@ -361,4 +380,26 @@ test('close releases all waiting requests at once and asks no more questions', a
   assert.equal(shared.counter.isClosed, true);
   assert.equal(shared.counter.questions.length, 1);
   assert.deepEqual(shared.changes, []);
+});
+
+test('after close, an outage is neither retried nor reported', async () => {
+  using away = await begin();
+  away.counter.answer = () => Promise.reject(new Error('gone'));
+  away.counter.onRevive = () => Promise.reject(new Error('still down'));
+  await away.take('a', 0);
+  const { revivals } = away.counter;
+  away.count.close();
+  await away.clock.pass(1_000);
+  assert.deepEqual([away.counter.revivals, away.changes], [revivals, ['gone']]);
+
+  for (const outcome of [() => undefined, () => assert.fail('down')]) {
+    using starting = create();
+    const gate = Promise.withResolvers<undefined>();
+    starting.counter.onRevive = () => gate.promise.then(outcome);
+    const started = starting.count.start();
+    starting.count.close();
+    gate.resolve(undefined);
+    await started;
+    assert.deepEqual([starting.count.isAnswering, starting.changes, starting.clock.waits], [false, [], []]);
+  }
 });
