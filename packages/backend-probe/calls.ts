@@ -10,21 +10,16 @@ import type { ClientTls, SocketTap } from '../core/http1/client-connection.ts';
 import { parseConnection } from '../core/http1/grammar.ts';
 import type { Transport } from '../core/http1/transport.ts';
 import { backendPath, collectionPath, operations, type Operation, type OperationName } from '../core/operations.ts';
-import type { CallOutcome } from '../core/outcomes.ts';
-import type { Reason } from '../core/reasons.ts';
 import { withoutEndSlashes } from '../core/text/addresses.ts';
 import { backendPeer } from '../figures/backend-status.ts';
 
 /** The gateway's settings. `allowedHosts` concerns only clients. */
 export type GatewayInForce = Omit<GatewayValues, 'backendTls' | 'allowedHosts'>;
 
-export interface Call {
+export interface Call extends Pick<CallRecord, 'outcome' | 'reason'> {
   readonly operation: Operation;
   /** The path at the backend, with the base path. */
   readonly path: string;
-  readonly outcome: CallOutcome;
-  /** Why the call failed; undefined for a success. */
-  readonly reason: Reason | undefined;
   readonly cause: string | undefined;
   /** The reply that a client would get. */
   readonly reply: { readonly status: number; readonly body: Buffer };
@@ -57,7 +52,6 @@ interface Arrivals {
   readonly socket: Parameters<SocketTap>[0];
   writtenBefore: number;
   bytes: Buffer;
-  isEndedByBackend: boolean;
 }
 
 /** Calls to one backend, one at a time. */
@@ -67,7 +61,7 @@ export class Calls {
   /** All calls in order. */
   readonly made: Call[] = [];
   readonly #gateway: Gateway;
-  readonly #basePath: string;
+  readonly #listPath: string;
   #arrivals: Arrivals[] = [];
   #onEnd: (record: CallRecord) => void = () => undefined;
   #fault: unknown;
@@ -75,7 +69,7 @@ export class Calls {
   /** Aborting `end` closes every connection. */
   constructor(settings: GatewayInForce, tls: ClientTls | undefined, end?: AbortSignal) {
     const { backendUrl } = settings;
-    this.#basePath = basePathOf(backendUrl);
+    this.#listPath = withoutEndSlashes(backendUrl.pathname) + backendPath;
     this.#gateway = createGateway(
       { ...settings, allowedHosts: [], backendTls: backendUrl.protocol === 'https:' ? tls : undefined },
       {
@@ -115,7 +109,7 @@ export class Calls {
     const bytes = used?.bytes ?? Buffer.alloc(0);
     const call: Call = {
       operation,
-      path: `${this.#basePath}${backendPath}${path}`,
+      path: this.#listPath + path,
       outcome: record.outcome,
       reason: record.reason,
       cause: typeof record.cause === 'string' ? record.cause : undefined,
@@ -128,21 +122,15 @@ export class Calls {
     return call;
   }
 
-  async #request(
-    method: string,
-    path: string,
-    body: Buffer | undefined,
-  ): Promise<{ record: CallRecord; reply: Call['reply'] }> {
+  async #request(method: string, path: string, body: Buffer | undefined) {
     const { promise: ended, resolve } = Promise.withResolvers<CallRecord>();
     this.#onEnd = resolve;
     let reply = { status: 0, body: Buffer.alloc(0) };
     const transport: Transport = {
       holdBody: () => undefined,
       readBody: () => {
-        if (body !== undefined) {
-          // A copy, because the gateway now owns the buffer.
-          incoming.onBody(Buffer.from(body));
-        }
+        // A copy, because the gateway then owns the buffer.
+        if (body !== undefined) incoming.onBody(Buffer.from(body));
         incoming.onBodyEnd();
       },
       reply: ({ head, pieces }, onTaken) => {
@@ -171,15 +159,16 @@ export class Calls {
 
   /** Waits up to `ms` for the connection of the last call to close. Returns true if the backend closed it. */
   async isClosedByBackend(ms: number): Promise<boolean> {
-    const last = this.#arrivals.at(-1);
-    if (last?.socket.destroyed === false) {
+    const { socket } = this.#arrivals.at(-1) ?? {};
+    if (socket === undefined) return false;
+    if (!socket.destroyed) {
       const over = new AbortController();
       // A referenced timer keeps the process alive; `AbortSignal.timeout` and an idle socket do not.
       const timer = setTimeout(() => over.abort(), ms);
-      await once(last.socket, 'close', { signal: over.signal }).catch(() => undefined);
+      await once(socket, 'close', { signal: over.signal }).catch(() => undefined);
       clearTimeout(timer);
     }
-    return last?.isEndedByBackend ?? false;
+    return socket.readableEnded || socket.errored !== null;
   }
 
   /** Closes every connection. A call in flight fails. */
@@ -188,12 +177,8 @@ export class Calls {
   }
 
   readonly #tap: SocketTap = (socket) => {
-    const arrivals: Arrivals = { socket, writtenBefore: 0, bytes: Buffer.alloc(0), isEndedByBackend: false };
+    const arrivals: Arrivals = { socket, writtenBefore: 0, bytes: Buffer.alloc(0) };
     this.#arrivals.push(arrivals);
-    const onEnd = (): void => {
-      arrivals.isEndedByBackend = true;
-    };
-    socket.on('end', onEnd).on('error', onEnd);
     return (bytes) => {
       const kept = bytes.subarray(0, keptBytesMax - arrivals.bytes.length);
       arrivals.bytes = Buffer.concat([arrivals.bytes, kept]);
@@ -201,15 +186,12 @@ export class Calls {
   };
 }
 
-/** Returns the base path in the backend's address, without a trailing slash. */
-export function basePathOf({ pathname }: URL): string {
-  return withoutEndSlashes(pathname);
-}
-
 const headEnd = '\r\n\r\n';
 
-// Reads the head again, for reports: the gateway's reader keeps only the framing fields, and nothing of a malformed head.
-/** Returns the final answer in `bytes`; undefined if its head is incomplete or has no valid status line. */
+/**
+ * Returns the final answer in `bytes`; undefined if its head is incomplete or has no valid status line. The gateway's own
+ * reader does not suffice: it keeps only the framing fields, and nothing of a malformed head.
+ */
 function readAnswer(bytes: Buffer): Answer | undefined {
   const end = bytes.indexOf(headEnd);
   const [first = '', ...lines] = end === -1 ? [] : bytes.toString('latin1', 0, end).split('\r\n');

@@ -1,13 +1,14 @@
-// `check --contract`: runs the check with the current settings, ends it on a signal, and prints the report.
+// `check --contract`: runs the check with the current settings, ends it on a signal, and prints the report, as text for
+// people or as a JSON document for programs.
 
 import type { GatewayInForce } from '../backend-probe/calls.ts';
-import { backendPath } from '../core/operations.ts';
-import { version } from '../core/version.ts';
+import { show, type Finding } from '../backend-probe/failures.ts';
 import type { ClientTls } from '../core/http1/client-connection.ts';
-import { checkContract } from './contract.ts';
-import { describeContract, exitCodeOf, writeContract } from './report.ts';
-import { defaultTemplate, readTemplate, type Template } from './template.ts';
+import { backendPath, isRead, operations, type Operation } from '../core/operations.ts';
 import { withoutEndSlashes } from '../core/text/addresses.ts';
+import { version } from '../core/version.ts';
+import { checkContract, type ContractReport } from './contract.ts';
+import { defaultTemplate, readTemplate, type Template } from './items.ts';
 
 // The exit codes after a signal, as shells report them: 128 plus the signal's number.
 const signalCodes = { SIGHUP: 129, SIGINT: 130, SIGTERM: 143 } as const;
@@ -15,7 +16,7 @@ const signalCodes = { SIGHUP: 129, SIGINT: 130, SIGTERM: 143 } as const;
 const repetitionMsMax = 1_000;
 
 /** Source of signals: the process. */
-export interface Signals {
+interface Signals {
   on(name: keyof typeof signalCodes, listener: () => void): void;
 }
 
@@ -24,7 +25,7 @@ type GivenFlags = Readonly<Record<string, string | true>>;
 
 /** Returns the problems with the flags. */
 export function findProblems(flags: GivenFlags): readonly string[] {
-  const has = (flag: string): boolean => Object.hasOwn(flags, flag);
+  const has = (flag: string): boolean => flag in flags;
   const template = templateOf(flags);
   return [
     ...(has('--contract') ? [] : ['--write', '--body', '--json'].filter(has)).map((flag) => `${flag} needs --contract`),
@@ -56,7 +57,7 @@ export async function runContractCheck(
   signals: Signals,
   print: (text: string) => void,
 ): Promise<number> {
-  const template = Object.hasOwn(flags, '--write') ? templateOf(flags) : undefined;
+  const template = '--write' in flags ? templateOf(flags) : undefined;
   // A string is a problem, which `findProblems` has already reported.
   const write = typeof template === 'string' ? undefined : template;
   const stop = new AbortController();
@@ -75,8 +76,89 @@ export async function runContractCheck(
     });
   }
   const report = await checkContract({ settings, tls, write, stop: stop.signal, cut: cut.signal });
-  const exitCode = signalCode ?? exitCodeOf(report);
+  const { findings, leftovers, isInterrupted } = report;
+  const isWell = !isInterrupted && leftovers.length === 0 && findings.every(({ severity }) => severity === 'warning');
+  const exitCode = signalCode ?? (isWell ? 0 : 1);
   const run = { version, backend: `${withoutEndSlashes(url)}${backendPath}`, write: write !== undefined, exitCode };
-  print(Object.hasOwn(flags, '--json') ? writeContract(report, run) : describeContract(report, run));
+  print('--json' in flags ? writeContract(report, run) : describeContract(report, run));
   return exitCode;
+}
+
+/** Facts about the run. The JSON report has these names. */
+interface Run {
+  readonly version: string;
+  /** URL of the list. */
+  readonly backend: string;
+  readonly write: boolean;
+  readonly exitCode: number;
+}
+
+// The report for people.
+function describeContract(report: ContractReport, run: Run): string {
+  const { findings, leftovers, isInterrupted } = report;
+  const broken = findings.filter(({ severity }) => severity === 'breaks');
+  const warnings = findings.filter(({ severity }) => severity === 'warning');
+  const left = leftovers.length === 0 ? '' : `, ${leftovers.length} left behind`;
+  return [
+    `backend: ${run.backend}\n`,
+    ...operations.map((operation) => `  ${operation.name.padEnd(8)}${describeVerdict(report, operation, run)}\n`),
+    `  ${describeConnection(report)}\n`,
+    ...broken.map((finding) => describeFinding(finding, 'BROKEN')),
+    ...warnings.map((finding) => describeFinding(finding, 'warning')),
+    ...leftovers.map(
+      ({ id, marker, why, remove }) =>
+        `\nLEFT BEHIND at the backend: ${id === undefined ? `an item with ${marker}` : `item ${id}`}\n  because  ${why}\n  remove   ${remove}\n`,
+    ),
+    isInterrupted ? '\ninterrupted: the check is incomplete' : '',
+    `\ncontract: ${broken.length} broken, ${warnings.length} warning${warnings.length === 1 ? '' : 's'}${left}\n`,
+  ].join('');
+}
+
+function describeVerdict({ verdicts }: ContractReport, operation: Operation, { write }: Run): string {
+  const verdict = verdicts.get(operation.name) ?? 'not tried';
+  const needsWrite = verdict === 'not tried' && !isRead(operation) && !write;
+  return needsWrite ? 'not tried (--write tries it with an item of its own)' : verdict.replace('broken', 'BROKEN');
+}
+
+function describeConnection({ connection }: ContractReport): string {
+  const { httpVersion, closesAlways, keepAliveSeconds, watchedMs, closedAfterMs, idleTimeoutMs } = connection;
+  if (httpVersion === undefined) return 'connection: no answer';
+  const promise = keepAliveSeconds === undefined ? '' : `; its keep-alive timeout is ${keepAliveSeconds} s`;
+  const start = `connection: HTTP/${httpVersion}`;
+  if (closesAlways) return `${start}, closed after every answer`;
+  if (watchedMs === undefined) return `${start}${promise}`;
+  const end = closedAfterMs === undefined ? `still open after ${watchedMs} ms` : `closed after ${closedAfterMs} ms`;
+  return `${start}, ${end} idle${promise}; BACKEND_IDLE_TIMEOUT_MS is ${idleTimeoutMs}`;
+}
+
+function describeFinding(finding: Finding, word: string): string {
+  const { operations: names, title, asked, came, clients, advice } = finding;
+  return `\n${word} ${names.join(', ')}: ${title}\n  request      ${asked}\n  response     ${came}\n  client gets  ${clients}\n  fix          ${advice}\n`;
+}
+
+// The report for programs: one JSON document on one line, with null for unknown values. docs/operating.md describes it.
+function writeContract(report: ContractReport, run: Run): string {
+  const { verdicts, findings, leftovers, connection, calls, isInterrupted } = report;
+  const document = {
+    // Must change with every change of the report that can break programs that read it.
+    schema: 'work-item-gateway/contract/1',
+    ...run,
+    interrupted: isInterrupted,
+    operations: Object.fromEntries(verdicts),
+    findings,
+    leftBehind: leftovers,
+    connection,
+    calls: calls.map(({ operation, path, answer, outcome, cause, reply, durationMs }) => ({
+      operation: operation.name,
+      method: operation.method,
+      path,
+      backendStatus: answer?.status,
+      framing: answer?.framing,
+      outcome,
+      cause: cause === undefined ? cause : show(cause),
+      clientStatus: reply.status,
+      durationMs: Math.round(durationMs),
+    })),
+  };
+  return `${JSON.stringify(document, (_key, value: unknown) => value ?? null)}\n`;
 }

@@ -1,5 +1,4 @@
-// The findings of the check that are not failed calls. Each says how to fix what a call showed. The findings of failed calls
-// are in packages/backend-probe/failures.ts.
+// The findings of the check that are not failed calls, which packages/backend-probe/failures.ts explains.
 
 import type { Call } from '../backend-probe/calls.ts';
 import { createFinding, type Finding } from '../backend-probe/failures.ts';
@@ -86,11 +85,6 @@ export function findingOf(call: Call, name: FindingName, values: readonly (strin
   const row: Row = { ...breaking, ...warnings }[name];
   const fill = (text: string): string => text.replace(/\{(\d)\}/g, (_, index: string) => String(values[Number(index)]));
   const [title, advice, clients] = row;
-  return createFinding(call, {
-    code: name.replace(/:.*/, ''),
-    severity: name in breaking ? 'breaks' : 'warning',
-    title: fill(title),
-    advice: fill(advice),
-    ...(clients !== undefined && { clients: fill(clients) }),
-  });
+  const severity = name in breaking ? 'breaks' : 'warning';
+  return createFinding(call, name.replace(/:.*/, ''), fill(title), fill(advice), severity, clients && fill(clients));
 }

@@ -1,12 +1,11 @@
 // The state of one run of the check: its calls, its findings and the verdict on each operation.
 
 import { Calls, type Call, type GatewayInForce } from '../backend-probe/calls.ts';
-import { explainFailure, type Finding } from '../backend-probe/failures.ts';
+import { explainFailure, show, type Finding } from '../backend-probe/failures.ts';
 import type { ClientTls } from '../core/http1/client-connection.ts';
 import { operations, type OperationName } from '../core/operations.ts';
 import { findingOf, type FindingName } from './findings.ts';
-import { idsOf, type Item, type ItemId } from './items.ts';
-import type { Template } from './template.ts';
+import { idsOf, type Item, type ItemId, type Template } from './items.ts';
 
 export interface ContractOptions {
   readonly settings: GatewayInForce;
@@ -51,8 +50,8 @@ export class Session {
 
   /** The id of an item; undefined if it has none, or several different ones. */
   idOf(item: Item): ItemId | undefined {
-    const [first, ...others] = idsOf(item, this.options.settings.itemIdParsing);
-    return others.every(({ text }) => text === first?.text) ? first : undefined;
+    const [first] = idsOf(item, this.options.settings.itemIdParsing);
+    return first && this.hasNoOtherId(item, first.text) ? first : undefined;
   }
 
   /** Returns true if the item has no id other than `id`. */
@@ -77,7 +76,7 @@ export class Session {
    */
   async look(name: OperationName, id?: string): Promise<Call> {
     const call = await this.#make(name, id);
-    if (isStalled(call)) this.judge(call);
+    if (call.outcome === 'timed-out') this.judge(call);
     return call;
   }
 
@@ -90,49 +89,49 @@ export class Session {
 
   /**
    * Records a success, or a finding that explains the failure. Returns true for a success. Throws `Stopped` for a
-   * timeout.
+   * timeout, because further calls would most likely time out too.
    */
   judge(call: Call): boolean {
-    const isWell = call.outcome === 'ok';
-    if (!isWell) {
-      this.#judgeBy(explainFailure(call, this.options.settings.backendUrl));
-    } else if (this.verdicts.get(call.operation.name) === 'not tried') {
-      this.verdicts.set(call.operation.name, 'works');
+    const { outcome, operation } = call;
+    if (outcome !== 'ok') {
+      this.add(explainFailure(call, this.options.settings.backendUrl));
+    } else if (this.verdicts.get(operation.name) === 'not tried') {
+      this.verdicts.set(operation.name, 'works');
     }
-    if (isStalled(call)) throw new Stopped();
-    return isWell;
+    if (outcome === 'timed-out') throw new Stopped();
+    return outcome === 'ok';
   }
 
-  /** Records a finding from `call`. A finding that breaks an operation sets the operation's verdict to `broken`. */
+  /** Adds the finding `name` that `call` showed. */
   tell(call: Call, name: FindingName, ...values: readonly (string | number)[]): void {
-    this.#judgeBy(findingOf(call, name, values));
+    this.add(findingOf(call, name, values));
   }
 
-  #judgeBy(finding: Finding): void {
-    if (finding.severity === 'breaks') {
-      for (const name of finding.operations) {
-        this.verdicts.set(name, 'broken');
-      }
+  /** Adds a finding about an odd id, but only one finding for each oddity. */
+  tellOfId(call: Call, { text, kind, asked }: ItemId): void {
+    if (kind === 'whole' && !text.startsWith('-')) return;
+    const code = kind === 'whole' ? 'id-negative' : (`id-${kind}` as const);
+    if (this.findings.every((finding) => finding.code !== code)) {
+      const name = code === 'id-unusable' && asked !== undefined ? 'id-unusable:cut' : code;
+      this.tell(call, name, show(kind === 'text' ? JSON.stringify(text) : text), show(asked ?? ''));
     }
-    this.add(finding);
   }
 
-  /** Adds a finding. Equal findings of several operations become one. */
+  /**
+   * Adds a finding. If it breaks operations, their verdict is `broken`, unless they were not called. Equal findings of
+   * several operations become one.
+   */
   add(finding: Finding): void {
-    const { code, title, advice } = finding;
-    const same = this.findings.findIndex(
-      (each) => each.code === code && each.title === title && each.advice === advice,
-    );
-    const first = this.findings[same];
-    if (first === undefined) {
+    const { code, severity, title, advice, operations: names } = finding;
+    for (const name of names) {
+      const isCalled = this.calls.made.some(({ operation }) => operation.name === name);
+      if (severity === 'breaks' && isCalled) this.verdicts.set(name, 'broken');
+    }
+    const same = this.findings.find((each) => each.code === code && each.title === title && each.advice === advice);
+    if (same === undefined) {
       this.findings.push(finding);
     } else {
-      this.findings[same] = { ...first, operations: [...new Set([...first.operations, ...finding.operations])] };
+      same.operations.push(...names.filter((name) => !same.operations.includes(name)));
     }
   }
-}
-
-/** Returns true for a timeout. Further calls would most likely time out too. */
-export function isStalled({ outcome }: Call): boolean {
-  return outcome === 'timed-out';
 }

@@ -1,14 +1,24 @@
-// The writing part of the check [D61]: creates one item, then reads, changes and deletes it. Reports an item that is
-// left behind. Changes or deletes an item only if that item was not in the list before, and a read has just shown the
-// marker in it.
+// The writing part of the check [D61]: creates one item, then reads, changes and deletes it. Changes or deletes an item
+// only if that item was not in the list before, and a read has just shown the marker in it.
+
+import { randomBytes } from 'node:crypto';
 
 import type { Call } from '../backend-probe/calls.ts';
 import { show } from '../backend-probe/failures.ts';
 import { findingOf } from './findings.ts';
-import { carries, isItem, itemsOf, readJson, type Item } from './items.ts';
-import { tellOfId, type Found } from './reads.ts';
+import { carries, isItem, itemsOf, readJson, writeItem, type Item, type Template } from './items.ts';
 import { Stopped, type Session } from './session.ts';
-import { createMarker, writeItem, type Template } from './template.ts';
+
+/** The items in the backend's list before the check writes. */
+export interface Found {
+  /** The call that read the list. */
+  readonly call: Call;
+  /** Undefined if the list has no array of items. */
+  readonly items: readonly Item[] | undefined;
+  readonly ids: ReadonlySet<string>;
+  /** An id that no item of the list has. */
+  readonly missingId: string;
+}
 
 // At most this many listed items with the marker are examined. A backend that lists more of them misbehaves.
 const itemsMax = 5;
@@ -41,7 +51,8 @@ export async function tryWrites(session: Session, template: Template, found: Fou
 }
 
 class OwnItem {
-  readonly #marker = createMarker();
+  // Short enough for a title.
+  readonly #marker = `gateway-check-${randomBytes(8).toString('hex')}`;
   readonly #session: Session;
   readonly #template: Template;
   readonly #found: Found;
@@ -53,7 +64,7 @@ class OwnItem {
   readonly #own = new Map<string, string | undefined>();
   // Other ids for which a read finds no item.
   readonly #absent = new Set<string>();
-  // True if reads ignore the id, so that a read proves nothing.
+  // True if a read of an id that no item has shows our item: reads ignore the id, and prove nothing.
   #isBlind = false;
 
   constructor(session: Session, template: Template, found: Found) {
@@ -64,8 +75,15 @@ class OwnItem {
 
   /** Creates, reads, changes and deletes the item. `cleanUp` must follow, even after an error. */
   async try(): Promise<void> {
+    const session = this.#session;
     const id = await this.#create();
-    if (id !== undefined && (await this.#readsOnlyIt())) {
+    if (id === undefined) return;
+    session.stopIf();
+    const call = await session.look('read', this.#found.missingId);
+    this.#isBlind = call.outcome === 'ok' && call.reply.body.includes(this.#marker);
+    if (this.#isBlind) {
+      session.tell(call, 'read-ignores-id');
+    } else {
       await this.#update(id);
       await this.#delete(id);
     }
@@ -75,9 +93,8 @@ class OwnItem {
     const session = this.#session;
     const call = await session.call('create', undefined, writeItem(this.#template, this.#marker));
     if (session.judge(call)) this.#nameByAnswer(call);
-    const location = call.answer?.fields.get('location') ?? '';
-    const ofLocation = /\/(\d+)\/?$/.exec(location)?.[1];
-    if (ofLocation !== undefined) this.#named.add(ofLocation);
+    const location = /\/(\d+)\/?$/.exec(call.answer?.fields.get('location') ?? '');
+    if (location?.[1] !== undefined) this.#named.add(location[1]);
     const named = await this.#findOwn(this.#named);
     const listed = named === undefined ? await this.#search() : undefined;
     const id = named ?? (await this.#findOwn(listed ?? []));
@@ -115,7 +132,7 @@ class OwnItem {
       session.tell(call, 'create-without-id');
       return;
     }
-    tellOfId(session, call, id);
+    session.tellOfId(call, id);
     if (id.kind === 'unusable') {
       this.#unusableId = id.text;
     } else {
@@ -144,15 +161,6 @@ class OwnItem {
       .filter(({ kind, text }) => kind !== 'unusable' && !this.#found.ids.has(text))
       .map(({ text }) => text)
       .slice(0, itemsMax);
-  }
-
-  // Reads an id that no item has. If the answer shows our item, reads ignore the id, and the marker proves nothing.
-  async #readsOnlyIt(): Promise<boolean> {
-    this.#session.stopIf();
-    const call = await this.#session.look('read', this.#found.missingId);
-    this.#isBlind = call.outcome === 'ok' && call.reply.body.includes(this.#marker);
-    if (this.#isBlind) this.#session.tell(call, 'read-ignores-id');
-    return !this.#isBlind;
   }
 
   async #update(id: string): Promise<void> {

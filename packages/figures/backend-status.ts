@@ -42,11 +42,9 @@ export class JoinedBackendStatus {
     const last = this.#last;
     if (latest !== undefined && latest.seenAt > (last?.seenAt ?? 0)) {
       const isSame = latest.isReachable === last?.isReachable;
-      const since = isSame ? last.since : Math.max(latest.since, last?.seenAt ?? 0);
-      this.#last = { ...latest, since };
+      this.#last = { ...latest, since: isSame ? last.since : Math.max(latest.since, last?.seenAt ?? 0) };
     }
-    const joined = this.#last;
-    return joined === undefined ? all : all.map((each) => ({ ...each, backend: joined }));
+    return all.map((each) => ({ ...each, backend: this.#last ?? each.backend }));
   }
 }
 
@@ -57,10 +55,9 @@ const probeTimeoutMs = 1_000;
 
 export class BackendMonitor {
   readonly #open: OpenSocket;
-  // Undefined before the first call or probe.
-  #seen: Omit<BackendStatus, 'seenAt'> | undefined;
-  #evidenceAt = -Infinity;
   #probe: Promise<void> | undefined;
+  /** The last status, however old; unreachable before the first call or probe. */
+  status: BackendStatus = { isReachable: false, since: 0, cause: undefined, seenAt: 0 };
 
   /** Probes with sockets from `open`. */
   constructor(open: OpenSocket) {
@@ -69,10 +66,10 @@ export class BackendMonitor {
 
   /** Records the end of a call or a probe. `cause`: why there was no answer; undefined if there was any answer. */
   report(cause: string | undefined, reason?: Reason): void {
-    this.#evidenceAt = performance.now();
     const isReachable = cause === undefined;
-    const since = this.#seen?.isReachable === isReachable ? this.#seen.since : Date.now();
-    this.#seen = { isReachable, since, cause, reason };
+    const { seenAt, since } = this.status;
+    const isSame = seenAt > 0 && this.status.isReachable === isReachable;
+    this.status = { isReachable, since: isSame ? since : Date.now(), cause, reason, seenAt: monotonicNow() };
   }
 
   /**
@@ -80,15 +77,8 @@ export class BackendMonitor {
    * only if `open` throws.
    */
   async check(): Promise<BackendStatus> {
-    if (performance.now() - this.#evidenceAt >= evidenceAgeMaxMs) await (this.#probe ??= this.#look());
-    return this.last();
-  }
-
-  /** The last status, however old; unreachable before the first observation. */
-  last(): BackendStatus {
-    const { isReachable = false, since = 0, cause, reason } = this.#seen ?? {};
-    const seenAt = Math.max(0, Math.round(performance.timeOrigin + this.#evidenceAt));
-    return { isReachable, since, cause, reason, seenAt };
+    if (monotonicNow() - this.status.seenAt >= evidenceAgeMaxMs) await (this.#probe ??= this.#look());
+    return this.status;
   }
 
   async #look(): Promise<void> {
@@ -102,12 +92,15 @@ export class BackendMonitor {
   }
 }
 
-type Seen = Pick<BackendStatus, 'cause' | 'reason'>;
+// Milliseconds since 1970, by a clock that is never set back.
+function monotonicNow(): number {
+  return Math.round(performance.timeOrigin + performance.now());
+}
 
 // Opens a connection as calls do, with the TLS handshake if any, and closes it. Returns undefined if no file descriptor
 // was free, because this shows nothing about the backend.
-async function probe(open: OpenSocket): Promise<Seen | undefined> {
-  const { promise, resolve } = Promise.withResolvers<Seen | undefined>();
+async function probe(open: OpenSocket): Promise<Pick<BackendStatus, 'cause' | 'reason'> | undefined> {
+  const { promise, resolve } = Promise.withResolvers<Awaited<ReturnType<typeof probe>>>();
   const socket = open(
     () => undefined,
     () => resolve({ cause: undefined }),

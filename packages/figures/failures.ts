@@ -34,14 +34,14 @@ export interface LastFailure {
   readonly callsSince: number;
 }
 
-/** Number of failures kept per party. */
+/** Number of failures shown per party. */
 export const failuresMax = 50;
+const storedMax = 4 * failuresMax;
 const causeLengthMax = 200;
 
-function describeCause(cause: unknown): string | undefined {
-  const text = cause instanceof Error ? cause.message : cause;
-  return typeof text === 'string' ? escapeControls(text.slice(0, causeLengthMax)) : undefined;
-}
+/** A failed request; malformed if it has no path. */
+type Ended = Pick<CallRecord, 'requestId' | 'client' | 'status' | 'outcome' | 'cause' | 'durationMs'> &
+  Partial<Pick<CallRecord, 'operation' | 'path' | 'reason'>>;
 
 /** Merges the lists of several processes, latest first, with at most `failuresMax` per party. */
 export function joinFailures(lists: readonly (readonly Failure[])[]): Failure[] {
@@ -49,68 +49,50 @@ export function joinFailures(lists: readonly (readonly Failure[])[]): Failure[] 
   return lists
     .flat()
     .sort((one, other) => other.at - one.at)
-    .filter(({ party }) => {
-      counts[party] += 1;
-      return counts[party] <= failuresMax;
-    });
+    .filter(({ party }) => (counts[party] += 1) <= failuresMax);
 }
 
 export class RecentFailures {
   // In order of arrival, because many can have the same `at`.
-  readonly #failures: Failure[] = [];
-  readonly #counts: Record<Party, number> = { client: 0, gateway: 0, backend: 0 };
+  #failures: Failure[] = [];
 
   /** Keeps `call` if it failed. Keeps the client's address only if `showsClient`. */
-  record(call: CallRecord, showsClient: boolean): void {
+  record(call: Ended, showsClient: boolean): void {
     const { requestId, operation, path, status, outcome, durationMs } = call;
     const party = outcomes[outcome].fault;
-    if (party !== 'nobody') {
-      const client = showsClient ? call.client : undefined;
-      const cause = describeCause(shortTextOf(call.reason, call.cause));
-      this.#keep({
-        at: Date.now(),
-        requestId,
-        operation: operation?.name,
-        path,
-        client,
-        status,
-        outcome,
-        party,
-        cause,
-        durationMs,
-      });
-    }
+    if (party === 'nobody') return;
+    const client = showsClient ? call.client : undefined;
+    const cause = describeCause(shortTextOf(call.reason, call.cause));
+    const at = Date.now();
+    const failure = {
+      at,
+      requestId,
+      operation: operation?.name,
+      path,
+      client,
+      status,
+      outcome,
+      party,
+      cause,
+      durationMs,
+    };
+    this.#failures.push(failure);
+    if (this.#failures.length === storedMax) this.#failures = this.list().reverse();
   }
 
   /** Keeps a malformed request. `code` describes the problem; it may be empty. */
   recordMalformed(requestId: string, status: number, code: string, client: string | undefined): void {
-    this.#keep({
-      at: Date.now(),
-      requestId,
-      operation: undefined,
-      path: undefined,
-      client,
-      status,
-      outcome: outcomeOfMalformed(status),
-      party: 'client',
-      cause: code === '' ? undefined : code,
-      durationMs: 0,
-    });
+    const outcome = outcomeOfMalformed(status);
+    this.record({ requestId, client, status, outcome, cause: code || undefined, durationMs: 0 }, true);
   }
 
   /** All failures kept, latest first. */
   list(): Failure[] {
-    return this.#failures.toReversed();
+    return joinFailures([this.#failures.toReversed()]);
   }
+}
 
-  #keep(failure: Failure): void {
-    const { party } = failure;
-    this.#failures.push(failure);
-    this.#counts[party] += 1;
-    if (this.#counts[party] > failuresMax) {
-      this.#counts[party] -= 1;
-      const oldest = this.#failures.findIndex((each) => each.party === party);
-      this.#failures.splice(oldest, 1);
-    }
-  }
+function describeCause(cause: unknown): string | undefined {
+  const text = cause instanceof Error ? cause.message : cause;
+  return typeof text === 'string' ? escapeControls(text.slice(0, causeLengthMax)) : undefined;
 }

@@ -66,8 +66,7 @@ const boundsMs: readonly number[] = publishedBounds.flatMap((bound, index) => {
 // sum of the durations in milliseconds, then the buckets; the last bucket counts durations above every bound. The
 // events come last.
 const histogramSize = 1 + boundsMs.length + 1;
-const statusesAt = 0;
-const outcomesAt = statusesAt + statuses.length;
+const outcomesAt = statuses.length;
 const backendOutcomesAt = outcomesAt + callOutcomes.length;
 const durationsAt = backendOutcomesAt + backendOutcomes.length;
 const backendDurationsAt = durationsAt + histogramSize;
@@ -75,33 +74,39 @@ const nameSize = backendDurationsAt + histogramSize;
 const eventsAt = nameSize * figureNames.length;
 const blockSize = eventsAt + events.length;
 
-const offsets = new Map(figureNames.map((name, index) => [name, index * nameSize]));
-const noneOffset = offsets.get('none') ?? 0;
-const outcomeIndexes = new Map(callOutcomes.map((outcome, index) => [outcome, index]));
-const backendOutcomeIndexes = new Map(backendOutcomes.map((outcome, index) => [outcome, index]));
-const eventIndexes = new Map<string, number>(events.map((event, index) => [event, eventsAt + index]));
-// An array instead of a map, because every request looks up its status. Statuses are below 600.
-const statusIndexes = new Uint8Array(600);
-for (const [index, status] of statuses.entries()) {
-  statusIndexes[status] = index;
+const offsets = placesOf(figureNames, 0, nameSize);
+const statusPlaces = placesOf(statuses, 0);
+const outcomePlaces = placesOf(callOutcomes, outcomesAt);
+const backendOutcomePlaces = placesOf(backendOutcomes, backendOutcomesAt);
+const eventPlaces = placesOf(events, eventsAt);
+
+/** The place of each value: `start` for the first, then one every `step`. */
+function placesOf<Value extends string | number>(values: readonly Value[], start: number, step = 1) {
+  const places = values.map((value, index) => [value, start + index * step]);
+  return Object.fromEntries(places) as Readonly<Record<Value, number>>;
+}
+
+// A status that is not in the list is counted as a request without a reply.
+function placeOfStatus(status: number): number {
+  return (statusPlaces as Readonly<Record<number, number>>)[status] ?? 0;
 }
 
 export class Figures {
   readonly #block = new Float64Array(blockSize);
 
   /** Starts at zero, or with a block from `toJSON`. */
-  constructor(block: readonly number[] = []) {
+  constructor(block: ArrayLike<number> = []) {
     this.#block.set(block);
   }
 
   /** Adds a completed request. */
   record(call: CallRecord): void {
-    const offset = offsetOf(call.operation?.name ?? 'none');
-    this.#count(offset + statusesAt + (statusIndexes[call.status] ?? 0));
-    this.#count(offset + outcomesAt + (outcomeIndexes.get(call.outcome) ?? 0));
+    const offset = offsets[call.operation?.name ?? 'none'];
+    this.#increase(offset + placeOfStatus(call.status));
+    this.#increase(offset + outcomePlaces[call.outcome]);
     this.#observe(offset + durationsAt, call.durationMs);
     if (call.backendDurationMs !== undefined && call.backendOutcome !== undefined) {
-      this.#count(offset + backendOutcomesAt + (backendOutcomeIndexes.get(call.backendOutcome) ?? 0));
+      this.#increase(offset + backendOutcomePlaces[call.backendOutcome]);
       this.#observe(offset + backendDurationsAt, call.backendDurationMs);
     }
     if (call.outcome === 'bug') {
@@ -113,35 +118,30 @@ export class Figures {
 
   /** Adds a reply to a malformed request. */
   recordMalformed(status: number): void {
-    this.#count(noneOffset + statusesAt + (statusIndexes[status] ?? 0));
-    this.#count(noneOffset + outcomesAt + (outcomeIndexes.get(outcomeOfMalformed(status)) ?? 0));
+    this.#increase(offsets.none + placeOfStatus(status));
+    this.#increase(offsets.none + outcomePlaces[outcomeOfMalformed(status)]);
   }
 
   /** Counts an event, or several of the same kind. */
   count(event: CountedEvent, times = 1): void {
-    const index = indexOf(event);
-    this.#block[index] = this.#at(index) + times;
+    this.#increase(eventPlaces[event], times);
   }
 
   counted(event: CountedEvent): number {
-    return this.#at(indexOf(event));
+    return this.#at(eventPlaces[event]);
   }
 
   add(other: Figures): void {
-    for (let index = 0; index < blockSize; index += 1) {
-      this.#block[index] = this.#at(index) + other.#at(index);
-    }
+    for (const [index, value] of other.#block.entries()) this.#increase(index, value);
   }
 
   /** Returns the growth since `earlier`. A figure that shrank (its worker was replaced) is counted from zero. */
   since(earlier: Figures): Figures {
-    const difference = new Figures();
-    for (let index = 0; index < blockSize; index += 1) {
-      const now = this.#at(index);
-      const grown = now - earlier.#at(index);
-      difference.#block[index] = grown < 0 ? now : grown;
-    }
-    return difference;
+    const growth = this.#block.map((now, index) => {
+      const before = earlier.#at(index);
+      return now < before ? now : now - before;
+    });
+    return new Figures(growth);
   }
 
   /** Returns true if any figure differs from that of `other`. */
@@ -150,25 +150,25 @@ export class Figures {
   }
 
   requests(name: FigureName, status: (typeof statuses)[number]): number {
-    return this.#at(offsetOf(name) + statusesAt + statuses.indexOf(status));
+    return this.#at(offsets[name] + statusPlaces[status]);
   }
 
   outcomes(name: FigureName, outcome: CallOutcome): number {
-    return this.#at(offsetOf(name) + outcomesAt + callOutcomes.indexOf(outcome));
+    return this.#at(offsets[name] + outcomePlaces[outcome]);
   }
 
   backendOutcomes(name: FigureName, outcome: BackendOutcome): number {
-    return this.#at(offsetOf(name) + backendOutcomesAt + backendOutcomes.indexOf(outcome));
+    return this.#at(offsets[name] + backendOutcomePlaces[outcome]);
   }
 
   /** Durations from a request's head until its reply is passed to the socket. */
   durations(name: FigureName): Durations {
-    return this.#durations(offsetOf(name) + durationsAt);
+    return this.#durations(offsets[name] + durationsAt);
   }
 
   /** Durations from sending a call to the backend to its outcome. */
   backendDurations(name: FigureName): Durations {
-    return this.#durations(offsetOf(name) + backendDurationsAt);
+    return this.#durations(offsets[name] + backendDurationsAt);
   }
 
   /** The block, for the constructor in another process. */
@@ -180,13 +180,13 @@ export class Figures {
     return this.#block[index] ?? 0;
   }
 
-  #count(index: number): void {
-    this.#block[index] = this.#at(index) + 1;
+  #increase(index: number, by = 1): void {
+    this.#block[index] = this.#at(index) + by;
   }
 
   #observe(offset: number, durationMs: number): void {
-    this.#block[offset] = this.#at(offset) + durationMs;
-    this.#count(offset + 1 + bucketOf(durationMs));
+    this.#increase(offset, durationMs);
+    this.#increase(offset + 1 + bucketOf(durationMs));
   }
 
   #durations(offset: number): Durations {
@@ -194,15 +194,7 @@ export class Figures {
   }
 }
 
-function offsetOf(name: FigureName): number {
-  return offsets.get(name) ?? noneOffset;
-}
-
-function indexOf(event: CountedEvent): number {
-  return eventIndexes.get(event) ?? eventsAt;
-}
-
-// Finds the first bucket whose bound is not below the duration.
+// The first bucket whose bound is not below the duration.
 function bucketOf(durationMs: number): number {
   let low = 0;
   let high = boundsMs.length;

@@ -10,7 +10,7 @@ import {
   type BackendOutcome,
 } from '../core/outcomes.ts';
 import type { Failure, LastFailure } from './failures.ts';
-import { figureNames, Figures } from './figures.ts';
+import { figureNames, Figures, type FigureName } from './figures.ts';
 import type { Report } from './report.ts';
 
 export const historyMs = 900_000;
@@ -43,18 +43,19 @@ export interface Stretch {
   readonly isIdle: boolean;
 }
 
-type Culprit = 'backend' | 'gateway';
+const culprits = ['backend', 'gateway'] as const;
+
+type Culprit = (typeof culprits)[number];
 
 export class History {
-  readonly #steps: Step[] = [];
-  // The step before `#steps[0]`. At first this is the start, with all counts at zero.
-  #before: Step;
+  // The first step is the last one before the history. At the start of the process all its counts are zero.
+  readonly #steps: [Step, ...Step[]];
   // For each party, the counts when its last failure was seen.
   readonly #marks = countCalls(new Figures());
 
   /** `startedAt` is in milliseconds since 1970. The caller records a step every `stepMs`. */
   constructor(startedAt: number) {
-    this.#before = { at: startedAt, figures: new Figures() };
+    this.#steps = [{ at: startedAt, figures: new Figures() }];
   }
 
   /** Records and returns the step that ends now. Returns undefined if no worker has reported its counts. */
@@ -62,33 +63,30 @@ export class History {
     if (reports.length === 0) return undefined;
     const counted = addFigures(reports);
     this.#mark(counted);
-    const last = this.#steps.at(-1) ?? this.#before;
+    const last = this.#steps.at(-1) ?? this.#steps[0];
     const stretch = stretchOf(last, counted);
     this.#steps.push({ at: stretch.at, figures: stretch.isIdle ? last.figures : counted });
-    if (this.#steps.length > historyMs / stepMs) this.#before = this.#steps.shift() ?? this.#before;
+    if (this.#steps.length > historyMs / stepMs + 1) this.#steps.shift();
     return stretch;
   }
 
   /** Returns the counts of about the last `ms`, or of the whole history if it is shorter. */
   since(ms: number, counted: Figures): Stretch {
     const at = Date.now() - ms;
-    return stretchOf(this.#steps.findLast((step) => step.at <= at) ?? this.#before, counted);
+    return stretchOf(this.#steps.findLast((step) => step.at <= at) ?? this.#steps[0], counted);
   }
 
   /** True if the backend answered at least ten calls in the last 5 minutes, all of them without success [D51]. */
   hasNoSuccess(counted: Figures): boolean {
     const { passed } = this.since(noSuccessMs, counted);
-    const count = (outcome: BackendOutcome): number =>
-      figureNames.reduce((sum, name) => sum + passed.backendOutcomes(name, outcome), 0);
     return (
-      count('ok') === 0 && unsuccessfulAnswers.reduce((sum, outcome) => sum + count(outcome), 0) >= noSuccessAnswersMin
+      countBackendCalls(passed, ['ok']) === 0 && countBackendCalls(passed, unsuccessfulAnswers) >= noSuccessAnswersMin
     );
   }
 
   /** Returns the last failure that each party caused, or null. `failures` is sorted, the latest first. */
   lastFailures(counted: Figures, failures: readonly Failure[]): Record<Culprit, LastFailure | null> {
-    this.#mark(counted);
-    const count = countCalls(counted);
+    const count = this.#mark(counted);
     const describe = (fault: Culprit): LastFailure | null => {
       const last = failures.find(({ party }) => party === fault);
       return last === undefined ? null : { at: last.at, callsSince: count[fault].well - this.#marks[fault].well };
@@ -98,11 +96,12 @@ export class History {
 
   // Keeps the counts of each party with new failures. A count shrinks when a worker is killed. Then the code assumes
   // that the party has new failures.
-  #mark(counted: Figures): void {
+  #mark(counted: Figures): Record<Culprit, Count> {
     const count = countCalls(counted);
-    for (const fault of ['backend', 'gateway'] as const) {
+    for (const fault of culprits) {
       if (count[fault].failed !== this.#marks[fault].failed) this.#marks[fault] = count[fault];
     }
+    return count;
   }
 }
 
@@ -110,31 +109,27 @@ function stretchOf(from: Step, counted: Figures): Stretch {
   return { from: from.at, at: Date.now(), passed: counted.since(from.figures), isIdle: !counted.isOther(from.figures) };
 }
 
-/**
- * Calls since the start. `failed`: calls that the party caused to fail. `well`: all other calls to the backend, except
- * cancelled calls.
- */
+/** Calls since the start: those that the party caused to fail, and all other calls to the backend that were not cancelled. */
 interface Count {
   readonly failed: number;
   readonly well: number;
 }
 
+const answeredOutcomes = backendOutcomes.filter((outcome) => outcome !== 'cancelled');
+const backendFailures = backendOutcomes.filter((outcome) => faultOfBackendOutcome(outcome) === 'backend');
+const gatewayFailures = callOutcomes.filter((outcome) => outcomes[outcome].fault === 'gateway');
+
 function countCalls(figures: Figures): Record<Culprit, Count> {
-  let answered = 0;
-  let failedByBackend = 0;
-  let failedByGateway = 0;
-  for (const name of figureNames) {
-    for (const outcome of backendOutcomes) {
-      const calls = figures.backendOutcomes(name, outcome);
-      answered += outcome === 'cancelled' ? 0 : calls;
-      failedByBackend += faultOfBackendOutcome(outcome) === 'backend' ? calls : 0;
-    }
-    for (const outcome of callOutcomes) {
-      failedByGateway += outcomes[outcome].fault === 'gateway' ? figures.outcomes(name, outcome) : 0;
-    }
-  }
-  return {
-    backend: { failed: failedByBackend, well: answered - failedByBackend },
-    gateway: { failed: failedByGateway, well: answered },
-  };
+  const answered = countBackendCalls(figures, answeredOutcomes);
+  const failed = countBackendCalls(figures, backendFailures);
+  const failedHere = sum(gatewayFailures, (outcome, name) => figures.outcomes(name, outcome));
+  return { backend: { failed, well: answered - failed }, gateway: { failed: failedHere, well: answered } };
+}
+
+function countBackendCalls(figures: Figures, among: readonly BackendOutcome[]): number {
+  return sum(among, (outcome, name) => figures.backendOutcomes(name, outcome));
+}
+
+function sum<Outcome>(among: readonly Outcome[], count: (outcome: Outcome, name: FigureName) => number): number {
+  return among.reduce((all, outcome) => figureNames.reduce((some, name) => some + count(outcome, name), all), 0);
 }

@@ -28,7 +28,12 @@ let registry: Registry | undefined;
 
 /** The registry of these metrics. Throws if the library cannot be loaded; a later call tries again. */
 export function processRegistry(): Registry {
-  return (registry ??= createRegistry());
+  if (registry !== undefined) return registry;
+  const client = loadPrometheusClient();
+  const created = new client.Registry();
+  client.collectDefaultMetrics({ register: created, eventLoopUtilizationTimeout: longestMs });
+  for (const name of unwanted) created.removeSingleMetric(name);
+  return (registry = created);
 }
 
 /** Reads the current values; rejects if `processRegistry` throws. */
@@ -47,14 +52,4 @@ export async function readProcessMetrics(): Promise<readonly ProcessMetric[]> {
  */
 export function loadPrometheusClient(): typeof import('@prometheus-io/client') {
   return require('@prometheus-io/client') as typeof import('@prometheus-io/client');
-}
-
-function createRegistry(): Registry {
-  const client = loadPrometheusClient();
-  const created = new client.Registry();
-  client.collectDefaultMetrics({ register: created, eventLoopUtilizationTimeout: longestMs });
-  for (const name of unwanted) {
-    created.removeSingleMetric(name);
-  }
-  return created;
 }

@@ -33,8 +33,6 @@ export interface Report {
   readonly processMetrics: readonly ProcessMetric[] | undefined;
 }
 
-type Memory = Pick<Report, 'residentBytes' | 'heapUsedBytes'>;
-
 export interface ReportRequest {
   /** Adds the Prometheus client's process metrics, which only /metrics needs. */
   readonly withProcessMetrics: boolean;
@@ -42,8 +40,8 @@ export interface ReportRequest {
   readonly probesBackend: boolean;
 }
 
-/** Returns the reports of all processes that serve clients. */
 export interface Reporter {
+  /** Returns the reports of all processes that serve clients. */
   readonly reports: (request: ReportRequest) => Promise<readonly Report[]>;
 }
 
@@ -55,15 +53,11 @@ export interface Records {
   readonly keys: KeyRecords;
 }
 
-/** Open client connections. An HTTP/2 connection has `streams`, its number of open streams. */
-interface ClientConnections extends Iterable<{ readonly streams?: number }> {
-  readonly size: number;
-}
-
 /** A serving: the objects that serve clients by one set of settings. During a reload a process has two servings. */
 export interface ReportedServing {
   readonly gateway: Gateway;
-  readonly connections: ClientConnections;
+  /** Open client connections. An HTTP/2 connection has `streams`, its number of open streams. */
+  readonly connections: Iterable<{ readonly streams?: number }> & { readonly size: number };
   readonly backend: BackendMonitor;
   readonly keys: KeyRecords;
   readonly redisAnswers: () => boolean | undefined;
@@ -74,20 +68,24 @@ export function createReporter(
   { figures, failures }: Pick<Records, 'figures' | 'failures'>,
   servings: () => readonly ReportedServing[],
 ): Reporter {
-  const eventLoop = watchEventLoop();
-  let memory: Memory = { residentBytes: 0, heapUsedBytes: 0 };
+  const readEventLoopDelay = watchEventLoop();
+  let memory = { residentBytes: 0, heapUsedBytes: 0 };
   return {
     reports: async ({ withProcessMetrics, probesBackend }) => {
-      memory = readMemory(memory);
+      try {
+        const { rss, heapUsed } = process.memoryUsage();
+        memory = { residentBytes: rss, heapUsedBytes: heapUsed };
+      } catch {
+        // Reading the memory opens a file, which fails if no file descriptor is free. The last values stay.
+      }
       const all = servings();
       const [newest] = all;
       if (newest === undefined) return [];
-      // The number of open streams of each HTTP/2 connection.
       const streams = all.flatMap(({ connections }) => [...connections].flatMap((each) => each.streams ?? []));
       const sum = (valueOf: (serving: ReportedServing) => number): number =>
         all.reduce((total, serving) => total + valueOf(serving), 0);
       const [backend, processMetrics] = await Promise.all([
-        probesBackend ? newest.backend.check() : newest.backend.last(),
+        probesBackend ? newest.backend.check() : newest.backend.status,
         withProcessMetrics ? readProcessMetrics() : undefined,
       ]);
       return [
@@ -105,7 +103,7 @@ export function createReporter(
           redisAnswers: newest.redisAnswers(),
           failures: failures.list(),
           ...memory,
-          eventLoopDelayMs: eventLoop.delayMs(),
+          eventLoopDelayMs: readEventLoopDelay(),
           processMetrics,
         },
       ];
@@ -116,7 +114,8 @@ export function createReporter(
 const eventLoopWindowMs = 5_000;
 const eventLoopResolutionMs = 20;
 
-function watchEventLoop(): { delayMs(): number } {
+// Returns a function that returns the current delay.
+function watchEventLoop(): () => number {
   const { monitorEventLoopDelay } = process.getBuiltinModule('node:perf_hooks');
   const histogram = monitorEventLoopDelay({ resolution: eventLoopResolutionMs });
   histogram.enable();
@@ -126,21 +125,11 @@ function watchEventLoop(): { delayMs(): number } {
     lastMs = msOf(histogram.percentile(99));
     histogram.reset();
   }, eventLoopWindowMs).unref();
-  return { delayMs: () => Math.max(lastMs, histogram.count === 0 ? 0 : msOf(histogram.percentile(99))) };
+  return () => Math.max(lastMs, histogram.count === 0 ? 0 : msOf(histogram.percentile(99)));
 }
 
 function msOf(nanoseconds: number): number {
   return Math.max(0, nanoseconds / 1e6 - eventLoopResolutionMs);
-}
-
-// Reading the memory opens a file, which fails if no file descriptor is free. In that case it returns `last`.
-function readMemory(last: Memory): Memory {
-  try {
-    const { rss, heapUsed } = process.memoryUsage();
-    return { residentBytes: rss, heapUsedBytes: heapUsed };
-  } catch {
-    return last;
-  }
 }
 
 /** The state of the issuer's keys. */
@@ -152,25 +141,10 @@ interface KeyStatus {
 }
 
 export class KeyRecords {
-  #status: KeyStatus | undefined;
-
-  noteKeys(keys: number): void {
-    this.#status = { fetchedAt: undefined, ...this.#status, keys };
-  }
-
-  /** Notes that another process fetched the keys `ageMs` ago. */
-  noteInherited(ageMs: number): void {
-    this.#status = { keys: 0, ...this.#status, fetchedAt: Date.now() - ageMs };
-  }
-
-  /** Notes the end of a fetch. `hasKeys`: the fetch returned usable keys. */
-  noteFetch(hasKeys: boolean): void {
-    const { keys = 0, fetchedAt } = this.#status ?? {};
-    this.#status = { keys, fetchedAt: hasKeys ? Date.now() : fetchedAt };
-  }
-
   /** Undefined before the first note. */
-  get status(): KeyStatus | undefined {
-    return this.#status;
+  status: KeyStatus | undefined;
+
+  note(news: Partial<KeyStatus>): void {
+    this.status = { keys: 0, fetchedAt: undefined, ...this.status, ...news };
   }
 }

@@ -17,14 +17,8 @@ const integer = /^\s*[+-]?\d+\s*$/;
 const traceParent = /^00-([0-9a-f]{32})-[0-9a-f]{16}-([0-9a-f]{2})$/;
 
 /** The section of RFC 9110 that defines each error status. */
-const problemSections: Record<number, string> = {
-  400: '15.5.1',
-  404: '15.5.5',
-  405: '15.5.6',
-  413: '15.5.14',
-  415: '15.5.16',
-  500: '15.6.1',
-};
+// prettier-ignore
+const sections = { 400: '15.5.1', 404: '15.5.5', 405: '15.5.6', 413: '15.5.14', 415: '15.5.16', 500: '15.6.1' } as const;
 
 /** A complete answer. An answer without a body has no content type. */
 export interface Answer {
@@ -35,34 +29,30 @@ export interface Answer {
 
 /** Answers `request`. Rejects on a fault, or if the client disconnects before the body is complete. */
 export async function answerRequest(request: IncomingMessage, store: Store): Promise<Answer> {
-  const [path] = (request.url ?? '').split('?', 1) as [string];
-  const route = workItemPath.exec(path);
+  const { url = '', method = '', headers } = request;
+  const route = workItemPath.exec(url.replace(/\?.*/s, ''));
   if (!route) return problem(request, 404);
-
   const [, segment] = route;
   const methods = segment === undefined ? ['GET', 'POST'] : ['GET', 'PUT', 'DELETE'];
-  const { method = '' } = request;
   if (!methods.includes(method)) return problem(request, 405, { headers: { allow: methods.join(', ') } });
-
-  if (segment === undefined) return method === 'GET' ? json(200, store.list()) : createItem(request, store);
+  const takesBody = method === 'POST' || method === 'PUT';
   // As in ASP.NET, an unsupported media type is refused before the id and the body are read.
-  if (method === 'PUT' && !hasJsonType(request)) return problem(request, 415);
-  const id = readId(segment);
-  if (id === undefined) {
-    return problem(request, 400, {
-      errors: { id: [`The value '${decodePercent(segment) ?? segment}' is not valid.`] },
-    });
+  if (takesBody && !jsonType.test(headers['content-type'] ?? '')) return problem(request, 415);
+  const id = segment === undefined ? undefined : readId(segment);
+  if (segment !== undefined && id === undefined) {
+    const value = decodePercent(segment) ?? segment;
+    return problem(request, 400, { errors: { id: [`The value '${value}' is not valid.`] } });
   }
-  if (method === 'PUT') return updateItem(request, store, id);
+  const sent = takesBody ? await readItem(request) : undefined;
+  if (sent && 'status' in sent) return sent;
+  if (id === undefined) return sent ? createItem(request, store, sent) : json(200, store.list());
+  if (sent) return updateItem(request, store, id, sent);
   if (method === 'DELETE') return store.delete(id) ? noContent : problem(request, 404);
   const item = store.read(id);
   return item ? json(200, item) : problem(request, 404);
 }
 
-async function createItem(request: IncomingMessage, store: Store): Promise<Answer> {
-  if (!hasJsonType(request)) return problem(request, 415);
-  const item = await readItem(request);
-  if ('status' in item) return item;
+function createItem(request: IncomingMessage, store: Store, item: ItemText): Answer {
   const id = store.create(item);
   const host = request.headers.host ?? `localhost:${request.socket.localPort ?? ''}`;
   return json(201, Buffer.from(`${item.beforeId}${id}${item.afterId}`), {
@@ -70,9 +60,7 @@ async function createItem(request: IncomingMessage, store: Store): Promise<Answe
   });
 }
 
-async function updateItem(request: IncomingMessage, store: Store, id: number): Promise<Answer> {
-  const item = await readItem(request);
-  if ('status' in item) return item;
+function updateItem(request: IncomingMessage, store: Store, id: number, item: ItemText): Answer {
   if (item.sentId !== undefined && item.sentId !== id) {
     return problem(request, 400, { errors: { id: ['The id in the body is not the id in the path.'] } });
   }
@@ -83,12 +71,8 @@ async function updateItem(request: IncomingMessage, store: Store, id: number): P
 async function readItem(request: IncomingMessage): Promise<ItemText | Answer> {
   const body = await readBody(request);
   if (!body) return problem(request, 413);
-  return (
-    readItemText(body) ??
-    problem(request, 400, {
-      errors: { $: [body.length === 0 ? 'A non-empty request body is required.' : 'The body is not a JSON object.'] },
-    })
-  );
+  const flaw = body.length === 0 ? 'A non-empty request body is required.' : 'The body is not a JSON object.';
+  return readItemText(body) ?? problem(request, 400, { errors: { $: [flaw] } });
 }
 
 /** Returns the body; undefined if it is too long. Then the server drops the rest. */
@@ -103,10 +87,6 @@ async function readBody(request: IncomingMessage): Promise<Buffer | undefined> {
     pieces.push(piece);
   }
   return Buffer.concat(pieces);
-}
-
-function hasJsonType({ headers }: IncomingMessage): boolean {
-  return jsonType.test(headers['content-type'] ?? '');
 }
 
 /** Parses a path segment as a 32-bit integer; undefined if it is not one. */
@@ -125,21 +105,18 @@ function json(status: number, body: Uint8Array, headers: Record<string, string> 
 /** Makes an error answer in the format of RFC 9457. Its `traceId` continues the client's W3C trace context, if any. */
 export function problem(
   request: IncomingMessage,
-  status: number,
+  status: keyof typeof sections,
   details: { errors?: Record<string, string[]>; headers?: Record<string, string> } = {},
 ): Answer {
   const [, trace = randomBytes(16).toString('hex'), flags = '00'] =
     traceParent.exec(String(request.headers['traceparent'])) ?? [];
   const text = JSON.stringify({
-    type: `https://tools.ietf.org/html/rfc9110#section-${problemSections[status] ?? ''}`,
+    type: `https://tools.ietf.org/html/rfc9110#section-${sections[status]}`,
     title: details.errors ? 'One or more validation errors occurred.' : STATUS_CODES[status],
     status,
     errors: details.errors,
     traceId: `00-${trace}-${randomBytes(8).toString('hex')}-${flags}`,
   });
-  return {
-    status,
-    headers: { 'content-type': 'application/problem+json; charset=utf-8', ...details.headers },
-    body: Buffer.from(text),
-  };
+  const headers = { 'content-type': 'application/problem+json; charset=utf-8', ...details.headers };
+  return { status, headers, body: Buffer.from(text) };
 }

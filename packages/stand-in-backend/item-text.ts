@@ -59,23 +59,16 @@ function membersOf(text: string): string[] {
   let depth = 0;
   let start = 1;
   for (let at = 1; at < text.length - 1; at++) {
-    switch (text[at]) {
-      case '"':
-        at = endOfString(text, at);
-        break;
-      case '{':
-      case '[':
-        depth++;
-        break;
-      case '}':
-      case ']':
-        depth--;
-        break;
-      case ',':
-        if (depth === 0) {
-          members.push(text.slice(start, at));
-          start = at + 1;
-        }
+    const character = text.charAt(at);
+    if (character === '"') {
+      at = endOfString(text, at);
+    } else if ('{['.includes(character)) {
+      depth++;
+    } else if ('}]'.includes(character)) {
+      depth--;
+    } else if (character === ',' && depth === 0) {
+      members.push(text.slice(start, at));
+      start = at + 1;
     }
   }
   return [...members, text.slice(start, -1)];

@@ -88,7 +88,10 @@ export async function startEmbeddedBackend(options: EmbeddedBackendOptions): Pro
 
   let listener: Listener;
   try {
-    listener = await listen(server, options.host, options.port, names);
+    listener = await listen(server, options.host, options.port, {
+      host: '--embedded-backend-host (EMBEDDED_BACKEND_HOST)',
+      port: '--embedded-backend-port (EMBEDDED_BACKEND_PORT)',
+    });
   } catch (error) {
     store.close();
     throw error;
@@ -109,8 +112,3 @@ export async function startEmbeddedBackend(options: EmbeddedBackendOptions): Pro
 
   return { url: listener.url, port: listener.port, stop: () => (stopped ??= stop()) };
 }
-
-const names = {
-  host: '--embedded-backend-host (EMBEDDED_BACKEND_HOST)',
-  port: '--embedded-backend-port (EMBEDDED_BACKEND_PORT)',
-};

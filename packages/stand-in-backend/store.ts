@@ -89,38 +89,12 @@ function storeOn(connection: DatabaseSync) {
   };
 }
 
+// prettier-ignore
 const samples = [
-  {
-    title: 'Sign-in fails for names with an apostrophe',
-    type: 'Bug',
-    state: 'Active',
-    assignedTo: "Aoife O'Neill",
-    priority: 1,
-    effort: 3,
-    remainingHours: 5.5,
-    tags: ['sign-in', 'regression'],
-    createdAt: '2026-01-12T09:30:00Z',
-  },
-  {
-    title: 'Export the board as CSV',
-    type: 'User Story',
-    state: 'New',
-    assignedTo: null,
-    priority: 2,
-    effort: 8,
-    remainingHours: 20,
-    tags: ['export'],
-    createdAt: '2026-01-14T14:05:00Z',
-  },
-  {
-    title: 'Übersetzung der Startseite prüfen – 日本語 folgt',
-    type: 'Task',
-    state: 'Resolved',
-    assignedTo: 'Jürgen Weiß',
-    priority: 3,
-    effort: 1,
-    remainingHours: 0,
-    tags: ['Übersetzung', '日本語'],
-    createdAt: '2026-01-19T07:45:00Z',
-  },
+  { title: 'Sign-in fails for names with an apostrophe', type: 'Bug', state: 'Active', assignedTo: "Aoife O'Neill", priority: 1,
+    effort: 3, remainingHours: 5.5, tags: ['sign-in', 'regression'], createdAt: '2026-01-12T09:30:00Z' },
+  { title: 'Export the board as CSV', type: 'User Story', state: 'New', assignedTo: null, priority: 2,
+    effort: 8, remainingHours: 20, tags: ['export'], createdAt: '2026-01-14T14:05:00Z' },
+  { title: 'Übersetzung der Startseite prüfen – 日本語 folgt', type: 'Task', state: 'Resolved', assignedTo: 'Jürgen Weiß', priority: 3,
+    effort: 1, remainingHours: 0, tags: ['Übersetzung', '日本語'], createdAt: '2026-01-19T07:45:00Z' },
 ];

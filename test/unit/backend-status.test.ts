@@ -78,7 +78,8 @@ test('while the backend is down the latest cause is reported [D34]', async () =>
   monitor.report('a certificate that is not trusted');
   const { since } = await monitor.check();
   monitor.report('a reset');
-  assert.deepEqual([monitor.last().isReachable, monitor.last().cause, monitor.last().since], [false, 'a reset', since]);
+  const { isReachable, cause, since: sinceNow } = monitor.status;
+  assert.deepEqual([isReachable, cause, sinceNow], [false, 'a reset', since]);
 });
 
 for (const code of ['EMFILE', 'ENFILE']) {

@@ -39,14 +39,14 @@ export async function createGuards(
   // Logs changes only: new keys, the beginning and end of an outage and, for the issuer's keys, a changed cause.
   const observer: GuardObserver = {
     onKeys: (keys) => {
-      keyRecords.noteKeys(keys.length);
+      keyRecords.note({ keys: keys.length });
       const names = keys.map(({ kid, algorithm }) => `${kid ?? '(no kid)'} ${algorithm}`);
       // Without keys, `onFetch` logs the failure and its cause.
       if (names.length > 0) logger.info({ keys: names }, "loaded the issuer's keys");
     },
-    onInherited: (ageMs) => keyRecords.noteInherited(ageMs),
+    onInherited: (ageMs) => keyRecords.note({ fetchedAt: Date.now() - ageMs }),
     onFetch: (cause) => {
-      keyRecords.noteFetch(cause === undefined);
+      keyRecords.note(cause === undefined ? { fetchedAt: Date.now() } : {});
       figures.count(cause === undefined ? 'key fetch ok' : 'key fetch failed');
       if (cause !== undefined && cause !== keyFailure) {
         logger.error({ cause }, outageTexts.keys.begins);
