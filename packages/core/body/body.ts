@@ -6,15 +6,18 @@ import { isJson, JsonChecker } from '../json/json.ts';
 const noBytes: Buffer = Buffer.alloc(0);
 
 export abstract class Body {
-  /** The number of bytes so far. */
-  length = 0;
+  #length = 0;
   #first: Buffer | undefined;
   #checker: JsonChecker | undefined;
   #isValid = true;
 
+  get length(): number {
+    return this.#length;
+  }
+
   /** Adds the next piece. Returns false if no further bytes can make the body JSON; always true for the first piece. */
   write(piece: Buffer): boolean {
-    this.length += piece.length;
+    this.#length += piece.length;
     if (this.#checker === undefined) {
       // Nearly every body is one piece, which is checked at the end.
       if (this.#first === undefined) {
@@ -40,7 +43,7 @@ export abstract class Body {
   drop(): void {
     this.#first = undefined;
     this.#checker = undefined;
-    this.length = 0;
+    this.#length = 0;
   }
 
   /** Returns the bytes in a few pieces, which then belong to the caller. The body is empty afterwards. */

@@ -1,26 +1,29 @@
 // Limits the bytes of all bodies in memory, so that many large bodies cause refusals and not a crash.
 
 export class BufferBudget {
-  /** The bytes counted now. */
-  bytes = 0;
   readonly #bytesMax: number;
+  #bytes = 0;
 
   constructor(bytesMax: number) {
     this.#bytesMax = bytesMax;
   }
 
+  get bytes(): number {
+    return this.#bytes;
+  }
+
   get isExhausted(): boolean {
-    return this.bytes >= this.#bytesMax;
+    return this.#bytes >= this.#bytesMax;
   }
 
   /** Counts `bytes` and returns true. If they would exceed the limit, it counts nothing and returns false. */
   take(bytes: number): boolean {
-    if (this.bytes + bytes > this.#bytesMax) return false;
-    this.bytes += bytes;
+    if (this.#bytes + bytes > this.#bytesMax) return false;
+    this.#bytes += bytes;
     return true;
   }
 
   giveBack(bytes: number): void {
-    this.bytes -= bytes;
+    this.#bytes -= bytes;
   }
 }
