@@ -221,7 +221,8 @@ test('only keys that an allowed algorithm can use are accepted', async () => {
     await keys.start();
     const found = keys.current.filter(({ kid }) => kid !== 'second').map(({ algorithm }) => algorithm);
     assert.deepEqual(found, expected, title);
-    assert.equal(keys.current.filter(({ kid }) => kid === 'second').length, 1, 'the others are accepted');
+    const others = keys.current.filter(({ algorithm, kid }) => algorithm === 'ES256' && kid === 'second');
+    assert.equal(others.length, 1, 'the others are accepted');
     keys.close();
   }
 });

@@ -1,6 +1,7 @@
 // Creates the guards that the settings turn on, and reports the state of their dependencies in log and metrics.
 
-import { createGuards as create, MissingPackageError, type Guards } from '../../core/guards/parts.ts';
+import { createGuards as create, type Guards } from '../../core/guards/parts.ts';
+import { MissingPackageError } from '../../core/guards/options/missing-package.ts';
 import { CounterGoneError, outageTexts, type GuardObserver, type Keeper } from '../../core/guards/options/ports.ts';
 import { escapeControls } from '../../core/text/escape.ts';
 import type { Logger } from '../log/log.ts';

@@ -3,6 +3,7 @@
 
 import type { Guard } from '../call/guard.ts';
 import type { GuardSettings } from './options/guard-options.ts';
+import { explainMissing, MissingPackageError } from './options/missing-package.ts';
 import type { GuardObserver, Keeper, RateLimitPart, TokenGuardPart } from './options/ports.ts';
 import { parseRate } from './options/rate.ts';
 
@@ -38,11 +39,7 @@ export async function createGuards(
   const tokens =
     settings.authIssuer === '' ? undefined : await (await loadTokens()).createTokenGuard(settings, observer, keeper);
   try {
-    const limit =
-      rate &&
-      (await explainMissing('rateLimitRedisUrl', 'ioredis', async () =>
-        (await loadRateLimit()).createRateGuard(settings, rate, observer, keeper),
-      ));
+    const limit = rate && (await (await loadRateLimit()).createRateGuard(settings, rate, observer, keeper));
     return {
       guards: [tokens, limit].flatMap((each) => each?.guard ?? []),
       fileProblem: tokens?.fileProblem,
@@ -57,9 +54,6 @@ export async function createGuards(
     throw error;
   }
 }
-
-/** The error for a missing package or part that a guard needs. The message says what to do. */
-export class MissingPackageError extends Error {}
 
 /** Loads the token guard. Rejects with a MissingPackageError. */
 export async function loadTokens(): Promise<TokenGuardPart> {
@@ -77,16 +71,4 @@ function leftOut(option: string, folder: string): () => never {
   return () => {
     throw new MissingPackageError(`${option} needs ${folder}, which this build leaves out`);
   };
-}
-
-/** Runs `load`. Rejects with a MissingPackageError that names the package if it is not installed. */
-export async function explainMissing<T>(option: string, packageName: string, load: () => Promise<T>): Promise<T> {
-  try {
-    return await load();
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'ERR_MODULE_NOT_FOUND') throw error;
-    throw new MissingPackageError(`${option} needs the package ${packageName}: run \`npm install ${packageName}\``, {
-      cause: error,
-    });
-  }
 }

@@ -1,5 +1,5 @@
-// The interfaces between the guards and the rest of the gateway. Imports nothing from a guard's folder, so that a build
-// can leave that folder out.
+// The interfaces between the guards and the rest of the gateway, and the words that both use in log and metrics. Imports
+// nothing from a guard's folder, so that a build can leave that folder out.
 
 import type { Guard } from '../../call/guard.ts';
 import type { GuardSettings } from './guard-options.ts';

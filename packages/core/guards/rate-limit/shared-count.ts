@@ -33,14 +33,15 @@ const reviveMsMax = 500;
 const settledMs = 500;
 
 /**
- * The state of the counter:
+ * The state of the counter: `starting` → `answering` or `away`; `answering` → `renewing` or `away`; `renewing` →
+ * `answering` or `away`; `away` → `answering`. `closed` is final.
  *
- * - `starting`: the counter has not been reached yet, and the fallback counts. Next: `answering` or `away`.
- * - `answering`: the counter counts. Next: `renewing` or `away`.
+ * - `starting`: the counter has not been reached yet. The fallback counts.
+ * - `answering`: the counter counts.
  * - `renewing`: the counter has closed the connection, often because it was idle. Requests wait for a new connection at
- *   most as long as for an answer. Next: `answering` or `away`.
- * - `away`: the outage is reported, and the fallback counts. The counter is tried until it is `answering`.
- * - `closed`: the fallback counts. This state is final.
+ *   most as long as for an answer.
+ * - `away`: the outage is reported, and the fallback counts. The counter is tried until it answers.
+ * - `closed`: the fallback counts.
  */
 type State = 'starting' | 'answering' | 'renewing' | 'away' | 'closed';
 
@@ -58,8 +59,9 @@ export class SharedCount implements Count {
   #state: State = 'starting';
   // Requests for the next question, in order of arrival.
   #gathered: WaitingRequest[] = [];
-  // The requests of each question without an answer yet.
-  readonly #asked = new Set<readonly WaitingRequest[]>();
+  // The requests of each question without an answer yet, and the function that cancels its deadline.
+  readonly #asked = new Map<readonly WaitingRequest[], () => void>();
+  #isGathering = false;
   #askedAt = -Infinity;
   #revivedAt = 0;
   // Cancels the timer for the next try, or for the wait for a new connection.
@@ -73,33 +75,20 @@ export class SharedCount implements Count {
     return this.#state === 'answering' || this.#state === 'renewing';
   }
 
+  /** Makes the first try to reach the counter. Resolves when it has answered or failed, within half a second. */
+  async start(): Promise<void> {
+    await this.#revive();
+  }
+
   take(key: string): ReturnType<Count['take']> {
     const now = this.#options.clock.steady();
     const blocked = this.#blocked.find(key, now);
     if (blocked !== undefined) return { left: -1, msLeft: blocked.endsAt - now };
     if (!this.isAnswering) return this.#options.fallback.take(key);
     return new Promise((settle) => {
-      if (this.#gathered.push({ key, since: now, settle }) === 1) this.#askSoon(now);
+      this.#gathered.push({ key, since: now, settle });
+      this.#askSoon(now);
     });
-  }
-
-  /** Tries to reach the counter. Resolves when it has answered or failed, within half a second. Failed tries are repeated. */
-  async start(): Promise<void> {
-    const { clock, counter, onChange } = this.#options;
-    try {
-      await this.#within(reviveMsMax, counter.revive(this.#onGone));
-    } catch (error) {
-      if (this.#state === 'closed') return;
-      if (this.#state !== 'away') this.#goAway(error);
-      this.#retrySoon();
-      return;
-    }
-    if (this.#state === 'closed') return;
-    this.#callOff();
-    if (this.#state === 'away') onChange(undefined);
-    this.#state = 'answering';
-    this.#revivedAt = clock.steady();
-    if (this.#gathered.length > 0) this.#askSoon(this.#revivedAt);
   }
 
   /** Closes the counter. From then on the fallback counts. */
@@ -111,6 +100,8 @@ export class SharedCount implements Count {
   }
 
   #askSoon(now: number): void {
+    if (this.#isGathering || this.#state !== 'answering') return;
+    this.#isGathering = true;
     if (now - this.#askedAt >= gatherMs) {
       // Deferred, so that the question includes all requests of this event-loop turn.
       setImmediate(this.#askGathered);
@@ -120,34 +111,44 @@ export class SharedCount implements Count {
   }
 
   readonly #askGathered = (): void => {
-    // Otherwise the requests went to the fallback, or wait for a new connection.
-    if (this.#state !== 'answering' || this.#gathered.length === 0) return;
+    this.#isGathering = false;
+    if (this.#state !== 'answering') {
+      // The gathered requests went to the fallback, or wait for a new connection.
+      return;
+    }
     this.#askedAt = this.#options.clock.steady();
     const all = this.#gathered;
     this.#gathered = [];
     for (let from = 0; from < all.length; from += questionRequestsMax) {
-      void this.#ask(all.slice(from, from + questionRequestsMax));
+      this.#ask(all.slice(from, from + questionRequestsMax));
     }
   };
 
-  async #ask(requests: readonly WaitingRequest[]): Promise<void> {
-    const { rate, counter, answerMsMax } = this.#options;
+  #ask(requests: readonly WaitingRequest[]): void {
+    const { rate, counter, clock, answerMsMax } = this.#options;
+    const onFailure = (cause: unknown): void => {
+      if (this.#asked.has(requests)) {
+        this.#goAway(cause);
+        void this.#revive();
+      }
+    };
     const waitedMs = this.#askedAt - (requests[0]?.since ?? this.#askedAt);
-    this.#asked.add(requests);
-    try {
-      const answer = counter.ask({ rate, keys: requests.map(({ key }) => key) });
-      this.#settle(requests, await this.#within(answerMsMax, answer, waitedMs));
-    } catch (cause) {
-      // Otherwise the requests have gone to the fallback meanwhile, or are asked about again.
-      if (!this.#asked.has(requests)) return;
-      this.#goAway(cause);
-      void this.start();
-    }
+    const callOff = clock.after(Math.max(0, answerMsMax - waitedMs), () => {
+      // Deferred, because an answer may already be in the socket if this process was busy. Then the answer is read first.
+      setImmediate(() => onFailure(noAnswerWithin(answerMsMax)));
+    });
+    this.#asked.set(requests, callOff);
+    counter.ask({ rate, keys: requests.map(({ key }) => key) }).then((answer) => {
+      if (!isAnswer(answer, requests.length)) {
+        onFailure(new Error('the answer is malformed'));
+      } else if (this.#asked.delete(requests)) {
+        callOff();
+        this.#settle(requests, answer);
+      }
+    }, onFailure);
   }
 
   #settle(requests: readonly WaitingRequest[], answer: readonly number[]): void {
-    if (!isAnswer(answer, requests.length)) throw new Error('the answer is malformed');
-    if (!this.#asked.delete(requests)) return;
     const { clock, rate } = this.#options;
     const now = clock.steady();
     for (const [index, { key, settle }] of requests.entries()) {
@@ -156,17 +157,6 @@ export class SharedCount implements Count {
       if (left < 0 && this.#blocked.find(key, now) === undefined) this.#blocked.open(key, now + msLeft, now);
       settle({ left, msLeft });
     }
-  }
-
-  // Settles like `promise`, or rejects when `limitMs` have passed, of which `waitedMs` have passed already.
-  #within<T>(limitMs: number, promise: Promise<T>, waitedMs = 0): Promise<T> {
-    return new Promise((resolve, reject) => {
-      const callOff = this.#options.clock.after(Math.max(0, limitMs - waitedMs), () => {
-        // Deferred, because an answer may already be in the socket if this process was busy. Then the answer is read first.
-        setImmediate(reject, noAnswerWithin(limitMs));
-      });
-      void promise.then(resolve, reject).finally(callOff);
-    });
   }
 
   #goAway(cause: unknown): void {
@@ -188,12 +178,8 @@ export class SharedCount implements Count {
     // The counter may not have counted these requests, so they are asked about again, within the same deadline.
     this.#gathered = this.#takeWaiting();
     this.#callOff = clock.after(answerMsMax, () => this.#goAway(noAnswerWithin(answerMsMax)));
-    void this.start();
+    void this.#revive();
   };
-
-  #retrySoon(): void {
-    this.#callOff = this.#options.clock.after(retryMs, () => void this.start());
-  }
 
   #releaseAll(): void {
     for (const { key, settle } of this.#takeWaiting()) {
@@ -201,12 +187,43 @@ export class SharedCount implements Count {
     }
   }
 
-  // Removes and returns all waiting requests in order of arrival.
+  // Removes and returns all waiting requests in order of arrival, and cancels the deadlines of their questions.
   #takeWaiting(): WaitingRequest[] {
-    const waiting = [...this.#asked, this.#gathered].flat();
+    const waiting = [...this.#asked.keys(), this.#gathered].flat();
+    for (const callOff of this.#asked.values()) {
+      callOff();
+    }
     this.#asked.clear();
     this.#gathered = [];
     return waiting;
+  }
+
+  async #revive(): Promise<void> {
+    const { clock, counter, onChange } = this.#options;
+    const { promise: late, reject } = Promise.withResolvers<never>();
+    const callOff = clock.after(reviveMsMax, () => reject(noAnswerWithin(reviveMsMax)));
+    try {
+      await Promise.race([counter.revive(this.#onGone), late]);
+    } catch (error) {
+      if (this.#state !== 'closed') {
+        if (this.#state !== 'away') this.#goAway(error);
+        this.#retrySoon();
+      }
+      return;
+    } finally {
+      callOff();
+    }
+    if (this.#state === 'closed') return;
+    this.#callOff();
+    const wasAway = this.#state === 'away';
+    this.#state = 'answering';
+    this.#revivedAt = clock.steady();
+    if (wasAway) onChange(undefined);
+    if (this.#gathered.length > 0) this.#askSoon(this.#revivedAt);
+  }
+
+  #retrySoon(): void {
+    this.#callOff = this.#options.clock.after(retryMs, () => void this.#revive());
   }
 }
 

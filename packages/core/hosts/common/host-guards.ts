@@ -3,7 +3,8 @@
 
 import type { GatewayObserver } from '../../call/gateway.ts';
 import { joinGuards, type Admission, type Guard, type GuardedRequest } from '../../call/guard.ts';
-import { createGuards, MissingPackageError, type Guards } from '../../guards/parts.ts';
+import { createGuards, type Guards } from '../../guards/parts.ts';
+import { MissingPackageError } from '../../guards/options/missing-package.ts';
 import type { GuardObserver } from '../../guards/options/ports.ts';
 import type { GuardSettings } from '../../guards/options/guard-options.ts';
 import { escapeControls } from '../../text/escape.ts';
