@@ -6,6 +6,13 @@ import { test } from 'node:test';
 import { listReplyHeaders } from '../../packages/core/hosts/common/fields.ts';
 import type { Reply } from '../../packages/core/http1/transport.ts';
 import {
+  answerHeads,
+  failureReplies,
+  notFoundReplies,
+  replies,
+  replyTooManyRequests,
+} from '../../packages/core/replies.ts';
+import {
   createReplyHead,
   encodeFieldText,
   writeDate,
@@ -66,7 +73,12 @@ test('a 204 has no content-length, and an unknown status has no reason phrase', 
 });
 
 test('every status that the gateway sends has the reason phrase of node:http', () => {
+  const sent = [replies, answerHeads, failureReplies, notFoundReplies].flatMap((each) => Object.values(each));
+  const statuses = new Set([...sent, replyTooManyRequests(1, [])].map(({ status }) => status));
   for (const status of [200, 201, 204, 400, 401, 403, 404, 405, 408, 413, 417, 429, 431, 500, 503]) {
+    statuses.add(status);
+  }
+  for (const status of statuses) {
     assert.equal(createReplyHead(status, []).start, `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n`);
   }
 });
