@@ -50,7 +50,7 @@ export interface Scenario {
   /** Default number of rounds, and seconds of each. */
   rounds: number;
   seconds: number;
-  /** Its share of the run's time. The shares of a complete run are 20 minutes. */
+  /** Its share of the run's time, relative to the other scenarios of the run. */
   minutes: number;
   /** Not part of the complete run: it draws or needs more than programs of the system. */
   isApart?: true;
@@ -143,6 +143,14 @@ export class Bench implements AsyncDisposable {
     if (missing !== undefined) throw new Error(missing);
     const backendPort = options.backendPort ?? (await this.backend()).port;
     return startContender(found, join(this.folder, found.name), { ...options, backendPort });
+  }
+
+  /** Starts a contender. If this machine lacks it, prints why and returns undefined. */
+  async startIfPresent(contender: Contender, options: StartOptions = {}): Promise<Running | undefined> {
+    const missing = contender.findMissing();
+    if (missing === undefined) return await this.start(contender, options);
+    this.note(`skipped: ${contender.name}: ${missing}`);
+    return undefined;
   }
 
   /** Sends one load to a contender: measures the cost of a call, and at a constant rate the latencies. */

@@ -113,10 +113,8 @@ export const scenario: Scenario = {
     await using backend = await RestartingBackend.start({ answerMs: ANSWER_MS, execPath, execArgv });
     const running: Running[] = [];
     for (const { contender, env } of bench.choose(contenders.map((one) => ({ ...one, name: one.contender.name })))) {
-      const missing = contender.findMissing();
-      if (missing === undefined)
-        running.push(await bench.start(contender, { backendPort: backend.port, ...(env && { env }) }));
-      else bench.note(`skipped: ${contender.name}: ${missing}`);
+      const one = await bench.startIfPresent(contender, { backendPort: backend.port, ...(env && { env }) });
+      if (one !== undefined) running.push(one);
     }
     const cases = Object.keys(modes).flatMap((mode) =>
       running.map((one): Case => ({ name: `${mode} ${one.contender.name}`, mode, one })),
