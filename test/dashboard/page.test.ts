@@ -7,7 +7,7 @@ import type { Details, Message } from '../../packages/dashboard/state.ts';
 import { type PageOptions, TestBrowser, type WatchedPage } from '../helpers/browser.ts';
 import { poll } from '../helpers/changes.ts';
 import { type Command, startCommand } from '../helpers/command.ts';
-import { statePath } from '../helpers/dashboard-state.ts';
+import { readState, statePath } from '../helpers/dashboard-state.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
 import { answer } from '../helpers/scripted-backend.ts';
 import { useBackend } from '../helpers/suites.ts';
@@ -268,6 +268,8 @@ describe('the dashboard', () => {
 
   test('the keyboard reaches every control: pause, operation, period, the values of a chart', async () => {
     await command.call('GET', '/api/work-items');
+    // The first and the second value of a chart differ in their time.
+    await readState(command.adminPort, ({ points }) => points.length > 1, 'two steps of the history');
     await using watched = await open();
     const { page } = watched;
     // The rate is `< 0.1` if the previous tests were slow.
