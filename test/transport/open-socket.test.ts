@@ -10,6 +10,7 @@ import { describe, test, type TestContext } from 'node:test';
 import { createServer as createTlsServer, type TLSSocket } from 'node:tls';
 import { createOpenSocket, tapSockets, type ClientTls } from '../../packages/core/http1/client-connection.ts';
 import { poll } from '../helpers/changes.ts';
+import { findFreePort } from '../helpers/haproxy.ts';
 
 // A self-signed certificate for localhost and 127.0.0.1.
 const cert = readFileSync(new URL('../vectors/tls/backend-certificate.pem', import.meta.url), 'utf8');
@@ -25,10 +26,10 @@ interface Seen {
   readonly fingerprint: string | undefined;
 }
 
-async function listen(t: TestContext, server: Server, host = '127.0.0.1'): Promise<number> {
+async function listen(t: TestContext, server: Server, host = '127.0.0.1', port = 0): Promise<number> {
   const sockets = new Set<Socket>();
   server.on('connection', (socket: Socket) => sockets.add(socket.on('error', () => undefined)));
-  await once(server.listen(0, host), 'listening');
+  await once(server.listen(port, host), 'listening');
   t.after(() => {
     for (const socket of sockets) socket.destroy();
     server.close();
@@ -86,6 +87,8 @@ describe('without TLS', () => {
         t,
         createServer((socket) => socket.write('hello')),
         host,
+        // Another test must not listen on the same port of the other address of localhost.
+        await findFreePort(),
       );
       const { result } = start(t, createOpenSocket(new URL(`http://${name}:${port}`)));
       await poll(() => result.arrived === 5, 'bytes');
