@@ -153,7 +153,7 @@ export class Bench implements AsyncDisposable {
     return undefined;
   }
 
-  /** Sends one load to a contender: measures the cost of a call, and at a constant rate the latencies. */
+  /** Sends one load to a contender: measures the cost of a call and the latencies. */
   async load({ one, workload, headers, ...more }: Omit<LoadCase, 'name'>, warmup: Warmup = SETTLE): Promise<Cost> {
     this.#load ??= (await Helper.start<LoadOrder, LoadResult>('load.ts'))[0];
     const { port, pid, ca, contender } = one;
@@ -173,8 +173,7 @@ export class Bench implements AsyncDisposable {
     return this.takeTurns(
       cases,
       (one, round) => this.load(one, round === 0 && one.rate === undefined ? WARMUP : SETTLE),
-      ({ us, latenciesMs }) =>
-        `${us.toFixed(1)} µs${latenciesMs.length > 0 ? `, p99 ${quantile(latenciesMs, 0.99).toFixed(1)} ms` : ''}`,
+      ({ us, latenciesMs }) => `${us.toFixed(1)} µs, p99 ${quantile(latenciesMs, 0.99).toFixed(1)} ms`,
     );
   }
 

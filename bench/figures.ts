@@ -71,19 +71,20 @@ function peerLines(results: Results): Line[] {
 /** Ratios to peers for a read, an update and a create, at other numbers of connections. */
 function connectionLines({ connections }: Results): Line[] {
   const counts = [...new Set(connections.rows.map((row) => row.connections))];
-  const line = (title: string, peer: string, goalOf: (count: number) => number): Line[] =>
+  const line = (title: string, peer: string, goalOf: (count: number) => number, field: 'us' | 'p99Ms' = 'us'): Line[] =>
     counts.map((count) => {
       const goal = goalOf(count);
       const ratios = COLUMNS.slice(0, 3).map((workload) => {
         const row = connections.rows.find((one) => one.connections === count && one.workload === workload);
-        return judge((row?.us['gateway'] ?? NaN) / (row?.us[peer] ?? NaN), 2, '', goal);
+        return judge((row?.[field]['gateway'] ?? NaN) / (row?.[field][peer] ?? NaN), 2, '', goal);
       });
-      return [`gateway ÷ ${title}, ${count.toLocaleString('en')} connections`, ratios.join(', '), String(goal)];
+      return [`${title}, ${count.toLocaleString('en')} connections`, ratios.join(', '), String(goal)];
     });
   return [
-    ...line('nginx + Lua', 'nginx-lua', (count) => (count < 256 ? 0.85 : 0.72)),
-    ...line('floor', 'node-net', () => 1.2),
-    ...line('HAProxy', 'haproxy', () => 1.2),
+    ...line('gateway ÷ nginx + Lua', 'nginx-lua', (count) => (count < 256 ? 0.85 : 0.72)),
+    ...line('gateway ÷ floor', 'node-net', () => 1.2),
+    ...line('gateway ÷ HAProxy', 'haproxy', () => 1.2),
+    ...line('p99 at saturation: gateway ÷ nginx + Lua', 'nginx-lua', () => 1, 'p99Ms'),
   ];
 }
 

@@ -28,7 +28,7 @@ export interface LoadResult {
   /** Actual length of the measured time. */
   elapsedMs: number;
   processorMs: number;
-  /** Constant rate only: the latency of each request, from the time it was due. */
+  /** The latency of each request that was due in the measured time. In a closed loop, a request is due at the last reply. */
   latenciesMs: number[];
   /** Constant rate only: requests without a reply two seconds after the end of the measured time. */
   unanswered: number;
@@ -71,7 +71,7 @@ async function run(order: LoadOrder): Promise<LoadResult> {
     onEnd: ({ dueAt, endedAt, failure }) => {
       if (failure !== undefined) reject(new Error(failure));
       requests += 1;
-      if (rate > 0 && dueAt >= startedAt) latenciesMs.push(endedAt - dueAt);
+      if (dueAt >= startedAt) latenciesMs.push(endedAt - dueAt);
     },
   });
   const measure = async (): Promise<LoadResult> => {

@@ -33,11 +33,12 @@ export interface GuardRow {
   goal?: number;
 }
 
-/** CPU time of a call in µs, by contender. */
+/** CPU time of a call in µs, and latency at as many calls as possible, by contender. */
 export interface ConnectionsRow {
   workload: string;
   connections: number;
   us: Record<string, number>;
+  p99Ms: Record<string, number>;
 }
 
 /** Sums over the rounds: failed calls, and writes that arrived more than once. */

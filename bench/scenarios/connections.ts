@@ -1,9 +1,9 @@
 // Compares the gateway with the floor, nginx + Lua and HAProxy at 16 to 1,000 connections. peers.ts compares them at 64.
-import type { LoadCase, Scenario } from '../bench.ts';
+import type { Cost, LoadCase, Scenario } from '../bench.ts';
 import { findContender } from '../contenders.ts';
 import type { ConnectionsRow } from '../results.ts';
 import type { Running } from '../running.ts';
-import { median } from '../tables.ts';
+import { median, quantile } from '../tables.ts';
 import { WORKLOADS } from '../workloads.ts';
 
 const CONTENDERS = ['gateway', 'node-net', 'nginx-lua', 'haproxy'].map(findContender);
@@ -31,13 +31,15 @@ export const scenario: Scenario = {
           connections,
         }));
         const results = await bench.loadInTurns(cases);
-        const us = Object.fromEntries(
-          [...results].map(([{ one }, costs]) => [one.contender.name, median(costs.map((cost) => cost.us))]),
-        );
+        const byContender = (figureOf: (costs: readonly Cost[]) => number) =>
+          Object.fromEntries([...results].map(([{ one }, costs]) => [one.contender.name, figureOf(costs)]));
+        const us = byContender((costs) => median(costs.map((cost) => cost.us)));
+        const p99Ms = byContender((costs) => median(costs.map(({ latenciesMs }) => quantile(latenciesMs, 0.99))));
         bench.printCosts(`${workload.title}, ${name} connections`, results, {
           'gateway ÷ this': (_, other) => ((us['gateway'] ?? NaN) / other).toFixed(2),
+          'p99, ms': ({ one }) => p99Ms[one.contender.name]?.toFixed(1),
         });
-        rows.push({ workload: workload.name, connections, us });
+        rows.push({ workload: workload.name, connections, us, p99Ms });
       }
     }
     return { connections: { ...bench.section, rows } };
