@@ -64,6 +64,8 @@ const parts: Readonly<Record<string, Part>> = {
 const root = resolve(import.meta.dirname, '..');
 // Built by `npm ci`, and not in git.
 const built = ['packages/core/json/scanner.wasm', 'packages/command/api-reference/swagger-ui'];
+// These tests follow the documents, which describe all parts.
+const documentTests = /^test\/(?:examples\/documents|unit\/documents)\.test\.ts$/;
 const index = 'packages/core/hosts/index.ts';
 const lists = ['packages/command/parts.ts', 'packages/core/guards/parts.ts', index];
 
@@ -232,9 +234,6 @@ function runTests(copy: string, part: Part): number {
   if (status !== 0) throw new Error(stdout.slice(stdout.lastIndexOf('failing tests:')));
   return tests.length;
 }
-
-// These tests follow the documents, which describe all parts.
-const documentTests = /^test\/(?:examples\/documents|unit\/documents)\.test\.ts$/;
 
 /** The tests that neither import the part, directly or through other files, nor mention it. */
 function findTests({ folder, mention }: Part): string[] {
