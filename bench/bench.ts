@@ -52,12 +52,12 @@ export interface Scenario {
   seconds: number;
   /** Its share of the run's time, relative to the other scenarios of the run. */
   minutes: number;
-  /** Not part of the complete run: it draws or needs more than programs of the system. */
+  /** Not part of the complete run. */
   isApart?: true;
   /** Starts peers that are npm packages. */
   needsPeers?: true;
   /** Prints its tables. Returns what `--record` records. */
-  run: (bench: Bench) => Promise<Partial<Results> | undefined>;
+  run: (bench: Bench) => Promise<Partial<Results>>;
 }
 
 export interface Flags {

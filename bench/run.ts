@@ -10,7 +10,6 @@ import { stopAll } from './running.ts';
 import { scenario as ablation } from './scenarios/ablation.ts';
 import { scenario as aborts } from './scenarios/aborts.ts';
 import { scenario as connections } from './scenarios/connections.ts';
-import { scenario as dashboard } from './scenarios/dashboard.ts';
 import { scenario as growth } from './scenarios/growth.ts';
 import { scenario as guards } from './scenarios/guards.ts';
 import { scenario as hostile } from './scenarios/hostile.ts';
@@ -20,7 +19,7 @@ import { scenario as restart } from './scenarios/restart.ts';
 import { scenario as startup } from './scenarios/startup.ts';
 
 const SCENARIOS: Readonly<Record<string, Scenario>> = {
-  peers, connections, guards, growth, json, startup, hostile, aborts, restart, ablation, dashboard,
+  peers, connections, guards, growth, json, startup, hostile, aborts, restart, ablation,
 }; // prettier-ignore
 const MINUTES = 20;
 
@@ -95,7 +94,7 @@ async function main(): Promise<void> {
     await using bench = new Bench(name, scenario, flags, session);
     try {
       const sections = await scenario.run(bench);
-      if (values.record && sections !== undefined) await record(merge(sections));
+      if (values.record) await record(merge(sections));
     } catch (error) {
       bench.miss((error as Error).message);
     }
