@@ -64,8 +64,8 @@ const parts: Readonly<Record<string, Part>> = {
 const root = resolve(import.meta.dirname, '..');
 // Built by `npm ci`, and not in git.
 const built = ['packages/core/json/scanner.wasm', 'packages/command/api-reference/swagger-ui'];
-// These tests follow the documents, which describe all parts.
-const documentTests = /^test\/(?:examples\/documents|unit\/documents)\.test\.ts$/;
+// These tests need all parts: documents describe them, and `npm run secure` uses most of them.
+const testsOfAll = /^test\/(?:examples\/(?:documents|secure)|unit\/documents)\.test\.ts$/;
 const index = 'packages/core/hosts/index.ts';
 const lists = ['packages/command/parts.ts', 'packages/core/guards/parts.ts', index];
 
@@ -257,7 +257,7 @@ function findTests({ folder, mention }: Part): string[] {
     }
   }
   return [...texts]
-    .filter(([path]) => path.endsWith('.test.ts') && !needPart.has(path) && !documentTests.test(path))
+    .filter(([path]) => path.endsWith('.test.ts') && !needPart.has(path) && !testsOfAll.test(path))
     .filter(([, text]) => !mention.test(text))
     .map(([path]) => path);
 }

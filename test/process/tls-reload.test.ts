@@ -32,13 +32,16 @@ describe('new certificate files', { skip: noOpenssl }, () => {
   let count = 0;
   /** Files for one gateway, at first with `issued`. */
   function place(issued: Issued) {
-    const name = `place-${(count += 1)}`;
-    mkdirSync(folder.file(name));
-    const [certFile, keyFile] = [folder.file(join(name, 'tls.crt')), folder.file(join(name, 'tls.key'))];
-    // The key first: then no state between the two writes is the same as an earlier pair.
+    const link = folder.file(`place-${(count += 1)}`);
+    const [certFile, keyFile] = [join(link, 'tls.crt'), join(link, 'tls.key')];
+    // Replaces both files at once: on a busy machine, the gateway could accept the state between two writes as final.
     const put = ({ cert, key }: Pick<Issued, 'cert' | 'key'>): void => {
-      writeFileSync(keyFile, key);
-      writeFileSync(certFile, cert);
+      const version = folder.file(`version-${(count += 1)}`);
+      mkdirSync(version);
+      writeFileSync(join(version, 'tls.crt'), cert);
+      writeFileSync(join(version, 'tls.key'), key);
+      symlinkSync(version, `${link}-next`);
+      renameSync(`${link}-next`, link);
     };
     put(issued);
     return { certFile, keyFile, put, environment: { TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile } };
@@ -73,7 +76,9 @@ describe('new certificate files', { skip: noOpenssl }, () => {
     open.secureSocket.on('session', (next: Buffer) => (session = next));
     assertReply(await open.call('GET', '/api/work-items/7'), 200, item);
     await poll(() => session !== undefined, 'a session comes');
-    files.put(second);
+    // The key first: then no state between the two writes is the same as an earlier pair.
+    writeFileSync(files.keyFile, second.key);
+    writeFileSync(files.certFile, second.cert);
     const [line] = await linesOf(gateway, taken, 1);
     assert.equal(line?.['use'], 'clients');
     assert.equal(line['subject'], 'CN=second');
