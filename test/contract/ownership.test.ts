@@ -276,7 +276,7 @@ describe('a contract check that is disturbed', { concurrency: 2 }, () => {
   }
 
   for (const failing of ['create', 'update', 'delete'] as Operation[]) {
-    test(`after a ${failing} without an answer the check's item is removed [D61]`, async () => {
+    test(`if ${failing} gets no answer, the check's item is removed [D61]`, async () => {
       await using backend = await ItemBackend.start();
       backend.instead = {
         [failing]: (exchange: Exchange, _backend: ItemBackend, id: string) => {
