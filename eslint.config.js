@@ -46,7 +46,9 @@ export default tseslint.config(
   },
   {
     files: ['bench/contenders/**/*.js'],
-    languageOptions: { globals: { process: 'readonly', fetch: 'readonly', Response: 'readonly' } },
+    languageOptions: {
+      globals: { Buffer: 'readonly', URL: 'readonly', process: 'readonly', fetch: 'readonly', Response: 'readonly' },
+    },
   },
   // It must load on any Node, to say that one is too old.
   { files: ['scripts/start.cjs', 'scripts/node/link.cjs'], languageOptions: { ecmaVersion: 2020 } },

@@ -171,7 +171,7 @@ const nextPackage = npmPackage('next', 'gateway');
 
 export const CONTENDERS: Contender[] = [
   { ...floor, name: 'node-net', title: 'node:net alone', start: runNode('contenders/node-net.ts') },
-  { ...floor, name: 'node-http', title: 'node:http alone', job: 'proxy', start: runNode('contenders/node-http.ts') },
+  { ...floor, name: 'node-http', title: 'node:http alone', job: 'proxy', start: runNode('contenders/node-http.js') },
   { ...gateway, name: 'gateway', title: 'Work Item Gateway', start: runGateway() },
   { ...gateway, name: 'gateway-plugin', title: 'Fastify plugin', start: runNode('contenders/plugin.js') },
   { ...gateway, name: 'gateway-info', title: 'Work Item Gateway, log at info', workloads: ['item'], start: runGateway({ LOG_LEVEL: 'info' }) },

@@ -1,12 +1,12 @@
 // A lower bound for gateways on node:http: maps the path, checks nothing, and sends a small reply in one piece.
-import { Agent, createServer, request, type IncomingMessage, type ServerResponse } from 'node:http';
+import { Agent, createServer, request } from 'node:http';
 
-const port = Number(process.env['PORT']);
-const backend = new URL(process.env['BACKEND_URL'] ?? '');
+const port = Number(process.env.PORT);
+const backend = new URL(process.env.BACKEND_URL);
 const agent = new Agent({ keepAlive: true, maxSockets: 128 });
 const SMALL_BYTES = 64 * 1024;
 
-function relay(answer: IncomingMessage, response: ServerResponse): void {
+function relay(answer, response) {
   const length = Number(answer.headers['content-length'] ?? 0);
   const headers = { 'content-type': 'application/json', 'content-length': length };
   const status = answer.statusCode ?? 500;
@@ -19,8 +19,8 @@ function relay(answer: IncomingMessage, response: ServerResponse): void {
     response.on('close', () => answer.destroy());
     answer.pipe(response);
   } else {
-    const chunks: Buffer[] = [];
-    answer.on('data', (chunk: Buffer) => chunks.push(chunk));
+    const chunks = [];
+    answer.on('data', (chunk) => chunks.push(chunk));
     answer.on('end', () =>
       response.writeHead(status, headers).end(chunks.length === 1 ? chunks[0] : Buffer.concat(chunks)),
     );
