@@ -8,7 +8,7 @@ import type { AddressInfo } from 'node:net';
 import { after, before, describe, test } from 'node:test';
 import { TestBrowser, type WatchedPage } from '../helpers/browser.ts';
 import { poll } from '../helpers/changes.ts';
-import { type Command, type LogLine, startCommand } from '../helpers/command.ts';
+import { type Command, startCommand } from '../helpers/command.ts';
 import { useBackend } from '../helpers/suites.ts';
 
 let browser: TestBrowser;
@@ -123,16 +123,21 @@ describe('a call from a page of another origin [D45, D56]', () => {
       [named, 1],
       [withCredentials, 3],
     ] as const) {
-      const isPreflight = ({ method, outcome }: LogLine) => method === 'OPTIONS' && outcome === 'ok';
-      const earlier = command.logs.filter(isPreflight).length;
+      const countPreflights = async (marker: string) => {
+        // The log is written in order: after the line of a new call, those of all earlier calls are there.
+        await command.call('GET', '/nowhere', { headers: [['X-Request-Id', marker]] });
+        await command.log(({ requestId }) => requestId === marker, 'the line of the marker');
+        return command.logs.filter(({ method, outcome }) => method === 'OPTIONS' && outcome === 'ok').length;
+      };
+      const earlier = await countPreflights('before');
       for (let count = 0; count < 3; count += 1) await fetchFrom(page, command, '/api/work-items/77', put);
-      // The log is written in order: after the line of a new call, those of all earlier calls are there.
-      await command.call('GET', '/nowhere', { headers: [['X-Request-Id', `marker-${preflights}`]] });
-      await command.log(({ requestId }) => requestId === `marker-${preflights}`, 'the line of the marker');
-      assert.equal(command.logs.filter(isPreflight).length, earlier + preflights);
+      assert.equal(await countPreflights('after'), earlier + preflights);
     }
     const received = backend.requests.map(({ method, target }) => `${method} ${target}`);
-    assert.deepEqual(received, Array.from({ length: 6 }, () => 'PUT /api/WorkItem/77'));
+    assert.deepEqual(
+      received,
+      Array.from({ length: 6 }, () => 'PUT /api/WorkItem/77'),
+    );
   });
 
   test('a sandboxed frame of an allowed page has no origin and reads nothing', async () => {

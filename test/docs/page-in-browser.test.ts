@@ -192,9 +192,10 @@ describe('the API reference', () => {
         assert.ok(button && whole);
         return [button.x - whole.x, button.y - whole.y, button.width].map(Math.round);
       };
-      await execute.waitFor();
-      const before = await place();
       await id.fill('');
+      // Waits until the button no longer moves: the operation opens in steps.
+      await execute.click({ trial: true });
+      const before = await place();
       await execute.click();
       await operation.getByText('Required field is not provided').waitFor();
       assert.deepEqual(await place(), before, 'with the error');
