@@ -52,7 +52,7 @@ const parts: Readonly<Record<string, Part>> = {
   },
   fastify: { folder: 'packages/core/hosts/fastify', mention: /fastify|plugin/i },
   http2: { folder: 'packages/core/hosts/http2', wish: { environment: { HTTP2: 'true' } }, mention: /http2/i },
-  fetch: { folder: 'packages/core/hosts/fetch', mention: /fetch-host|createFetchHandler|fetch\.ts/ },
+  fetch: { folder: 'packages/core/hosts/fetch', mention: /fetch-host|createFetchHandler|fetch\.ts|nextjs/ },
   traces: {
     folder: 'packages/command/traces',
     wish: { environment: { OTEL_EXPORTER_OTLP_ENDPOINT: 'http://localhost:4318' } },
@@ -65,7 +65,7 @@ const root = resolve(import.meta.dirname, '..');
 // Built by `npm ci`, and not in git.
 const built = ['packages/core/json/scanner.wasm', 'packages/command/api-reference/swagger-ui'];
 // These tests need all parts: documents describe them, and `npm run secure` uses most of them.
-const testsOfAll = /^test\/(?:examples\/(?:documents|secure)|unit\/documents)\.test\.ts$/;
+const testsOfAll = /^test\/(?:examples\/(?:documents|secure)|unit\/(?:documents|leave-out))\.test\.ts$/;
 const index = 'packages/core/hosts/index.ts';
 const lists = ['packages/command/parts.ts', 'packages/core/guards/parts.ts', index];
 
