@@ -1,6 +1,6 @@
 // Measures the cost of each part of a call: compares the built gateway with a copy that lacks the part. Each copy of dist/ has one
 // piece of text replaced. No copy is safe to use.
-import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, globSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { LoadCase, Scenario } from '../bench.ts';
 import { findContender, type Contender } from '../contenders.ts';
@@ -8,35 +8,36 @@ import type { Results } from '../results.ts';
 import { existing, median } from '../tables.ts';
 import { WORKLOADS } from '../workloads.ts';
 
-/** A part, and how to take it out: in `file` of dist/core, `from` becomes `to`. */
-type Part = readonly [name: string, file: string, from: string, to: string];
+/** A part, and how to take it out: in the one file that has the text `from`, it becomes `to`. */
+type Part = readonly [name: string, from: string, to: string];
 
 const PARTS: readonly Part[] = [
-  ['request id', 'call/request-context.js', 'readRequestId(fields) {', "readRequestId(fields) { return '0123456789abcdef';"],
-  ['trace context', 'call/request-context.js', 'readTraceContext(fields) {', 'readTraceContext(fields) { return noTraceContext;'],
-  ['figures and log', 'call/gateway.js', 'notifyEnd(record, trace) {', 'notifyEnd(record, trace) { return;'],
-  ['cross-site and host checks', 'call/gateway.js', 'admits({ method, target, fields }) {', 'admits({ method, target, fields }) { return true;'],
-  ['deadline', 'backend/deadlines.js', 'start(deadline) {', 'start(deadline) { return;'],
-  ['budget of buffered bytes', 'body/budget.js', 'take(bytes) {', 'take(bytes) { return true;'],
-  ['JSON check', 'json/json.js', 'function isJson(bytes) {', 'function isJson(bytes) { return true;'],
-  ['head and body in one write', 'http1/writer.js', 'oneWriteBytesMax = 16_384', 'oneWriteBytesMax = -1'],
-  ['a look at the connection before a send', 'http1/client-connection.js', 'setImmediate(sendAll);', 'sendAll();'],
-  ['clock held during an event', 'time/monotonic.js', 'instant = clock.now();', ''],
-  ['clock', 'time/monotonic.js', 'monotonicMs() {', 'monotonicMs() { return 1;'],
+  ['request id', 'readRequestId(fields) {', "readRequestId(fields) { return '0123456789abcdef';"],
+  ['trace context', 'readTraceContext(fields) {', 'readTraceContext(fields) { return noTraceContext;'],
+  ['figures and log', 'notifyEnd(record, trace) {', 'notifyEnd(record, trace) { return;'],
+  ['cross-site and host checks', 'admits({ method, target, fields }) {', 'admits({ method, target, fields }) { return true;'],
+  ['deadline', 'start(deadline) {', 'start(deadline) { return;'],
+  ['budget of buffered bytes', 'take(bytes) {', 'take(bytes) { return true;'],
+  ['JSON check', 'function isJson(bytes) {', 'function isJson(bytes) { return true;'],
+  ['head and body in one write', 'oneWriteBytesMax = 16384', 'oneWriteBytesMax = -1'],
+  ['a look at the connection before a send', 'setImmediate(sendAll);', 'sendAll();'],
+  ['clock held during an event', 'instant = clock.now();', ''],
+  ['clock', 'monotonicMs() {', 'monotonicMs() { return 1;'],
 ]; // prettier-ignore
 
 const root = join(import.meta.dirname, '../..');
 
 /** A copy of the gateway without `part`, in build/ so that it finds its packages. */
-function takeOut([name, file, from, to]: Part): Contender {
+function takeOut([name, from, to]: Part): Contender {
   const gateway = findContender('gateway');
   const copy = join(root, 'build/ablation', name.replaceAll(' ', '-'));
   rmSync(copy, { recursive: true, force: true });
   cpSync(join(root, 'dist'), copy, { recursive: true });
-  const path = join(copy, 'core', file);
-  const text = readFileSync(path, 'utf8');
-  if (text.split(from).length !== 2) throw new Error(`dist/core/${file} does not have "${from}" once`);
-  writeFileSync(path, text.replace(from, to));
+  const files = globSync(join(copy, 'command/*.js')).filter((path) => readFileSync(path, 'utf8').includes(from));
+  const [path = ''] = files;
+  const pieces = files.length === 1 ? readFileSync(path, 'utf8').split(from) : [];
+  if (pieces.length !== 2) throw new Error(`dist/command does not have "${from}" once`);
+  writeFileSync(path, pieces.join(to));
   const start: Contender['start'] = (place) => {
     const command = gateway.start(place);
     return { ...command, args: [join(copy, 'command/main.js'), ...command.args.slice(1)] };

@@ -19,7 +19,7 @@ function start(environment: NodeJS.ProcessEnv = {}): Promise<Command> {
 
 let strikes = 0;
 
-/** The first process that loads `file` receives `signal` at that moment. */
+/** The first process that loads a file whose path contains `file` receives `signal` at that moment. */
 function strike(file: string, signal: NodeJS.Signals): NodeJS.ProcessEnv {
   strikes += 1;
   const injection = resolve(import.meta.dirname, './strike.ts');
@@ -41,7 +41,7 @@ describe('before the gateway is ready', () => {
     ['backend', {}],
   ] as const) {
     test(`SIGTERM ends ${name} with exit code 0: ${JSON.stringify(environment)} [D33]`, async () => {
-      const settings = { ...freePorts, ...environment, ...strike('/cli.js', 'SIGTERM') };
+      const settings = { ...freePorts, ...environment, ...strike('/command/cli-', 'SIGTERM') };
       const { code, stderr, output } = await runToEnd([name], settings);
       assert.deepEqual([code, stderr], [0, ''], output);
       assert.doesNotMatch(output, /"msg":"ready"/);
@@ -49,7 +49,7 @@ describe('before the gateway is ready', () => {
   }
 
   test('SIGHUP causes a reload after the start', async () => {
-    await using command = await start(strike('/cli.js', 'SIGHUP'));
+    await using command = await start(strike('/command/cli-', 'SIGHUP'));
     await command.log(isReloaded, 'the reload ends');
     assertReply(await command.call('GET', '/api/work-items'), 200, '[]');
   });
@@ -58,7 +58,7 @@ describe('before the gateway is ready', () => {
     backend.answers(async ({ closed }) => {
       await closed;
     });
-    const environment = { BACKEND_URL: backend.url, ...strike('/cli.js', 'SIGTERM') };
+    const environment = { BACKEND_URL: backend.url, ...strike('/command/cli-', 'SIGTERM') };
     await using command = runCommand(['check'], environment);
     assert.deepEqual(await command.exited, { code: null, signal: 'SIGTERM' });
   });

@@ -1,13 +1,13 @@
 // Loaded into the built command with `node --import`: sends STRIKE_SIGNAL to its own process when the process begins to
-// load the file STRIKE_AT. If several processes load that file, only the first gets the signal: the one that creates
-// the file STRIKE_ONCE.
+// load a file whose path contains STRIKE_AT. If several processes load that file, only the first gets the signal: the
+// one that creates the file STRIKE_ONCE.
 
 import { closeSync, openSync } from 'node:fs';
 import { registerHooks } from 'node:module';
 
 registerHooks({
   load(url, context, next) {
-    if (url.endsWith(process.env['STRIKE_AT'] ?? ' ') && isFirst()) {
+    if (url.includes(process.env['STRIKE_AT'] ?? ' ') && isFirst()) {
       process.kill(process.pid, process.env['STRIKE_SIGNAL']);
     }
     return next(url, context);
