@@ -1,7 +1,7 @@
 // The speed of the gateway's JSON check (the scanner) and of strict UTF-8 decoding with JSON.parse (the oracle). Their results are
 // compared first. Then they take turns.
 import { isJson } from '../../packages/core/json/json.ts';
-import { isJsonByOracle, isJsonInPieces } from '../../test/helpers/json-oracle.ts';
+import { isJsonByOracle, isJsonInPieces } from '../../test/json/oracle.ts';
 import type { Scenario } from '../bench.ts';
 import { median } from '../tables.ts';
 import { ITEM, makeList } from '../work-items.ts';

@@ -12,7 +12,7 @@ import type { Client, RequestReceiver, RequestHandler, Transport } from '../../p
 import { createReplyHead } from '../../packages/core/http1/writer.ts';
 import { createChoices, createRequests, httpParts } from '../wire/http-messages.ts';
 import { readRequests } from '../wire/http-readings.ts';
-import { createRandom, mutate } from '../helpers/json-texts.ts';
+import { createRandom, mutate } from '../json/texts.ts';
 
 const { values } = parseArgs({
   options: { seconds: { type: 'string', default: '60' }, seed: { type: 'string', default: String(Date.now()) } },

@@ -16,7 +16,7 @@ import {
 import { judgeAnswers, judgeRequests, type Judgement } from './http-oracle.ts';
 import { byteByByte, comparable, cutAt, readAnswers, readRequests, type Reading } from '../wire/http-readings.ts';
 import type { Vector } from '../wire/http-vectors.ts';
-import { createRandom, mutate } from '../helpers/json-texts.ts';
+import { createRandom, mutate } from '../json/texts.ts';
 import { compare, knownAnswerDifferences, knownRequestDifferences } from './http-differences.ts';
 import type { Told, Work } from './http.ts';
 

@@ -7,8 +7,8 @@ import { createHash } from 'node:crypto';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { isJson } from '../../packages/core/json/json.ts';
-import { isJsonByOracle, isJsonByteByByte, isJsonInPieces, shown } from '../helpers/json-oracle.ts';
-import { createRandom, everyToken, fragments, mutate } from '../helpers/json-texts.ts';
+import { isJsonByOracle, isJsonByteByByte, isJsonInPieces, shown } from '../json/oracle.ts';
+import { createRandom, everyToken, fragments, mutate } from '../json/texts.ts';
 
 const { values } = parseArgs({
   options: { seconds: { type: 'string', default: '60' }, seed: { type: 'string', default: String(Date.now()) } },

@@ -2,62 +2,23 @@
 // without passing the hooks of the server.
 
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { RawClient, type Headers } from './raw-client.ts';
 
-const authorities = [
-  ...words(String.raw`
-    x x:80 x: :80 127.0.0.1 [::1] [::1 ::1 x:99999 x:-1 x:8o %ff %zz % %f %C3 %C0%AF %ED%A0%80 %00 %20 %2f
-    %2F.. %2e %3f %23 %E2%98%83 %31 %25ff %ff:80 x%ff user@x user:%ff@x x%40y x,y x;y x'y * .. . x.. - _
-    xn-- xn--%ff 1.2.3.4.5 0x7f.1 256.256.256.256
-`),
-  '',
-  'a'.repeat(300),
-];
-const schemes = words('http:// HTTP:// hTTp:// https:// HTTPS:// ftp:// ws:// file:// h://');
-const paths = [...words('/api/work-items /api/work-items/5 /api/work-items/%zz ?/api/work-items/5'), ''];
+const text = readFileSync(new URL('../vectors/targets.txt', import.meta.url), 'utf8');
+const sections = text.split('\n\n').map((section) => section.trim().split(/\s+/));
 
-const ids = [
-  ...words(String.raw`
-    5 05 +5 -5 %35 5x %205 5%20 5%2f 5%2F6 %2f5 5;x ;5 5%3bx 5,6 % %5 %zz 5%zz 5% 5%f 5%ff %ff5 %C3 5%C3
-    %C0%B5 %ED%A0%80 %00 5%00 %255 %25 %2500 %u0035 %u00zz . .. %2e %2e%2e 5.. .5 5/ 5/. 5/.. /5 ./5 ../5
-    5/6 * 5* :5 5: @5 5? 5?%zz ?5 5?x=/../6 5# 5#x 5\ \5 %5c5 5| 5" <5> 5^ {5} [5] 5%0d%0a 5%09 5&x 5=5
-    ~5
-`),
-  '',
-  '5`',
-  '5'.repeat(101),
-  '5'.repeat(5_000),
-  'x'.repeat(101),
-  'x'.repeat(5_000),
-  '%35'.repeat(200),
-  '%25'.repeat(2_000),
-];
-
-const collections = [
-  ...words(String.raw`
-    /api/work-items /API/work-items /Api/Work-Items /api/WORK-ITEMS /api/WorkItem /api/workitems
-    //api/work-items /api//work-items ///api///work-items /./api/work-items /api/./work-items
-    /../api/work-items /x/../api/work-items /api/x/../work-items /api/../api/work-items /%2e/api/work-items
-    /x/%2e%2e/api/work-items /%61pi/work-items /api/work%2ditems /api%2fwork-items /%2fapi/work-items
-    %2fapi/work-items /api/work-items%2f /api/work-items%20 /api/work-items%00 /api/work-items;x
-    /api;x/work-items ;/api/work-items /;/api/work-items /api/work-items; /api\work-items \api\work-items
-    /api%5cwork-items /\api/work-items /%5capi/work-items /%zz/api/work-items /%zz/../api/work-items
-    /api/%zz/work-items /%ff/api/work-items /%/api/work-items /?/api/work-items /#/api/work-items
-    ?/api/work-items #/api/work-items /?x=/api/work-items * */api/work-items *api/work-items api/work-items
-    xapi/work-items ./api/work-items /x/api/work-items x:80 x:80/api/work-items x [::1]:80 127.0.0.1:80 :80
-    %ff:80 http:/api/work-items http:api/work-items http:///api/work-items http:////api/work-items
-    http:\\x/api/work-items http://x?/api/work-items http://x#/api/work-items http://x\/api/work-items
-    http://x;/api/work-items http://x/http://x/api/work-items /http://x/api/work-items
-    http://http://x/api/work-items http://x
-`),
-  '',
-  `/${'x'.repeat(101)}/api/work-items`,
-  `/${'%78'.repeat(200)}/api/work-items`,
-];
-
-function words(text: string): string[] {
-  return text.trim().split(/\s+/);
+/** The parts of targets in the section `name`. */
+function partsOf(name: string): string[] {
+  return sections.find(([first]) => first === name)?.slice(1) ?? assert.fail(name);
 }
+
+const authorities = [...partsOf('authorities'), '', 'a'.repeat(300)];
+const paths = [...partsOf('paths'), ''];
+const long = ['5'.repeat(101), '5'.repeat(5_000), 'x'.repeat(101), 'x'.repeat(5_000)];
+const ids = [...partsOf('ids'), '', '5`', ...long, '%35'.repeat(200), '%25'.repeat(2_000)];
+const longPaths = ['x'.repeat(101), '%78'.repeat(200)].map((part) => `/${part}/api/work-items`);
+const collections = [...partsOf('collections'), '', ...longPaths];
 
 /** Several hundred targets; `prefix` is the path at which the gateway is mounted. */
 export function oddTargets(prefix = ''): readonly string[] {
@@ -69,7 +30,7 @@ export function oddTargets(prefix = ''): readonly string[] {
     for (const path of paths) targets.add(`http://${authority}${mount(path)}`);
     targets.add(`//${authority}${prefix}/api/work-items/5`);
   }
-  for (const scheme of schemes) {
+  for (const scheme of partsOf('schemes')) {
     for (const authority of ['x', '%ff', '']) targets.add(`${scheme}${authority}${prefix}/api/work-items/5`);
   }
   // A space would end the target.

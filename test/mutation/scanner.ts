@@ -60,7 +60,7 @@ function compilerFlags(): string[] {
 function makeSandbox(path: string): void {
   rmSync(path, { recursive: true, force: true });
   mkdirSync(path, { recursive: true });
-  for (const part of ['package.json', 'packages/core/json', 'test/unit', 'test/helpers', 'test/vectors']) {
+  for (const part of ['package.json', 'packages/core/json', 'test/json', 'test/helpers', 'test/vectors']) {
     cpSync(part, join(path, part), { recursive: true });
   }
 }

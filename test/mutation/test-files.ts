@@ -21,8 +21,8 @@ export interface Batch {
 const list = (names: string) => (names.match(/\S+/g) ?? []).map((name) => `test/${name}.test.ts`);
 
 export const batches: readonly Batch[] = [
-  { name: 'JSON', files: list('unit/json-pieces unit/json-memory'), of: /packages\/core\/json\// },
-  { name: 'JSON properties', files: list('unit/json-properties'), of: /packages\/core\/json\// },
+  { name: 'JSON', files: list('json/pieces json/memory'), of: /packages\/core\/json\// },
+  { name: 'JSON properties', files: list('json/properties'), of: /packages\/core\/json\// },
   {
     name: 'bytes of HTTP',
     files: list(`

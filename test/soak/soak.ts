@@ -6,7 +6,7 @@ import { setTimeout as wait } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { expectedReply, bodyOf, promptKinds, slow, stalls, type Fault } from '../faults/faults.ts';
 import { assertReply, invalidId, operation, operations, type Operation } from '../helpers/expected.ts';
-import { createRandom } from '../helpers/json-texts.ts';
+import { createRandom } from '../json/texts.ts';
 import { RawClient, requestBytes, type Reply } from '../helpers/raw-client.ts';
 import { answer, ScriptedBackend, type Exchange } from '../helpers/scripted-backend.ts';
 import {

@@ -4,8 +4,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { assertReply, operation, succeeded } from '../helpers/expected.ts';
-import { isJsonByOracle } from '../helpers/json-oracle.ts';
-import { jsonVectors } from '../helpers/json-vectors.ts';
+import { isJsonByOracle } from '../json/oracle.ts';
+import { jsonVectors } from '../json/vectors.ts';
 import { chunk, requestBytes } from '../helpers/raw-client.ts';
 import { answer } from '../helpers/scripted-backend.ts';
 import { forEveryTarget } from '../helpers/targets.ts';
@@ -28,7 +28,7 @@ const update = operation(4);
 const read = operation(3);
 
 forEveryTarget((target) => {
-  test('each text of json-vectors.ts arrives byte for byte or is refused, as request and as answer [D13, D14]', async () => {
+  test('each text of test/json/vectors.ts arrives byte for byte or is refused, as request and as answer [D13, D14]', async () => {
     await using client = await target().connect();
     for (const { name, bytes, isValid } of jsonVectors) {
       target().backend.reset();

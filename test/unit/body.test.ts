@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { AnswerBody, blockBytes, giveBackBlocks, RequestBody, takeBlock } from '../../packages/core/body/body.ts';
-import { createRandom } from '../helpers/json-texts.ts';
+import { createRandom } from '../json/texts.ts';
 
 for (const Body of [RequestBody, AnswerBody]) {
   test(`${Body.name}: pieces of any size give the same bytes and the same isJson`, () => {

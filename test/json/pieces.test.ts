@@ -1,12 +1,12 @@
-// The texts of json-vectors.ts get their expected results, and a text in pieces gets the same result as the whole text
-// [D13]. The oracle is JSON.parse (json-oracle.ts).
+// The texts of vectors.ts get their expected results, and a text in pieces gets the same result as the whole text
+// [D13]. The oracle is JSON.parse (oracle.ts).
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { isJson, JsonChecker } from '../../packages/core/json/json.ts';
-import { bytesOf, isJsonByOracle, isJsonByteByByte, isJsonInPieces, shown } from '../helpers/json-oracle.ts';
-import { createRandom, everyToken, mutate } from '../helpers/json-texts.ts';
-import { jsonVectors } from '../helpers/json-vectors.ts';
+import { bytesOf, isJsonByOracle, isJsonByteByByte, isJsonInPieces, shown } from './oracle.ts';
+import { createRandom, everyToken, mutate } from './texts.ts';
+import { jsonVectors } from './vectors.ts';
 
 const windowBytes = 65_536; // the scanner reads longer texts in slices of this size
 

@@ -5,8 +5,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { isJson } from '../../packages/core/json/json.ts';
-import { isJsonByOracle, isJsonInPieces, shown } from '../helpers/json-oracle.ts';
-import { createRandom, everyToken, fragments, mutate } from '../helpers/json-texts.ts';
+import { isJsonByOracle, isJsonInPieces, shown } from './oracle.ts';
+import { createRandom, everyToken, fragments, mutate } from './texts.ts';
 
 const space = fc.stringMatching(/^[ \n\r\t]{0,3}$/);
 const character = fc.oneof(

@@ -2,7 +2,7 @@
 // their file names begin with `y_` for valid and `n_` for invalid.
 
 import { readdirSync, readFileSync } from 'node:fs';
-import { bytesOf, shown } from './json-oracle.ts';
+import { bytesOf, shown } from './oracle.ts';
 
 /** One character is one byte. Parsers differ on lone surrogates, noncharacters, deep nesting and a byte-order mark: all are valid here. */
 const valid = [

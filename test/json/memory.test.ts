@@ -7,8 +7,8 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { isJson, JsonChecker } from '../../packages/core/json/json.ts';
-import { isJsonByOracle } from '../helpers/json-oracle.ts';
-import { createRandom } from '../helpers/json-texts.ts';
+import { isJsonByOracle } from './oracle.ts';
+import { createRandom } from './texts.ts';
 
 const levels = 10_000_000;
 
