@@ -15,7 +15,7 @@ const MARKED = /(?<=<!-- figures:begin -->\n).*?(?=<!-- figures:end -->)/gs;
 /** Goals of figures; those of the guards are in scenarios/guards.ts. */
 export const GOALS = {
   firstReplyMs: 250,
-  idleMb: 65,
+  idleMb: 70,
   cancelledMs: 100,
   /** p99 of good clients during an attack [D58]: this, or ten times the p99 without an attack. */
   hostileP99Ms: (withoutMs: number): number => Math.max(250, 10 * withoutMs),
