@@ -94,7 +94,8 @@ describe('slow readers', () => {
     client.pause();
     const started = performance.now();
     const line = await logged(command, /^disconnected a client that stopped reading/);
-    assertCutOff(started, stallMs);
+    // Not after an exact time, because the OS first accepts a part of the reply, and log lines are late.
+    assert.ok(performance.now() - started > stallMs - 100);
     client.resume();
     await client.closed();
     assert.ok(client.bytesReceived < body.length);
