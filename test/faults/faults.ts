@@ -3,6 +3,7 @@
 // come from the specification and D15 to D22, not from the source.
 
 import { gzipSync } from 'node:zlib';
+import { versionsOfCommand } from '../helpers/command.ts';
 import { itemNotFound, operation, succeeded, type Operation } from '../helpers/expected.ts';
 import { bytesOf } from '../helpers/raw-client.ts';
 import {
@@ -343,8 +344,15 @@ const unusual: Fault[] = [
   fault('many headers', succeeds, 'kept', (secret) =>
     raw(head(secret, `${`X-Extra: ${secret}\r\n`.repeat(100)}Content-Length: ${bodyOf(secret).length}`) + bodyOf(secret))),
   fault('the end of the connection', succeeds, 'closed', (secret) => rawThenClose(head(secret, 'Connection: close') + bodyOf(secret))),
-  fault('a reset of an answer that ends with its connection', needsBody, 'closed', (secret) => {
-    const bytes = head(secret, 'Connection: close') + bodyOf(secret);
+  // On Node 22 this reset can look like an end (libuv before 1.52).
+  ...(versionsOfCommand.node.startsWith('22.') ? [] : [
+    fault('a reset of an answer that ends with its connection', needsBody, 'closed', (secret) => {
+      const bytes = head(secret, 'Connection: close') + bodyOf(secret);
+      return resetPeer(bytes.length, bytes);
+    }),
+  ]),
+  fault('a reset within a number that ends with its connection', needsBody, 'closed', (secret) => {
+    const bytes = `${head(secret, 'Connection: close')}12`;
     return resetPeer(bytes.length, bytes);
   }),
   fault('a complete answer and a reset', succeeds, 'closed', (secret) => resetPeer(good(secret).length, good(secret)), { diesIdle: true }),

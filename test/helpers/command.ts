@@ -1,6 +1,7 @@
 // The built command in another process.
 
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import { resolve } from 'node:path';
 import { DEADLINE_MS, poll } from './changes.ts';
 import { figureIn } from './process-figures.ts';
@@ -11,6 +12,16 @@ import { RawClient, request, type CallOptions, type Reply } from './raw-client.t
 export type LogLine = Readonly<Record<string, unknown>>;
 
 const root = resolve(import.meta.dirname, '../..');
+
+const givenNode = process.env['GATEWAY_NODE'];
+const nodeOfCommand = givenNode ?? process.execPath;
+/** `process.versions` of the Node that runs the command. */
+export const versionsOfCommand =
+  givenNode === undefined
+    ? process.versions
+    : (JSON.parse(
+        execFileSync(givenNode, ['-p', 'JSON.stringify(process.versions)'], { encoding: 'utf8' }),
+      ) as NodeJS.ProcessVersions);
 
 /** How the process is started. */
 export interface ProcessLimits {
@@ -32,11 +43,10 @@ export interface ProcessLimits {
 
 function commandLine(args: readonly string[], limits: ProcessLimits): readonly string[] {
   const { isUnderNpm = false, nodeFlags = [], passed = [], runner = [] } = limits;
-  const node = process.env['GATEWAY_NODE'] ?? process.execPath;
   const main = resolve(limits.root ?? root, 'dist/command/main.js');
   const command = isUnderNpm
     ? ['npm', 'run', args[0] ?? '', '--', ...args.slice(1)]
-    : [...runner, node, ...nodeFlags, main, ...args];
+    : [...runner, nodeOfCommand, ...nodeFlags, main, ...args];
   const preparations = [
     ...(limits.descriptors === undefined ? [] : [`ulimit -n ${limits.descriptors}`]),
     ...(passed.length === 0 ? [] : [`export LISTEN_FDS=${passed.length} LISTEN_PID=$$`]),

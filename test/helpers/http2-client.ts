@@ -1,9 +1,9 @@
 // An HTTP/2 client that follows the standard.
 
-import { execFileSync } from 'node:child_process';
 import { connect, constants, type ClientHttp2Session, type ClientHttp2Stream } from 'node:http2';
 import { findHttp2Problem } from '../../packages/command/settings/tls-settings.ts';
 import { noOpenssl } from './certificates.ts';
+import { versionsOfCommand } from './command.ts';
 import { headerOf, type CallOptions, type Headers, type Reply } from './raw-client.ts';
 
 /** The `skip` option of tests with HTTP/2 in this process: false, or the reason why HTTP/2 is unavailable. */
@@ -11,14 +11,7 @@ export const noHttp2: string | false = noOpenssl === false ? (findHttp2Problem()
 
 /** The same for the built command, which may run on another Node. */
 export const noHttp2OfCommand: string | false =
-  noHttp2 === false ? (findHttp2Problem(versionOfCommand()) ?? false) : noHttp2;
-
-function versionOfCommand(): string {
-  const node = process.env['GATEWAY_NODE'];
-  return node === undefined
-    ? process.versions.node
-    : execFileSync(node, ['-p', 'process.versions.node'], { encoding: 'utf8' }).trim();
-}
+  noHttp2 === false ? (findHttp2Problem(versionsOfCommand.node) ?? false) : noHttp2;
 
 /** One connection; calls on it may be made at the same time. */
 export class Http2Client implements AsyncDisposable {

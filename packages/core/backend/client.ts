@@ -181,7 +181,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
   #wasResent = false;
   #state: ExchangeState = 'waiting';
   #status = 0;
-  // True if only the end of the TLS connection ends the answer. Then the answer may have been cut off.
+  // True if only the end of the connection ends the answer, and Node does not prove that end. Then the answer may have been cut.
   #mayBeCut = false;
   readonly #body = new AnswerBody();
   #discarded = 0;
@@ -246,7 +246,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
 
   onAnswerHead({ status, bodyLength }: AnswerHead): void {
     this.#status = status;
-    this.#mayBeCut = bodyLength === 'until-close' && this.#client.isTls;
+    this.#mayBeCut = bodyLength === 'until-close' && (this.#client.isTls || resetLooksLikeEnd);
     if (status > 299) {
       this.#decide({ kind: 'refused', status, reason: 'status', cause: `status ${status}` }, bodyLength !== 0);
     } else if (!this.#request.needsAnswer) {
@@ -369,7 +369,12 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
 // An attacker on the network can forge the end of a TCP connection. TLS can prove the end, but Node does not report
 // whether it did. So a number may lack its last digits. All other valid JSON is complete [RFC 9112, 8; D18].
 const cutNumber =
-  'a number that ends with the TLS connection may lack digits: the backend must send a content-length or chunks';
+  'a number that ends with the connection may lack digits: the backend must send a content-length or chunks';
+
+// libuv before 1.52, which Node 22 has, can report the reset of a connection as its end (libuv pull request 4997).
+// Hosts such as Deno may have no libuv.
+const [uvMajor = 0, uvMinor = 0] = ((process.versions.uv as string | undefined) ?? '').split('.').map(Number);
+const resetLooksLikeEnd = uvMajor === 1 && uvMinor < 52;
 
 function isDigit(byte: number | undefined): boolean {
   return byte !== undefined && byte >= 0x30 && byte <= 0x39;
