@@ -16,7 +16,10 @@ import { findFreePort } from '../helpers/haproxy.ts';
 import { createPair, goodToken, keySetOf } from '../helpers/issuer.ts';
 import { poll } from '../helpers/changes.ts';
 import { parseItemId } from '../../packages/core/call/item-id.ts';
+import { findProgram } from '../helpers/program.ts';
 import { isRefused, type Headers, type Reply } from '../helpers/raw-client.ts';
+
+const noCurl = findProgram('curl') === undefined && 'curl is not installed; on Debian: apt-get install curl';
 
 const example = Example.link();
 const pair = createPair('one', 'ES256');
@@ -413,7 +416,7 @@ function keysOf(json: string): string[] {
 }
 
 for (const [document, blocks] of Object.entries(rows)) {
-  describe(document, { skip: noOpenssl }, () => {
+  describe(document, { skip: noOpenssl || noCurl }, () => {
     test('each code block is tested or has a reason why it is not run', () => {
       const parts = Object.keys(blocks);
       const found = codeBlocks(document).map((block) => parts.find((part) => block.includes(part)));
@@ -436,7 +439,7 @@ test('docs/hosts.md: the table has the right number of lines for each host', () 
   }
 });
 
-test('docs/hosts.md: both calls that try out the route succeed', async () => {
+test('docs/hosts.md: both calls that try out the route succeed', { skip: noCurl }, async () => {
   const calls = /Then\s`(curl [^`]+)` shows `([^`]+)`, and\s`(curl [^`]+)` makes/.exec(
     readFileSync(join(root, 'docs/hosts.md'), 'utf8'),
   );

@@ -1,7 +1,7 @@
 // `npm run secure`: a gateway with every protection on. Checks that the printed commands work.
 
 import assert from 'node:assert/strict';
-import { execFile, spawn, spawnSync } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
@@ -9,11 +9,11 @@ import { test } from 'node:test';
 import { promisify } from 'node:util';
 import { poll } from '../helpers/changes.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
+import { findProgram } from '../helpers/program.ts';
 
 const script = resolve(import.meta.dirname, '../../examples/secure/start.ts');
-const isInstalled = (command: string): boolean => spawnSync(command, ['version']).error === undefined;
-const missing = ['openssl', 'curl'].filter((command) => !isInstalled(command));
-const skip = missing.length > 0 && `${missing.join(' and ')} not installed`;
+const missing = ['openssl', 'curl'].find((program) => findProgram(program) === undefined);
+const skip = missing !== undefined && `${missing} is not installed`;
 
 test(
   'npm run secure: its curl commands get the printed results, and no file or process is left',

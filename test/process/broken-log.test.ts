@@ -179,11 +179,10 @@ test('the reason of a refused start is on standard error, even if standard outpu
 test('`dev` with its output on a full disk starts, serves and ends [D53]', async () => {
   const output = openSync('/dev/full', 'w');
   const [port, adminPort] = [await findFreePort(), await findFreePort()];
-  await using command = runCommand(
-    ['dev'],
-    { PORT: `${port}`, ADMIN_PORT: `${adminPort}`, EMBEDDED_BACKEND_PORT: '0', LOG_FORMAT: 'pretty' },
-    { stdout: output },
-  );
+  const settings = { PORT: `${port}`, ADMIN_PORT: `${adminPort}`, EMBEDDED_BACKEND_PORT: '0', LOG_FORMAT: 'pretty' };
+  // SQLite is experimental in Node 22.
+  const nodeFlags = ['--disable-warning=ExperimentalWarning'];
+  await using command = runCommand(['dev'], settings, { stdout: output, nodeFlags });
   command.port = port;
   command.adminPort = adminPort;
   await poll(

@@ -98,6 +98,9 @@ test('a backend whose certificate is not trusted receives no call', async () => 
   assert.equal(line['cause'], 'self-signed certificate: set BACKEND_CA_FILE to a file with the authorities to trust');
 });
 
+/** The OpenSSL of Node 22 has another name for the alert. */
+const withNewName = (cause: unknown) => String(cause).replace('sslv3 alert', 'ssl/tls alert');
+
 for (const [what, onBytes, cause] of [
   [
     'answers in plain HTTP',
@@ -134,12 +137,12 @@ for (const [what, onBytes, cause] of [
         const { backend } = JSON.parse((await gateway.admin('/readyz')).text) as {
           backend: { reachable: boolean; cause?: string };
         };
-        assert.deepEqual([backend.reachable, backend.cause], [false, cause]);
+        assert.deepEqual([backend.reachable, withNewName(backend.cause)], [false, cause]);
         looks = connections - 1;
         return looks >= 2 && performance.now() - from > 1_000;
       }, 'the backend was probed twice');
       const line = await logged(gateway, 'backend call failed');
-      assert.equal(line['cause'], cause);
+      assert.equal(withNewName(line['cause']), cause);
       const check = await runHere(['check'], { BACKEND_URL: url });
       assert.equal(check.code, 1);
       assert.ok(check.stderr.includes(`: no answer: ${cause}\n`), check.stderr);
