@@ -2,11 +2,12 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { within } from '../helpers/changes.ts';
+import { createGate, within } from '../helpers/changes.ts';
 import { assertReply, badRequest, operation, tooLarge } from '../helpers/expected.ts';
 import { createObserver } from '../helpers/gateway.ts';
 import { nodeHosts } from './hosts.ts';
 import { chunk, forever, RawClient, requestBytes } from '../helpers/raw-client.ts';
+import { answer, behind } from '../helpers/scripted-backend.ts';
 
 const update = operation(4);
 const next = requestBytes('DELETE', operation(5).path);
@@ -35,6 +36,23 @@ for (const host of nodeHosts) {
         assert.deepEqual(server.backend.requests, []);
       });
     }
+
+    test('the last reply arrives while requests wait behind it and the client still sends [D11, D58]', async () => {
+      await using server = await host.serve();
+      const gate = createGate();
+      server.backend.answersOnce(behind(gate, answer('{"id":5}')));
+      await using client = await RawClient.open(server.port);
+      const last = Buffer.from('DELETE /api/work-items/5 HTTP/1.1\r\nHost: a b\r\n\r\n');
+      client.send(
+        Buffer.concat([requestBytes('GET', '/api/work-items/5'), last, Buffer.alloc(next.length * 200_000, next)]),
+      );
+      await server.backend.nextRequest();
+      gate.open();
+      assertReply(await client.reply(), 200, '{"id":5}');
+      assertReply(await client.reply(), 400, badRequest);
+      assert.equal(await client.closed(), 'end');
+      assert.equal(server.backend.requests.length, 1);
+    });
 
     for (const upgrade of [
       'GET /api/work-items/5 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n',

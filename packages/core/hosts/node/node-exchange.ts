@@ -175,7 +175,7 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
     const isHttp1 = this.#request.httpVersionMajor === 1;
     const closes = isHttp1 && (reply.closes || !this.#persists);
     this.#writeHead(reply, closes);
-    if (closes && !this.#request.complete) {
+    if (closes) {
       this.#isLingering = true;
       linger(this.#request.socket);
     }
