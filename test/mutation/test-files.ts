@@ -134,6 +134,11 @@ export const batches: readonly Batch[] = [
   },
   { name: 'Node handler', files: list('node/handler'), of: /packages\/core\/hosts\/node\// },
   {
+    name: 'turns of the Node handler',
+    files: list('transport/fairness'),
+    of: /packages\/core\/hosts\/node\/(requests-ahead|node-exchange)/,
+  },
+  {
     name: 'calls of the Node handler',
     files: list('spec/operations spec/errors spec/request-body transport/buffered-bytes'),
     target: 'node',
