@@ -85,3 +85,8 @@ test('a key file without keys makes the start fail, and the next request creates
   assert.equal(admission.isAdmitted, false);
   assert.equal(admission.outcome, 'no-keys');
 });
+
+test('without a guard that is on, requests are not admitted', async () => {
+  using guards = create({});
+  await assert.rejects(async () => await guards.admit(request), new Error('no guard is on'));
+});

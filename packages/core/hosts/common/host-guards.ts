@@ -12,8 +12,7 @@ import { HostMistake } from './failure-lines.ts';
 
 type JoinedGuards = Guards & { readonly guard: Guard };
 
-const admitsAll: Guard = { admit: ({ identity }) => ({ isAdmitted: true, identity }) };
-
+/** `settings` turn on at least one guard. */
 export class HostGuards implements Guard {
   readonly #settings: GuardSettings;
   readonly #observer: GatewayObserver;
@@ -55,7 +54,9 @@ export class HostGuards implements Guard {
     if (this.#making !== undefined) return this.#making;
     const making = createGuards(this.#settings, this.#observeOutages(), undefined).then(
       (guards) => {
-        const made = { ...guards, guard: joinGuards(guards.guards) ?? admitsAll };
+        const guard = joinGuards(guards.guards);
+        if (guard === undefined) throw new Error('no guard is on');
+        const made = { ...guards, guard };
         if (this.#making === making) {
           this.#made = made;
         } else {
