@@ -2,6 +2,7 @@
 // after its shutdown timeout at the latest [D55, D33].
 
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import type { AddressInfo, Socket } from 'node:net';
 import { describe, test } from 'node:test';
 import type { FastifyInstance } from 'fastify';
@@ -239,6 +240,23 @@ for (const { name, create, options } of kinds) {
       assert.ok(ms < 2_500, `${ms} ms`);
       for (const client of clients) await client.closed();
     });
+
+    for (const [what, bytes] of [
+      ['nothing', ''],
+      ['a part of a request head', 'GET /api/work-items HTTP/1.1\r\nHos'],
+    ] as const) {
+      test(`a connection that has sent ${what} delays close by at most shutdownTimeoutMs [D55]`, async () => {
+        const app = create(options);
+        await using server = await serve(app, { shutdownTimeoutMs: 300 });
+        const accepted = once(app.server, 'connection') as Promise<[Socket]>;
+        await using client = await RawClient.open(server.port);
+        const [socket] = await accepted;
+        client.send(bytes);
+        await poll(() => socket.bytesRead === bytes.length, 'the bytes arrive');
+        await within(app.close(), 'it closes', 3_000);
+        await client.closed();
+      });
+    }
 
     test('close works without listen, before the start, and twice', async () => {
       const add = (app: FastifyInstance) => app.register(workItemGateway, { backendUrl: 'http://localhost:5104' });

@@ -2,6 +2,7 @@
 // before the hooks have run [D60]. The call itself runs the same code as in the other hosts.
 
 import type { IncomingMessage } from 'node:http';
+import type { Socket } from 'node:net';
 import type { FastifyPluginCallback, FastifyReply, FastifyRequest } from 'fastify';
 
 import type { CallRecord } from '../../call/call-record.ts';
@@ -52,7 +53,7 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
     }
     made = createHostGateway(options, table, {
       createObserver: () => logFailures(fastify.log, logs),
-      // Drops a slash at the end of the prefix, as Fastify does, because the path after it starts with a slash.
+      // Drops a slash at the end of the prefix, as Fastify does, because the path after the prefix starts with a slash.
       prefix: fastify.prefix.replace(/\/$/, ''),
       // Fastify accepts these options for every plugin.
       otherNames: ['prefix', 'logLevel', 'logSerializers'],
@@ -136,7 +137,7 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
     fastify.addHook('onReady', async () => {
       const { createRouteSchemas } = await import('../openapi/route-schemas.ts');
       schemas = createRouteSchemas(
-        // The schemas show the defaults of limits that this host does not have. CORS is off, because the app handles it.
+        // For limits that this host does not have, the schemas show the defaults. CORS is off, because the app handles it.
         { ...defaultsOf({ ...limitRows, ...corsRows }), ...values },
         fastify.prefix,
       );
@@ -163,7 +164,13 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
 
   // At shutdown, Fastify closes connections on which a large reply is still being sent; with `forceCloseConnections` it
   // closes all connections. This hook makes Fastify wait until the requests have ended. The wait ends shortly before
-  // `pluginTimeout`, Fastify's limit for a hook [D55].
+  // `pluginTimeout`, Fastify's limit for a hook [D55]. A connection with an incomplete request head would delay the
+  // shutdown without limit, so all connections are known here.
+  const connections = new Set<Socket>();
+  fastify.server.on('connection', (socket: Socket) => {
+    connections.add(socket);
+    socket.once('close', () => connections.delete(socket));
+  });
   let timer: NodeJS.Timeout | undefined;
   const cut = (): Promise<void> => {
     clearTimeout(timer);
@@ -173,8 +180,10 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
     gateway.isDraining = true;
     const startedAt = performance.now();
     timer = setTimeout(() => {
-      // Calls that waited for the backend have their 500 by now. Requests that are still open are cut `lastReplyMs` later.
-      void cut().then(() => setTimeout(() => openRequests.cut(), lastReplyMs));
+      // Calls that waited for the backend have their 500 by now. All remaining connections are cut `lastReplyMs` later.
+      void cut().then(() => {
+        timer = setTimeout(() => connections.forEach((socket) => socket.destroy()), lastReplyMs);
+      });
     }, values.shutdownTimeoutMs);
     // Stops listening at once, because under load new calls never stop arriving. Fastify closes the server later.
     if (fastify.server.listening) await stopListening(fastify.server);
@@ -229,7 +238,7 @@ interface Log {
   error: (details: object, message: string) => void;
 }
 
-/** Creates an observer that logs each failure with its request's logger, or with `serverLog` if it has no request. */
+/** Creates an observer that logs each failure with its request's logger, or with `serverLog` if there is no request. */
 function logFailures(serverLog: Log, logs: WeakMap<object, Log>): GatewayObserver {
   const logOf = (record: CallRecord): Log => logs.get(record) ?? serverLog;
   const describe = (record: CallRecord) => {

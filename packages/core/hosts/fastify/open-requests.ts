@@ -1,5 +1,5 @@
-// Tracks the plugin's open requests. Releases the state of each request when it ends, for any reason. Lets the server's
-// shutdown wait for all of them [D55].
+// Tracks the plugin's open requests. Releases the state of each request when the request ends, for any reason. Lets the
+// server's shutdown wait for all open requests [D55].
 
 import type { ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
@@ -23,7 +23,7 @@ export class OpenRequests {
   #watch(socket: Socket): Map<ServerResponse, () => void> {
     const ofSocket = new Map<ServerResponse, () => void>();
     this.#bySocket.set(socket, ofSocket);
-    // When a socket closes, Node emits no 'close' for a response that still waits for earlier responses.
+    // When a socket closes, Node emits no 'close' for responses that still wait for earlier ones. So all are ended here.
     socket.once('close', () => {
       this.#bySocket.delete(socket);
       for (const response of ofSocket.keys()) {
@@ -51,13 +51,6 @@ export class OpenRequests {
       const timer = setTimeout(this.#onNone, limitMs);
       await promise;
       clearTimeout(timer);
-    }
-  }
-
-  /** Destroys the connections that have open requests. */
-  cut(): void {
-    for (const [socket, ofSocket] of this.#bySocket) {
-      if (ofSocket.size > 0) socket.destroy();
     }
   }
 }
