@@ -34,8 +34,8 @@ if (existsSync('packages/dashboard')) {
   });
 }
 
-// Each file that Node loads costs about 80 KB of memory and 0.2 ms at the start, so the command's are few. A part that is
-// loaded when it is needed stays a file of its own.
+// Each file that Node loads costs about 80 KB of memory and 0.2 ms at the start, so the command is bundled into few
+// files. A part that is loaded only when it is needed stays a file of its own.
 async function bundleCommand(): Promise<void> {
   const from = `${compiled}/command`;
   await build({
@@ -50,7 +50,7 @@ async function bundleCommand(): Promise<void> {
     logLevel: 'warning',
     plugins: [{ name: 'keep places', setup: (bundle) => bundle.onLoad({ filter: /\.js$/ }, keepPlace) }],
   });
-  // A module finds other files from its own place, which the bundle changes.
+  // A module finds other files from its own place. The bundle changes this place, so each module gets the original one.
   function keepPlace({ path }: OnLoadArgs): OnLoadResult {
     const place = `new URL('${relative(from, path).replaceAll('\\', '/')}', import.meta.url).href`;
     return { contents: readFileSync(path, 'utf8').replaceAll('import.meta.url', place) };

@@ -228,7 +228,7 @@ function runTests(copy: string, part: Part): number {
   const tests = findTests(part);
   const { status, stdout } = spawnSync(
     process.execPath,
-    // Without a part, exports that only the part imports are unused.
+    // Skips the test that every export is used, because some exports are used only by the part.
     ['--test', '--test-concurrency=4', '--test-timeout=120000', '--test-skip-pattern=every export is used', ...tests],
     { cwd: copy, encoding: 'utf8', maxBuffer: 1_073_741_824 },
   );

@@ -1,5 +1,6 @@
-// Entry point of `npm start`, `npm run serve` and similar scripts. Reports missing packages, files or Node versions, or else runs
-// packages/command/main.ts in this process. The syntax is that of the oldest Node whose npm can read our lock file.
+// Entry point of `npm start`, `npm run serve` and similar scripts. Reports missing packages, missing files or an old Node.
+// If all is well, runs packages/command/main.ts in this process. The syntax is that of the oldest Node whose npm can read
+// our lock file.
 
 'use strict';
 

@@ -34,7 +34,7 @@ openssl(
   'x509 -req -in server.csr -CA authority.pem -CAkey authority.key -CAcreateserial -days 90 -extfile names -out server.pem',
 );
 
-// An issuer's key, and below two tokens.
+// An issuer's key. The issuer's two tokens follow below.
 const { privateKey, publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
 const jwk = { ...publicKey.export({ format: 'jwk' }), kid: 'one', alg: 'ES256', use: 'sig' };
 writeFileSync(file('keys.json'), JSON.stringify({ keys: [jwk] }));
@@ -81,7 +81,7 @@ Everything is on: TLS${hasHttp2 ? ' and HTTP/2' : ''}, tokens and scopes, CORS, 
   ${curl} -H @${file('reader')} ${url}
       a token that may read: 200
   ${curl} -H @${file('reader')} -d '{"title":"Paint the fence"}' ${url}
-      this token may not write: 403; the one in ${file('writer')} may: 201
+      this token may not write: 403; the token in ${file('writer')} may: 201
 
 `;
 

@@ -13,7 +13,7 @@ import { backendPath, collectionPath, operations, type Operation, type Operation
 import { withoutEndSlashes } from '../core/text/addresses.ts';
 import { backendPeer } from '../figures/backend-status.ts';
 
-/** The gateway's settings. `allowedHosts` concerns only clients. */
+/** The gateway's settings, without `allowedHosts`, which concerns only clients. TLS options are passed separately. */
 export type GatewayInForce = Omit<GatewayValues, 'backendTls' | 'allowedHosts'>;
 
 export interface Call extends Pick<CallRecord, 'outcome' | 'reason'> {
@@ -129,7 +129,7 @@ export class Calls {
     const transport: Transport = {
       holdBody: () => undefined,
       readBody: () => {
-        // A copy, because the gateway then owns the buffer.
+        // A copy, because the gateway owns every buffer that it receives.
         if (body !== undefined) incoming.onBody(Buffer.from(body));
         incoming.onBodyEnd();
       },
@@ -219,7 +219,7 @@ function readAnswer(bytes: Buffer): Answer | undefined {
           : 'until-close';
   const { closes, keepsAlive } = parseConnection(fields.get('connection') ?? '');
   const closesConnection = closes || (version === '1.0' && !keepsAlive) || framing === 'until-close';
-  // Empty if the first chunk-size line is incomplete.
+  // `bodyStart` is empty if the first chunk-size line is incomplete.
   const startsAt = framing === 'chunked' ? rest.indexOf('\n') + 1 || rest.length : 0;
   return { version, status, fields, framing, closesConnection, bodyStart: rest.subarray(startsAt) };
 }

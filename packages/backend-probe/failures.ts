@@ -1,12 +1,12 @@
-// Explains failed calls to the backend: the request, the backend's response, the client's reply and the fix. Texts from the
-// backend are shortened and escaped.
+// Explains failed calls to the backend: the request, the backend's response, the reply to the client and the fix. Texts
+// from the backend are shortened and escaped.
 
 import { backendPath, type OperationName } from '../core/operations.ts';
 import type { CallOutcome } from '../core/outcomes.ts';
 import { escapeControls } from '../core/text/escape.ts';
 import type { Call } from './calls.ts';
 
-/** A fact about the backend that a call showed. The JSON report has these names. */
+/** A fact about the backend that a call showed. The JSON report has the same property names. */
 export interface Finding {
   /** Identifies the cause for programs. Never changes. */
   readonly code: string;
@@ -18,7 +18,7 @@ export interface Finding {
   readonly asked: string;
   /** The backend's response. */
   readonly came: string;
-  /** The client's reply. */
+  /** The reply that clients get. */
   readonly clients: string;
   readonly advice: string;
 }
@@ -59,7 +59,7 @@ const tellingFields = [
 ];
 
 function describeAnswer({ answer, reason, cause, hasBytes, outcome }: Call): string {
-  // A cause may be long, because TLS errors quote the certificate.
+  // Allows 400 characters, because TLS errors quote the certificate.
   const why = cause === undefined || reason === 'status' ? '' : `: ${show(cause, 400)}`;
   if (answer === undefined) return `${hasBytes ? 'no readable answer' : 'no answer'}${why}`;
   const fields = tellingFields.flatMap((name) => {
@@ -71,7 +71,7 @@ function describeAnswer({ answer, reason, cause, hasBytes, outcome }: Call): str
 }
 
 export function describeReply({ reply, operation, outcome }: Call): string {
-  // The body of a success may be long and explains nothing.
+  // The body of a success is left out, because it may be long and explains nothing.
   return outcome === 'ok' && operation.passesAnswer
     ? `${reply.status} with the backend's body`
     : `${reply.status} ${reply.body.toString('utf8')}`;
@@ -130,17 +130,17 @@ const failures: readonly Failure[] = [
     (call) => /charset="?(?!utf-?8\b)/i.test(fieldOf(call, 'content-type')) || /^(?:\0|.\0|\xff\xfe|\xfe\xff)/s.test(startOf(call))],
   ['not-json', ['not-json'], 'the answer is a success, but not JSON',
     'The body must be one JSON text (RFC 8259): no NaN, no comments, no single quotes, nothing before or after it.'],
-  ['redirect', ['refused'], 'the backend redirects, which the gateway does not follow', adviseOnRedirect,
+  ['redirect', ['refused'], 'the backend answers with a redirect, which the gateway does not follow', adviseOnRedirect,
     ({ answer }) => answer !== undefined && answer.status < 400],
   ['wants-authentication', [401, 407], 'the backend requires authentication', (call) => {
     const challenge = fieldOf(call, 'www-authenticate') || fieldOf(call, 'proxy-authenticate');
     const scheme = /^\s*([A-Za-z]+)/.exec(challenge)?.[1];
-    return `The gateway sends no credentials${scheme === undefined ? '' : `, so no ${scheme} either`}. Make the backend accept the gateway's address without credentials (IIS: anonymous authentication for these paths), or set BACKEND_CERT_FILE to give the gateway a client certificate.`;
+    return `The gateway sends no credentials${scheme === undefined ? '' : `, so it cannot use ${scheme}`}. Make the backend accept the gateway's address without credentials (IIS: anonymous authentication for these paths), or set BACKEND_CERT_FILE to give the gateway a client certificate.`;
   }],
   ['forbidden', [403], 'the backend denies the gateway access',
     "Allow the gateway's address in the backend. A backend that requires a client certificate may also answer 403. In that case set BACKEND_CERT_FILE."],
   ['no-such-path', [404, 410], 'the backend does not have this path',
-    'Does BACKEND_URL lack a base path, or have one too many? The gateway appends /api/WorkItem, with exactly these capital letters.',
+    'Does BACKEND_URL lack a base path, or have a wrong one? The gateway appends /api/WorkItem, with exactly these capital letters.',
     isOnCollection],
   ['item-not-found', [404, 410], 'an existing item is not found by its id',
     'The backend must serve /api/WorkItem/<id> for the ids in its list and in its answers to creates.'],
@@ -156,10 +156,10 @@ const failures: readonly Failure[] = [
   ['rate-limited', [429], 'the backend limits the rate of requests',
     "All calls come from the gateway's address and share that limit. Raise the limit for the gateway, and limit clients with RATE_LIMIT instead."],
   ['body-refused', [400, 409, 422], 'the backend refuses the item that was sent',
-    "Use --body to give an item that the backend accepts, as JSON or as a file. It needs every required field. The backend's log says what was missing.",
+    "Use --body to give an item that the backend accepts, as JSON or as a file. The item needs every required field. The backend's log says what was missing.",
     ({ operation }) => operation.takesBody],
   ['bad-request', [400], 'the backend considers the request malformed',
-    'Does that port require https in BACKEND_URL? Some servers answer plain http with 400. Some do not accept the host in BACKEND_URL.',
+    'Does the port in BACKEND_URL require https? Some servers answer plain http with 400. Some do not accept the host in BACKEND_URL.',
     (call, { protocol }) => isOnCollection(call) && protocol === 'http:'],
   ['bad-request', [400], 'the backend considers the request malformed',
     'Does the backend use ids of another form? Its log gives the reason.'],
@@ -168,7 +168,7 @@ const failures: readonly Failure[] = [
   ['behind-is-away', [502, 504], 'a proxy answers, but not the backend behind it',
     'Check the backend: it may be down, overloaded, or in maintenance.'],
   ['server-error', ['refused'], 'the backend fails',
-    "The fault is in the backend. See the backend's log for this time.",
+    "The fault is in the backend. See the backend's log at the time of this call.",
     ({ answer }) => answer !== undefined && answer.status >= 500],
 ];
 
@@ -178,7 +178,7 @@ const otherFailure: Failure = ['no-success', [], 'the backend answers without su
 
 function adviseOnMethod(call: Call): string {
   const allow = fieldOf(call, 'allow');
-  return `The gateway always uses ${call.operation.method} for this operation. The backend must accept this method${allow === '' ? '' : ` (it allows ${show(allow)})`}. On IIS, the WebDAV module refuses PUT and DELETE: remove that module.`;
+  return `The gateway always uses ${call.operation.method} for this operation. The backend must accept this method${allow === '' ? '' : ` (now the backend allows ${show(allow)})`}. On IIS, the WebDAV module refuses PUT and DELETE: remove that module.`;
 }
 
 function adviseOnRedirect(call: Call, backendUrl: URL): string {
@@ -194,6 +194,6 @@ function adviseOnRedirect(call: Call, backendUrl: URL): string {
     !(to.origin === from.origin && to.pathname === from.pathname)
     ? `Set BACKEND_URL to ${base}.`
     : to.pathname === `${from.pathname}/`
-      ? 'The backend requires a slash at the end of the path, which the gateway never sends: make it accept both.'
+      ? 'The backend requires a slash at the end of the path. The gateway never sends this slash: make the backend accept the path without it.'
       : 'Often this is a sign-in page. The backend must accept calls of the gateway without a sign-in.';
 }

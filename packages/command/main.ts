@@ -52,7 +52,7 @@ if (process.stdout.writableLength > 0) {
   signals.release();
   await new Promise((resolve) => process.stdout.write('', resolve));
 }
-// A stream emits its errors one turn later.
+// A stream emits its errors one turn later, so the process waits for that turn.
 await new Promise(setImmediate);
 // A reader that has closed the pipe (EPIPE) needs no more output.
 if (outputError !== undefined && outputError.code !== 'EPIPE') {

@@ -1,5 +1,5 @@
-// The list of parts. To leave a part out, delete its folder and the lines that import from the folder (`cluster/` has two).
-// `npm run leave-out` tests this for each part.
+// The list of parts. To leave a part out, delete its folder and the lines that import from the folder (two for
+// `cluster/`). `npm run leave-out` tests this for each part.
 
 import type { Parts } from './service/parts.ts';
 

@@ -20,7 +20,7 @@ interface Signals {
   on(name: keyof typeof signalCodes, listener: () => void): void;
 }
 
-/** The given flags of `check --contract`; true for a flag without a value. */
+/** The flags given to `check --contract`. A flag without a value has the value true. */
 type GivenFlags = Readonly<Record<string, string | true>>;
 
 /** Returns the problems with the flags. */
@@ -36,7 +36,7 @@ export function findProblems(flags: GivenFlags): readonly string[] {
   ];
 }
 
-// The template or the problem of each given set of flags. It is read once, because the file can be a pipe.
+// The template, or the problem with it, of each set of flags. A file is read only once, because it can be a pipe.
 const templates = new WeakMap<GivenFlags, Template | string>();
 
 function templateOf(flags: GivenFlags): Template | string {
@@ -84,7 +84,7 @@ export async function runContractCheck(
   return exitCode;
 }
 
-/** Facts about the run. The JSON report has these names. */
+/** Facts about the run. The JSON report has the same property names. */
 interface Run {
   readonly version: string;
   /** URL of the list. */
@@ -140,7 +140,7 @@ function describeFinding(finding: Finding, word: string): string {
 function writeContract(report: ContractReport, run: Run): string {
   const { verdicts, findings, leftovers, connection, calls, isInterrupted } = report;
   const document = {
-    // Must change with every change of the report that can break programs that read it.
+    // Must change whenever a change of the report can break programs that read the report.
     schema: 'work-item-gateway/contract/1',
     ...run,
     interrupted: isInterrupted,

@@ -20,7 +20,7 @@ export interface ContractReport {
   readonly isInterrupted: boolean;
 }
 
-/** The JSON report has these names in this order. */
+/** The JSON report has the same property names in the same order. */
 interface ConnectionFacts {
   /** The HTTP version, such as `1.1`; undefined without an answer. */
   readonly httpVersion: string | undefined;
@@ -122,8 +122,8 @@ async function readMissing(session: Session, list: Call, id: string): Promise<vo
 
 const byteOrderMark = Buffer.from([0xef, 0xbb, 0xbf]);
 
-// Warns of oddities in usable answers. They break no operation, but clients may fail on them. A slow or large answer may
-// exceed a limit later.
+// Warns of oddities in usable answers. They break no operation, but clients may fail on them. Also warns of slow
+// and of large answers, because later ones may exceed a limit.
 function inspectAnswers(session: Session): void {
   const { backendTimeoutMs, responseBytesMax } = session.options.settings;
   const slowMs = session.options.slowMs ?? backendTimeoutMs / 2;

@@ -1,12 +1,12 @@
-// The findings of the check that are not failed calls, which packages/backend-probe/failures.ts explains.
+// The findings of the check, except failed calls. packages/backend-probe/failures.ts explains failed calls.
 
 import type { Call } from '../backend-probe/calls.ts';
 import { createFinding, type Finding } from '../backend-probe/failures.ts';
 
 /**
- * The texts of a finding. A row is named by its code; a suffix after a colon distinguishes rows of one code. `{0}` and
- * `{1}` stand for the caller's values. `clients` describes the client's reply; by default it is the reply of the call
- * that showed the finding.
+ * The texts of a finding. A row is named by its code; a suffix after a colon distinguishes rows with the same code.
+ * `{0}` and `{1}` stand for the caller's values. `clients` describes the reply that clients get. By default this is the
+ * reply of the call that showed the finding.
  */
 type Row = readonly [title: string, advice: string, clients?: string];
 
@@ -17,13 +17,13 @@ const breaking = {
     '400 {"error":"Invalid ID format"} for every read, update and delete of this item'],
   'id-unusable:cut': ['an id is not an integer: {0}',
     'The backend needs integer ids without leading zeros. With ITEM_ID_PARSING=whole the gateway refuses such ids instead of cutting them.',
-    'item {1} instead, for every read, update and delete of this item'],
-  'read-of-another': ['a read answers with another item, or not with an item',
+    'item {1} instead of this item, for every read, update and delete'],
+  'read-of-another': ['a read answers with another item, or with something that is not an item',
     'The backend must answer /api/WorkItem/<id> with the item of that id, as a JSON object.'],
   'missing-is-no-404': ['a read of an item that does not exist is not answered with 404',
     'The backend must answer 404 for an id that no item has.',
     '{0} instead of "not found", counted as a failure of the backend'],
-  'write-not-safe': ['nothing was written, because a created item could not be found again',
+  'write-not-safe': ['nothing was written, because the list does not suffice to find a created item',
     '{0}',
     'unknown: create, update and delete were not tried'],
   'create-names-another': ['a create does not answer with the item that it created',
@@ -63,7 +63,7 @@ const warnings = {
     'An update with only the fields of the create is accepted. Either the backend must accept its own answers, or clients must know which fields to leave out.'],
   slow: ['the backend is slow',
     'Find out why the backend takes this long. Under load, it takes longer.',
-    'the right reply after {0} ms; after BACKEND_TIMEOUT_MS ({1}) a 500'],
+    'the right reply, but only after {0} ms; a 500 if the backend takes longer than BACKEND_TIMEOUT_MS ({1})'],
   'near-limit': ['an answer has {0} bytes, more than half of the limit of {1}',
     'Raise RESPONSE_BYTES_MAX before the answer grows. Above the limit clients get a 500.'],
   'byte-order-mark': ['the JSON begins with a byte-order mark',

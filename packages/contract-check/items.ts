@@ -101,7 +101,7 @@ export function readTemplate(given: string): Template | string {
     }
   }
   if (Buffer.byteLength(text) > bytesMax) return `--body must have at most ${bytesMax} bytes`;
-  // `readJson` ignores a byte-order mark.
+  // `readJson` also accepts a file with a byte-order mark, which `JSON.parse` refuses.
   const item = readJson(Buffer.from(text));
   if (!isItem(item)) return '--body must be a JSON object, such as {"title":"x","state":"New"}';
   const id = Object.keys(item).find((name) => idName.test(name));

@@ -33,7 +33,7 @@ export interface Leftover {
   readonly remove: string;
 }
 
-/** Thrown to end the check, because the backend hangs or is unreachable or the operator stopped the check. */
+/** Thrown to end the check, because the backend hangs or is unreachable, or because the operator stopped the check. */
 export class Stopped extends Error {}
 
 export class Session {
@@ -118,8 +118,8 @@ export class Session {
   }
 
   /**
-   * Adds a finding. If it breaks operations, their verdict is `broken`, unless they were not called. Equal findings of
-   * several operations become one.
+   * Adds a finding. A finding that breaks operations sets the verdict of each operation that was called to `broken`.
+   * Equal findings of several operations become one finding.
    */
   add(finding: Finding): void {
     const { code, severity, title, advice, operations: names } = finding;

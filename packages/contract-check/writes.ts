@@ -60,11 +60,11 @@ class OwnItem {
   readonly #named = new Set<string>();
   // The id in the create's answer, if the gateway cannot request items by this id.
   #unusableId: string | undefined;
-  // Ids of items that a read has proved to be ours, each with the reason why it still exists; undefined if it is gone.
+  // Ids of items that a read has proved to be ours, each with the reason why the item still exists; undefined if gone.
   readonly #own = new Map<string, string | undefined>();
   // Other ids for which a read finds no item.
   readonly #absent = new Set<string>();
-  // True if a read of an id that no item has shows our item: reads ignore the id, and prove nothing.
+  // True if reads ignore the id, and so prove nothing: a read of an unused id has shown our item.
   #isBlind = false;
 
   constructor(session: Session, template: Template, found: Found) {
@@ -246,9 +246,9 @@ class OwnItem {
     }
   }
 
-  // Decides whether our item still exists, by `after`, a read after the delete. If `after` succeeds without the marker,
-  // it shows another item, or the backend's answer for a deleted item. Then our item is gone if the list no longer
-  // shows its marker. Otherwise the report must not advise a delete by id.
+  // Decides from `after`, a read after the delete, whether our item still exists. If `after` succeeds without the
+  // marker, it shows another item, or the backend's answer for a deleted item. In this case, our item is gone if the
+  // list no longer shows its marker. Otherwise the report must not advise a delete by id.
   async #settle(id: string, after: Call): Promise<void> {
     const isAnother = after.outcome === 'ok' && !after.reply.body.includes(this.#marker);
     if (isAnother) this.#own.set(id, anotherItem);

@@ -28,7 +28,7 @@ export const outcomes = {
   'invalid-id':     { fault: 'client',  level: 'info',  message: 'request',                title: 'invalid id',     meaning: 'the id in the path is not an integer' },
   'invalid-body':   { fault: 'client',  level: 'info',  message: 'request',                title: 'body not JSON',  meaning: 'the body is not JSON' },
   'body-too-large': { fault: 'client',  level: 'info',  message: 'request',                title: 'body too large', meaning: 'a body over the size limit' },
-  'bad-request':    { fault: 'client',  level: 'info',  message: 'request',                title: 'malformed HTTP', meaning: 'malformed or too slow' },
+  'bad-request':    { fault: 'client',  level: 'info',  message: 'request',                title: 'malformed HTTP', meaning: 'a request that is malformed or too slow' },
   'no-operation':   { fault: 'client',  level: 'info',  message: 'request',                title: 'no operation',   meaning: 'an unknown path or method' },
   'forbidden':      { fault: 'client',  level: 'info',  message: 'request',                title: 'forbidden',      meaning: 'sent by a page of another site, or to an unknown host name' },
   'rate-limited':   { fault: 'client',  level: 'info',  message: 'request',                title: 'rate limited',   meaning: 'more requests than the rate limit allows' },
@@ -83,7 +83,7 @@ export function outcomeOfAnswer(
   return canBeRejected && status !== undefined && rejectedStatuses.includes(status) ? 'rejected' : 'refused';
 }
 
-/** Returns the outcome of a malformed request from its reply's status. 404 and 405 mean that it matches no operation [D6]. */
+/** Returns the outcome of a malformed request from its reply's status. 404 and 405: it matches no operation [D6]. */
 export function outcomeOfMalformed(status: number): 'no-operation' | 'bad-request' {
   return status === 404 || status === 405 ? 'no-operation' : 'bad-request';
 }

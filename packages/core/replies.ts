@@ -14,7 +14,7 @@ export function createFixedReply(status: number, headers: readonly string[], bod
   return { ...createReplyHead(status, headers), body };
 }
 
-/** Returns one list: `contentType`, the headers that all replies have, and `others` [D24]. No body has no `contentType`. */
+/** Returns one list: `contentType` (undefined without a body), the headers of all replies, and `others` [D24]. */
 export function replyHeaders(contentType: string | undefined, others: readonly string[] = []): string[] {
   return [
     ...(contentType === undefined ? [] : ['content-type', contentType]),
@@ -93,7 +93,7 @@ export function replyToBroken(reason: BrokenReason): FixedReply {
 /** The heads of replies that pass on the backend's JSON, by operation [spec 4]. */
 export const answerHeads = perOperation(({ successStatus }) => createReplyHead(successStatus, replyHeaders(json)));
 
-/** The 500 of each operation [spec 7]. */
+/** The 500 reply of each operation [spec 7]. */
 export const failureReplies = perOperation((operation) => errorReply(500, operation.failureMessage));
 
 /** The reply of each operation to a backend's 404: a 404 for `read`, a 500 for all others [spec 7, rule 1]. */

@@ -114,7 +114,7 @@ function addDurations(all: readonly Durations[]): Durations {
   };
 }
 
-// Durations are counted in buckets, which are less precise than three digits. Fewer digits make shorter messages.
+// Rounds to three digits, for shorter messages. The durations come from buckets, which are less precise than that.
 function roundMs(ms: number): number {
   return Number(ms.toPrecision(3));
 }

@@ -85,7 +85,7 @@ export interface Facts {
   readonly backendUrl: string;
   readonly inFlightMax: number;
   readonly bufferedBytesMax: number;
-  /** One entry for each use that has certificate files. */
+  /** One entry for each `use` that has certificate files. */
   readonly certificates: readonly CertificateStatus[];
   readonly settings: readonly ShownSetting[];
   /** Length of the whole history (`historyMs`) and of one step (`stepMs`). */

@@ -1,4 +1,4 @@
-// Monitors whether the backend answers [D34]. The last call shows this; if that call is old, a probe does. A probe is a
+// Monitors whether the backend answers [D34]. The last call shows this. If that call is old, a probe shows it: a
 // connection without an HTTP request. The gateway stays ready while the backend is down.
 
 import { describeError, reasonOfError, type Peer } from '../core/backend/describe-error.ts';
@@ -9,7 +9,7 @@ import type { Reason } from '../core/reasons.ts';
 export const backendPeer: Peer = {
   name: 'the backend',
   plainScheme: 'http:',
-  authorities: 'set BACKEND_CA_FILE to a file with the authorities to trust',
+  authorities: 'set BACKEND_CA_FILE to a file with the certificate authorities to trust',
 };
 
 export interface BackendStatus {

@@ -62,9 +62,9 @@ const boundsMs: readonly number[] = publishedBounds.flatMap((bound, index) => {
   );
 });
 
-// Layout of the block. Each name has its statuses, outcomes, backend outcomes and two histograms. A histogram is the
-// sum of the durations in milliseconds, then the buckets; the last bucket counts durations above every bound. The
-// events come last.
+// Layout of the block. Each of `figureNames` has its statuses, outcomes, backend outcomes and two histograms. A
+// histogram is the sum of the durations in milliseconds, then the buckets; the last bucket counts durations above every
+// bound. The events come last.
 const histogramSize = 1 + boundsMs.length + 1;
 const outcomesAt = statuses.length;
 const backendOutcomesAt = outcomesAt + callOutcomes.length;
@@ -80,7 +80,7 @@ const outcomePlaces = placesOf(callOutcomes, outcomesAt);
 const backendOutcomePlaces = placesOf(backendOutcomes, backendOutcomesAt);
 const eventPlaces = placesOf(events, eventsAt);
 
-/** The place of each value: `start` for the first, then one every `step`. */
+/** The place of each value: `start` for the first value, and `step` more for each further value. */
 function placesOf<Value extends string | number>(values: readonly Value[], start: number, step = 1) {
   const places = values.map((value, index) => [value, start + index * step]);
   return Object.fromEntries(places) as Readonly<Record<Value, number>>;

@@ -94,8 +94,8 @@ export class History {
     return { backend: describe('backend'), gateway: describe('gateway') };
   }
 
-  // Keeps the counts of each party with new failures. A count shrinks when a worker is killed. Then the code assumes
-  // that the party has new failures.
+  // Keeps the counts of each party with new failures. A count shrinks when a worker is killed. In this case too, the
+  // party counts as having new failures.
   #mark(counted: Figures): Record<Culprit, Count> {
     const count = countCalls(counted);
     for (const fault of culprits) {

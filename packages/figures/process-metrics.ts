@@ -39,7 +39,7 @@ export function processRegistry(): Registry {
 /** Reads the current values; rejects if `processRegistry` throws. */
 export async function readProcessMetrics(): Promise<readonly ProcessMetric[]> {
   const metrics = await processRegistry().getMetricsAsJSON();
-  // Without a sample since the last read, the mean is NaN and the minimum is 292 years.
+  // Without a sample since the last read, the mean is NaN and the minimum 292 years, so these metrics are left out.
   const hasSample = metrics.some(
     ({ name, values }) => name === eventLoopMean && values.every(({ value }) => Number.isFinite(value)),
   );

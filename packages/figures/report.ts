@@ -21,7 +21,7 @@ export interface Report {
   readonly backend: BackendStatus;
   /** State of the issuer's keys; undefined if the gateway verifies no tokens. */
   readonly keys: KeyStatus | undefined;
-  /** True if Redis answers the rate limit; undefined without Redis. */
+  /** True if the Redis of the rate limit answers; undefined without Redis. */
   readonly redisAnswers: boolean | undefined;
   /** Latest first. */
   readonly failures: readonly Failure[];

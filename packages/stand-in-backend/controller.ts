@@ -75,7 +75,7 @@ async function readItem(request: IncomingMessage): Promise<ItemText | Answer> {
   return readItemText(body) ?? problem(request, 400, { errors: { $: [flaw] } });
 }
 
-/** Returns the body; undefined if it is too long. Then the server drops the rest. */
+/** Returns the body; undefined if it is too long. The server drops the rest of such a body. */
 async function readBody(request: IncomingMessage): Promise<Buffer | undefined> {
   if (Number(request.headers['content-length']) > requestBytesMax) return undefined;
   const pieces: Buffer[] = [];

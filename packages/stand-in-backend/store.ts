@@ -6,7 +6,7 @@ import { quoteIfPlain } from '../core/hosts/options/accepted-values.ts';
 import { StartError } from '../core/hosts/common/start-error.ts';
 import { readItemText, type ItemText } from './item-text.ts';
 
-/** The largest id: an `int` in the .NET controllers that this backend replaces. */
+/** The largest id, because an id is an `int` in the .NET controllers that this backend replaces. */
 export const itemIdMax = 2_147_483_647;
 
 // With AUTOINCREMENT the id of a deleted item is never reused.

@@ -1,5 +1,6 @@
-// Links node_modules/.bin/node to the platform's Node if the link is missing. npm up to 10 removes it together with the
-// packages of other platforms, which have a program of the same name. The syntax is for old Nodes, like that of start.cjs.
+// Links node_modules/.bin/node to the platform's Node if the link is missing. npm up to 10 removes the link together
+// with the packages of other platforms, which have a program of the same name. As in start.cjs, the syntax is
+// for old Nodes.
 
 'use strict';
 
@@ -23,7 +24,7 @@ function link(target) {
   const folder = path.join(modules, '.bin');
   const isWindows = process.platform === 'win32';
   const file = path.join(folder, isWindows ? 'node.cmd' : 'node');
-  // `existsSync` is false for a broken link.
+  // `existsSync` is false for a broken link, so a broken link is replaced.
   if (fs.existsSync(file)) return;
   fs.mkdirSync(folder, { recursive: true });
   try {

@@ -198,7 +198,7 @@ try {
     assertNone(
       changelog.version === manifest.version
         ? []
-        : [`package.json has ${manifest.version}, the top of CHANGELOG.md ${changelog.version}`],
+        : [`package.json has ${manifest.version}, but the top of CHANGELOG.md has ${changelog.version}`],
       `${manifest.version}, as at the top of CHANGELOG.md`,
     ),
   );
@@ -244,7 +244,7 @@ try {
     return assertNone(installed.warnings, 'from the tarball, without a warning');
   });
   // All allowed versions of Node.js can `require` ES modules, so CommonJS types for an ES module are correct. publint and
-  // attw report them as wrong, so these rules are off; the checks below import and compile the package both ways.
+  // attw report such types as wrong, so their rules are off. The checks below import and compile the package both ways.
   // dist/core is also a package of its own, so its package.json has fields that this package ignores.
   const falseFindings = ['EXPORTS_TYPES_INVALID_FORMAT', 'NESTED_PACKAGE_JSON_FIELD_IGNORED'];
   await check('publint', async () => {
@@ -300,8 +300,8 @@ try {
     await check(`SBOM, ${format}`, async () => {
       const { folder: target } = use();
       const { packages } = readJson(join(target, 'package-lock.json')) as { packages: object };
-      // The lock file has an entry for the folder itself and none for Swagger UI, so its length is the number of packages,
-      // ours included.
+      // The lock file has an entry for the folder itself and none for Swagger UI, so the number of its entries is the
+      // number of packages, ours included.
       const wanted = Object.keys(packages).length;
       const sbom = JSON.parse(await createSbom(use(), format)) as Sbom;
       const root = sbom.metadata?.component ?? sbom.packages?.[0];

@@ -1,5 +1,5 @@
 // The admin listener: the dashboard, /livez, /readyz and /metrics, on a port of its own for operators. A connection has one
-// request, and its limits are low [D59].
+// request, and the limits are low [D59].
 
 import { readRequestId } from '../../core/call/request-context.ts';
 import { isAllowedHost } from '../../core/admission/host-names.ts';
@@ -56,7 +56,7 @@ const failures = {
 export function createAdminServer(sources: AdminSources, createDashboard?: CreateDashboard): AdminServer {
   const history = new History(performance.timeOrigin);
   const dashboard = createDashboard?.(sources, history);
-  // Concurrent requests share one set of reports, because every worker has to make one [D59].
+  // Concurrent requests share one set of reports, because a set needs a report from every worker [D59].
   const reports = share(async () => await sources.reports({ withProcessMetrics: false, probesBackend: true }));
   const routes: ReadonlyMap<string, Route> = new Map<string, Route>([
     ['/livez', () => json(200, { status: 'alive' })],

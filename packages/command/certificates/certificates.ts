@@ -33,7 +33,7 @@ export function hasFiles({ cert, key, ca }: CertificateFiles): boolean {
   return [cert, key, ca].some(({ path }) => path !== '');
 }
 
-/** The TLS configuration in force. `clients` is undefined for plain HTTP, `backend` if Node's defaults apply. */
+/** TLS configuration in force. `clients` is undefined for plain HTTP; `backend` is undefined if Node's defaults apply. */
 export interface TlsInForce {
   readonly clients?: ServerTls | undefined;
   readonly backend?: ClientTls | undefined;
@@ -145,7 +145,7 @@ function parseCertificates(file: NamedFile, text: string, problems: string[]): X
   return blocks.flatMap((block, index) => {
     try {
       const certificate = new X509Certificate(block);
-      // OpenSSL loads a certificate with a date such as month 13.
+      // OpenSSL accepts a certificate with an impossible date, such as month 13, so the dates are checked here.
       if (!Number.isNaN(Date.parse(certificate.validFrom) + Date.parse(certificate.validTo))) return [certificate];
       problems.push(`${nameOf(file)}: certificate number ${index + 1} has a date that cannot be read`);
       return [];

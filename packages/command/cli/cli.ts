@@ -32,8 +32,9 @@ const choicesLengthMax = 70;
 // A switch also accepts a value, but the help does not show it.
 const switchValue = ' [value]';
 const aboutSettings = `
-Each setting can be a flag, or the environment variable in its brackets. A flag
-takes precedence. docs/settings.md describes each setting in full.
+Give each setting as a flag, or as the environment variable that is in brackets
+after the flag's description. The flag takes precedence. docs/settings.md
+describes each setting in full.
 `;
 
 /** Runs the command in `argv` (without node and script). Resolves with the exit code. */
@@ -42,7 +43,7 @@ export async function runCli(argv: readonly string[], terminal: Terminal, parts:
   const invocation = findInvocation(terminal.environment, terminal.script);
   const describeExamples = (lines: readonly (readonly [Command, string])[]): string =>
     `\nExamples:\n${lines.map(([name, flags]) => `  ${invocation.line(name, flags)}\n`).join('')}`;
-  // The commands inherit the settings up to `configureHelp`.
+  // The commands inherit this configuration, up to and including `configureHelp`.
   const program = new Program(programName)
     .helpOption('-h, --help', 'print this help')
     .exitOverride()
@@ -113,7 +114,7 @@ function createOption(name: SettingName, command: Command): Option {
 /** A command line as parsed by commander. */
 interface CommandLine {
   readonly name: Command;
-  /** The given flags of the command, by their names in camel case; true for a flag without a value. */
+  /** The flags given to the command, by their names in camel case. A flag without a value is `true`. */
   readonly flags: Readonly<Record<string, string | true>>;
   /** Words that are neither a known flag nor its value. */
   readonly strayWords: readonly string[];

@@ -12,8 +12,8 @@ export function flagsOf(command: Command): string[] {
 
 /**
  * Returns the problems with arguments that are neither a known flag nor its value. A word after an unknown flag may be a
- * secret value. So a problem names a word only if it has at most 20 letters and hyphens and is in the place of the command
- * or right after it.
+ * secret value. So a problem names a word only if the word has at most 20 characters, all letters or hyphens, and is in
+ * the command's place or right after the command.
  */
 export function findStrayWords(command: Command, stray: readonly string[], argv: readonly string[]): string[] {
   const flags = stray.filter((word) => word.startsWith('-'));

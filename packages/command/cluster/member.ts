@@ -57,7 +57,7 @@ export class Member {
   readonly #observer: MemberObserver;
   // By kind and id.
   readonly #awaitedAnswers = new Map<string, (answer: Answer) => void>();
-  // Connections that wait until the worker has received the ones before.
+  // Connections that wait until the worker has received the connections sent before them.
   readonly #untaken = new Set<Socket>();
   #sentCount = 0;
   // The certificates last sent to the worker.
@@ -96,7 +96,7 @@ export class Member {
     return this.#lastReport;
   }
 
-  /** True while a connection waits to be sent, because the worker has not received the one before. */
+  /** True while a connection waits to be sent, because the worker has not received the previous one. */
   get isReceiving(): boolean {
     return this.#untaken.size > 0;
   }
@@ -116,8 +116,8 @@ export class Member {
     this.#untaken.add(socket);
     this.#sentCount += 1;
     const message: ToWorker = { kind: 'connection', number: this.#sentCount };
-    // This process closes its descriptor itself. Without `keepOpen` Node would do so when the worker has received the
-    // connection, and never if the worker ends before.
+    // This process closes its descriptor itself. Without `keepOpen`, Node would close the descriptor when the worker
+    // has received the connection, and never if the worker ends before that.
     this.#process.send(message, socket, { keepOpen: true }, () => {
       this.#untaken.delete(socket);
       socket.destroy();
@@ -135,7 +135,7 @@ export class Member {
 
   /**
    * Makes the worker serve new connections with `settings`, as `ClientService.reload` does [D65]. Rejects with a
-   * StartError if it cannot. If the worker ends, its successor gets the settings, so the reload succeeds.
+   * StartError if the worker cannot. If the worker ends, its successor gets the settings, so the reload succeeds.
    */
   async reload(settings: Settings, tls: TlsInForce): Promise<{ readonly finished: Promise<unknown> }> {
     this.settings = settings;

@@ -36,8 +36,8 @@ const heartbeatMs = 1_000;
 const firstPassed = 4;
 
 /**
- * Starts `settings.workers` workers with `tls`. They share the listening sockets `passed` if there are any. Rejects
- * with a StartError, after stopping all workers.
+ * Starts `settings.workers` workers with `tls`. If `passed` has listening sockets, all workers share them. If the start
+ * fails, stops all workers and rejects with a StartError.
  */
 export async function startPool(
   settings: Settings,
@@ -56,9 +56,9 @@ export async function startPool(
   return pool;
 }
 
-// With a listening socket per worker, the end of a worker loses the connections in the queue of its socket, unless the OS
-// moves them to the queue of another worker. Linux moves them since 5.14, if `tcp_migrate_req` is 1; the default is 0.
-// `auto` uses a socket per worker only if Linux moves the connections.
+// If each worker has its own listening socket, the connections in the socket's queue are lost when the worker ends,
+// unless the OS moves them to another worker's queue. Linux moves them since 5.14, if `tcp_migrate_req` is 1; the default
+// is 0. `auto` uses a socket per worker only if Linux moves the connections.
 function findSharing(): PortSharing {
   try {
     return readFileSync('/proc/sys/net/ipv4/tcp_migrate_req', 'latin1').trim() === '1' ? 'reuse-port' : 'cluster';
@@ -163,8 +163,8 @@ class WorkerPool implements ClientService {
   }
 
   /**
-   * Makes the workers serve with `settings` and `tls`, one after the other, then changes their number. If one of them
-   * cannot, all get the old settings again.
+   * Switches the workers to `settings` and `tls`, one worker at a time, then adjusts the number of workers. If a worker
+   * cannot use the new settings, all workers get the old settings again.
    */
   async reload(settings: Settings, tls: TlsInForce): Promise<{ readonly finished: Promise<void> }> {
     if (this.#phase !== 'running') return { finished: Promise.resolve() };
@@ -181,7 +181,7 @@ class WorkerPool implements ClientService {
       await Promise.all(this.#serving().map((member) => this.#bringUpToDate(member)));
       throw error;
     }
-    // Workers that kept failing with the old settings may work with the new settings.
+    // Workers that kept failing with the old settings may work with the new ones, so they are started without a pause.
     this.#endPause();
     ends.push(...Array.from(this.#members, ({ isRetired, exited, started }) => (isRetired ? exited : started)));
     return { finished: Promise.all(ends).then(() => undefined) };
@@ -251,7 +251,7 @@ class WorkerPool implements ClientService {
     const listener = this.#listener;
     this.#listener = undefined;
     await listener?.close();
-    // A worker receives these connections before the message to finish.
+    // The waiting connections go to the workers first, so each worker receives them before `finish-drain`.
     const serving = this.#serving();
     for (const [index, socket] of this.#waiting.splice(0).entries()) {
       const member = serving[index % serving.length];
@@ -288,8 +288,8 @@ class WorkerPool implements ClientService {
     }
   }
 
-  // Passes connections to the workers in turn. A worker gets one only if it has received the one before. So a hung worker
-  // gets few connections.
+  // Passes connections to the workers in turn. A worker gets a connection only if it has received the previous one. So
+  // a hung worker gets few connections.
   readonly #distribute = (): void => {
     for (;;) {
       const next = this.#serving().find(({ isReceiving }) => !isReceiving);
@@ -327,7 +327,7 @@ class WorkerPool implements ClientService {
   }
 
   // Starts one worker. If a signal to the process group ends the worker during its start, starts another. Rejects with a
-  // StartError.
+  // StartError if the worker cannot be started.
   async #launch(): Promise<void> {
     for (;;) {
       const outcome = await this.#fork();

@@ -1,5 +1,5 @@
-// The rate limit's counter in a worker: sends questions to the primary process, which counts for all workers. All guards
-// of the worker share it; during a reload there are two.
+// The rate limit's counter in a worker: sends questions to the primary process, which counts for all workers. During a
+// reload a worker has two sets of guards; both share this counter.
 
 import { CounterGoneError, type Counter, type Question } from '../../core/guards/options/ports.ts';
 
@@ -7,8 +7,8 @@ export class PrimaryCounter implements Counter {
   readonly #send: (id: number, question: Question) => void;
   readonly #asked = new Map<number, PromiseWithResolvers<readonly number[]>>();
   #nextId = 0;
-  // The result of the last test question. The first `revive` sends none, because the primary process has just started
-  // this worker.
+  // The result of the last test question. The first `revive` sends no question, because the primary process has just
+  // started this worker.
   #test: Promise<unknown> | undefined = Promise.resolve();
   #hasGone = false;
 

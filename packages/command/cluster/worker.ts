@@ -71,7 +71,7 @@ async function run(
   process.on('message', (message: ToWorker, socket: Socket | undefined) => {
     switch (message.kind) {
       case 'connection':
-        // Node drops a message whose descriptor the process cannot receive.
+        // Node drops a message whose descriptor the process cannot receive. So a gap in the numbers is a loss.
         if (message.number > lastConnection + 1) reportLost(message.number - lastConnection - 1);
         lastConnection = message.number;
         // Undefined if the client has left.

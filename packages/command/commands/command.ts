@@ -22,7 +22,7 @@ export interface CommandRun {
   readonly resolved: ResolvedSettings;
   /** Reads the settings again, from the same flags and variables and the current settings file. */
   readonly resolveAgain: () => ResolvedSettings;
-  /** The given flags of the command that are not settings. */
+  /** The flags given to the command, without those that are settings. */
   readonly ownFlags: GivenFlags;
   readonly terminal: Terminal;
   readonly parts: Partial<Parts>;
@@ -39,7 +39,7 @@ export interface CommandEntry {
   readonly description: string;
   /** Flags for the examples in the help. */
   readonly examples: readonly string[];
-  /** Flags of the command that are not settings. A switch has no placeholder. */
+  /** The command's flags that are not settings. A switch has no placeholder. */
   readonly ownFlags?: Readonly<Record<string, { readonly placeholder?: string; readonly help: string }>>;
   /** Resolves with the problems of the given flags. Rejects with a StartError. */
   readonly findProblems?: (own: GivenFlags, parts: Partial<Parts>) => Promise<readonly string[]>;

@@ -41,8 +41,8 @@ export class LogOutput {
   onDrop: (lines: number) => void = () => undefined;
 
   readonly #options: LogOutputOptions;
-  // Gathers lines; undefined if there are none. Each line is encoded into the block immediately. Lines collected in a string
-  // would be scanned twice more.
+  // Gathers lines; undefined if there are none. Each line is encoded into the block immediately, because lines
+  // collected in a string would be scanned twice more.
   #open: { readonly block: Buffer; length: number; lines: number; gap: number } | undefined;
   #spareBlock: Buffer | undefined;
   #timer: NodeJS.Timeout | undefined;

@@ -93,7 +93,7 @@ export function createLogger(level: string, stream: DestinationStream, now = Dat
     {
       level,
       timestamp: createIsoTime(now),
-      // JSON leaves some control characters unescaped, and people read JSON lines in terminals too.
+      // Escapes the control characters that JSON leaves unescaped, because people read JSON lines in terminals too.
       hooks: { streamWrite: (line) => `${escapeControls(line.slice(0, -1))}\n` },
       formatters: { level: (label) => ({ level: label }), bindings: ({ pid }) => ({ pid: pid as number }) },
     },

@@ -34,8 +34,8 @@ function loadPinoPretty(): typeof import('pino-pretty') | undefined {
   }
 }
 
-// A stack begins with the error's message, which may have line ends. This pattern matches those line ends, because the line
-// after them is neither a stack frame nor a cause.
+// A stack begins with the error's message, which may have line ends. This pattern matches only those line ends: the
+// line after each of them is neither a stack frame nor a cause.
 const lineInMessage = /\n(?! {4}at |caused by: )/g;
 
 function escapeAll(value: unknown, name = ''): unknown {

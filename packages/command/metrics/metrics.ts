@@ -175,12 +175,12 @@ function gaugesOf(reports: readonly Report[]): ProcessMetric[] {
     ),
     gauge(
       'keys',
-      'Usable keys of the issuer, in the process with the fewest; absent without AUTH_ISSUER.',
+      'Usable keys of the issuer, in the process with the fewest keys; absent without AUTH_ISSUER.',
       keys.length === 0 ? [] : Math.min(...keys.map((each) => each.keys)),
     ),
     gauge(
       'keys_fetched_timestamp_seconds',
-      "Time of the last successful fetch of the issuer's keys, in the process where it is longest ago; absent before the first.",
+      "Time of the last successful fetch of the issuer's keys, in the process with the oldest fetch; absent before the first fetch.",
       fetchedAt.length === 0 ? [] : Math.min(...fetchedAt) / 1_000,
     ),
     gauge(

@@ -43,8 +43,8 @@ export interface LocalClientService extends ClientService {
 }
 
 /**
- * Serves clients in this process. With `sharing` `cluster` and no passed sockets it does not listen: the primary process
- * accepts the connections. Rejects with a StartError, after stopping what it started.
+ * Serves clients in this process. With `sharing` `cluster` and no passed sockets, this process does not listen: the
+ * primary process accepts the connections. If the start fails, stops what was started and rejects with a StartError.
  */
 export async function startClientService(
   settings: Settings,
@@ -95,14 +95,14 @@ export async function startClientService(
       await Promise.all(servings.map((each) => each.drain(signal)));
     },
     stop: async () => {
-      // A reload that is still creating a `Serving` stops it as soon as it exists.
+      // A reload that is still creating a `Serving` stops that `Serving` as soon as it exists.
       isDraining = true;
       await listener?.close();
       await Promise.all(servings.map((each) => each.stop()));
     },
     reload: async (next, nextTls) => {
       const isSame = !changedSettings(served, next).some((name) => !settingsOfProcess.has(name));
-      // The file that AUTH_JWKS_FILE names may have new keys.
+      // With AUTH_JWKS_FILE, a new `Serving` is always created, because the file may have new keys.
       if (isSame && next.authJwksFile === '') return { finished: Promise.resolve() };
       const fresh = await createServing(next, nextTls, context);
       if (isDraining) return { finished: fresh.stop() };

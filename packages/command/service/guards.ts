@@ -37,7 +37,8 @@ export async function createGuards(
     ),
   };
   let keyFailure: string | undefined;
-  // Logs changes only: new keys, the beginning and end of an outage and, for the issuer's keys, a changed cause.
+  // Logs changes only: new keys, and the beginning and end of an outage. If the keys cannot be fetched, a new cause of
+  // this outage is logged too.
   const observer: GuardObserver = {
     onKeys: (keys) => {
       keyRecords.note({ keys: keys.length });

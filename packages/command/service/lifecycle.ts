@@ -13,8 +13,8 @@ export interface SignalSource {
 }
 
 /**
- * Passes signals on to listeners. Signals that arrive while the program is loading are held until then. Otherwise they would
- * end the half-started program, or would be lost if it is process 1 of a container.
+ * Passes signals on to listeners. Signals that arrive while the program is loading are held until a listener is added.
+ * Otherwise they would end the half-started program, or would be lost if the program is process 1 of a container.
  */
 export interface HeldSignals extends SignalSource {
   /** Stops holding signals. From now on every signal, also a held one, ends the process. */
@@ -82,7 +82,7 @@ export interface Stop {
   hasFault: boolean;
 }
 
-/** Creates a `Stop`. Every uncaught error requests it too. */
+/** Creates a `Stop`. Every uncaught error also requests the stop. */
 export function createStop(logger: Logger, source: SignalSource): Stop {
   const stop = { wanted: new AbortController(), cut: new AbortController(), hasFault: false };
   // After an uncaught error the state is unknown, so the process drains and stops.
@@ -101,7 +101,7 @@ export function createStop(logger: Logger, source: SignalSource): Stop {
 }
 
 /**
- * Listens, until the process ends, for signals and errors that stop it. Call this before anything is started, so that a
+ * Listens for signals and errors that stop the process, until it ends. Call this before anything is started, so that a
  * signal during the start is not lost. With `stopsOnHangUp`, SIGHUP stops the process too, because the terminal was closed
  * [D54] or there is nothing to reload.
  */
@@ -143,7 +143,8 @@ export function listenForStop(
 
 /**
  * Listens for SIGHUP, which would otherwise end the process. Returns the function that sets `reload`. A signal that arrives
- * earlier is held until then. Reloads run one after the other; all signals during a reload together cause one more.
+ * earlier is held until then. Reloads run one after the other; all signals during a reload together cause one more
+ * reload.
  */
 export function listenForReloads(source: SignalSource): (reload: () => Promise<void>) => void {
   const begun = Promise.withResolvers<() => Promise<void>>();
@@ -203,8 +204,8 @@ const heldUpMs = 500;
 const catchUpMs = 1_000;
 
 /**
- * Calls `onOver` after `ms`. If this process was stopped in that time (SIGSTOP, a sleeping machine), calls it later,
- * because calls and workers had less time to finish. Returns the function that cancels the deadline.
+ * Calls `onOver` after `ms`. If this process was stopped in that time (SIGSTOP, a sleeping machine), `onOver` is called
+ * later, because requests and workers had less time to finish. Returns the function that cancels the deadline.
  */
 export function startDeadline(ms: number, onOver: () => void): () => void {
   let dueAt = performance.now() + ms;

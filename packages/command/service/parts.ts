@@ -40,7 +40,7 @@ interface StandInBackendPart {
   }) => Promise<{ readonly url: string; readonly stop: () => Promise<void> }>;
 }
 
-/** The given flags of a command that are not settings; true for a flag without a value. */
+/** The flags given to a command, without those that are settings. A flag without a value is `true`. */
 export type GivenFlags = Readonly<Record<string, string | true>>;
 
 interface ContractCheckPart {
@@ -71,7 +71,7 @@ export interface ClientService extends Service, Reporter {
 }
 
 interface ClusterPart {
-  /** Rejects with a StartError, after stopping all processes. */
+  /** If the start fails, stops all processes and rejects with a StartError. */
   readonly startPool: (
     settings: Settings,
     log: Log,

@@ -25,8 +25,8 @@ export interface WholeService extends Service {
 }
 
 /**
- * Adds the admin listener to the client service, and reloads the certificates when their files change. Rejects with a
- * StartError, after stopping all listeners.
+ * Adds the admin listener to the client service, and reloads the certificates when their files change. If the admin
+ * listener cannot be opened, stops the client service and rejects with a StartError.
  */
 export async function addAdmin(
   clients: ClientService,

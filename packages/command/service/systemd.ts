@@ -7,7 +7,7 @@ import type { Logger } from '../log/log.ts';
 
 /**
  * File descriptors of the listening sockets that a service manager passes on (sd_listen_fds(3)). They outlive this process,
- * so a restart loses no connection. If a list is empty, the gateway opens its own socket.
+ * so a restart loses no connection. If a list is empty, the gateway opens the socket itself.
  */
 export interface PassedSockets {
   readonly clients: readonly number[];

@@ -28,7 +28,7 @@ import { findHttp2Problem, findTlsProblems } from './tls-settings.ts';
 /**
  * Takes each setting from the flags, else the environment, else the settings file, else its default. An empty variable
  * counts as unset. Throws all problems as one SettingsError, those in `known` first. The files that the settings name are
- * checked too, but not for `openapi`, and not on a reload, when the new service checks them.
+ * checked too, but not for `openapi`, and not on a reload, because then the new service checks them.
  */
 export function resolveSettings(
   command: Command,
@@ -123,7 +123,7 @@ function readSettingsFile(name: string, problems: string[]): NodeJS.Dict<string>
 }
 
 function findKeyFileProblems({ authIssuer = '', authJwksFile = '', authJwksUrl }: Partial<Settings>): string[] {
-  // Without an issuer, or with an address too, another problem says that the file is not used.
+  // If there is no issuer, or AUTH_JWKS_URL is set too, another problem says that the file is not used.
   if (authIssuer === '' || authJwksFile === '' || authJwksUrl !== '') return [];
   try {
     accessSync(authJwksFile, constants.R_OK);
@@ -144,7 +144,7 @@ const tracePackages = [
   '@opentelemetry/sdk-trace',
 ];
 
-/** One problem for each setting whose packages are not all installed. */
+/** Returns one problem for each setting that needs a package that is not installed. */
 export function findMissingPackages(
   { otelExporterOtlpEndpoint = '', logFormat }: Partial<Pick<Settings, 'otelExporterOtlpEndpoint' | 'logFormat'>>,
   isThere = isInstalled,

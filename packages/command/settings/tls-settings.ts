@@ -14,8 +14,8 @@ const http2NodeMin = 26;
 
 /** The problem with HTTP/2 on Node `version`; undefined if it works [D39]. */
 export function findHttp2Problem(version = process.versions.node): string | undefined {
-  // An older Node cannot send the headers of a reply as a list and then close the HTTP/2 stream. This flaw appears only on
-  // a connection, so the version is checked.
+  // An older Node cannot send the headers of a reply as a list and then close the HTTP/2 stream. This flaw shows only on
+  // a connection, so the version is checked instead.
   return Number.parseInt(version, 10) >= http2NodeMin
     ? undefined
     : `HTTP2 needs Node ${http2NodeMin} or newer, but this is Node ${version}: use a newer Node, or leave HTTP2 out`;
@@ -36,7 +36,7 @@ const pairs = [
 const ofClientTls = ['tlsClientCaFile', 'tlsMinVersion', 'http2'] as const;
 const ofBackendTls = ['backendCaFile', 'backendCertFile', 'backendKeyFile', 'backendServerName'] as const;
 
-/** The settings of certificates: those of TLS without HTTP2. */
+/** The settings of certificates: all settings of TLS except HTTP2. */
 export const certificateSettings = settingNames.filter((name) => rowOf(name).group === 'tls' && name !== 'http2');
 
 /**
@@ -68,7 +68,7 @@ export function findTlsProblems(
       .map((name) => `${variableOf(name)} needs an https address in BACKEND_URL`),
   ];
   if (sets.length === 0 && isSet('tlsReloadMs')) {
-    problems.push('TLS_RELOAD_MS has no effect without certificate files: set some, or leave it out');
+    problems.push('TLS_RELOAD_MS has no effect without certificate files: set them, or leave TLS_RELOAD_MS out');
   }
   if (!readsFiles || problems.length > 0) return problems;
   return sets.flatMap((each) => {

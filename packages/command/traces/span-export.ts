@@ -78,7 +78,7 @@ export class SpanExport {
   async flush(limitMs: number): Promise<void> {
     const { promise: late, resolve } = Promise.withResolvers<undefined>();
     const timer = setTimeout(resolve, limitMs, undefined);
-    // Failures reach `#note`.
+    // Failures are ignored here, because `#note` handles them.
     await Promise.race([this.#processor.shutdown().catch(() => undefined), late]);
     clearTimeout(timer);
   }

@@ -31,7 +31,7 @@ function readRange(range: string): [address: string, bits: number, family: 'ipv4
   return [address, Number(bits ?? bitsMax), version === 4 ? 'ipv4' : 'ipv6'];
 }
 
-/** Returns the set of proxies in `ranges`; undefined if there are none. Throws a `TypeError` for an invalid range. */
+/** Returns the set of proxies in `ranges`; undefined for an empty list. Throws a `TypeError` for an invalid range. */
 export function createTrustedProxies(ranges: readonly string[]): TrustedProxies | undefined {
   if (ranges.length === 0) return undefined;
   const list = new BlockList();

@@ -12,7 +12,7 @@ type CorsRequest = Pick<RequestHead, 'method' | 'fields'>;
 
 export class Cors {
   readonly #byOrigin: ReadonlyMap<string, CorsFields>;
-  // The fields for requests without an allowed origin; with `*`, for all requests.
+  // The fields for requests without an allowed origin. If `*` allows any origin, the fields for all requests.
   readonly #others: CorsFields;
   readonly #allowsAny: boolean;
 

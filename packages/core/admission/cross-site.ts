@@ -1,10 +1,10 @@
 // Detects writes by a page of another site [D56]. Such a page can use `fetch` or a form, in the browser of a user who
-// can reach the gateway. Browsers mark these writes in `sec-fetch-site`, which no page can change. They send this field
-// only over https or to this machine's own names (W3C Fetch Metadata, 2.1). Origins that cors.ts allows are exempt
-// [D45].
+// can reach the gateway. Browsers mark these writes in `sec-fetch-site`, which no page can change. Browsers send this
+// field only over https, or over http to `localhost` and other names of their own machine (W3C Fetch Metadata, 2.1).
+// Origins that cors.ts allows are exempt [D45].
 
 const writeMethods: ReadonlySet<string> = new Set(['POST', 'PUT', 'DELETE']);
-// Also matches in a list of values, because an intermediary may have repeated or joined the field.
+// Also matches in a list of values, because an intermediary may have repeated the field or joined its values.
 const crossSite = /(?:^|,)[ \t]*cross-site[ \t]*(?:[;,]|$)/i;
 
 /** True for a write by another site. `secFetchSite` has all values of the field, joined by commas, or is undefined. */

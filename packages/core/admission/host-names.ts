@@ -1,7 +1,7 @@
 // Checks the host name of a request, as a protection from DNS rebinding [D57]. In such an attack, another site's host
-// name resolves to this machine. But the requests of that site's pages have the name in `Host`. IP addresses and this
-// machine's own names are always allowed. A missing name is allowed too, because a load balancer's health check may
-// send none. Browsers always send a name.
+// name resolves to the gateway's machine. But the requests of that site's pages have that name in `Host`, so they are
+// detected. IP addresses, `localhost` and names under `.localhost` are always allowed. A missing name is allowed too,
+// because a load balancer's health check may send none. Attackers cannot use this: browsers always send a name.
 
 import { isIPv4, isIPv6 } from 'node:net';
 import { splitList } from '../text/lists.ts';
@@ -15,7 +15,7 @@ export function normalizeHostName(name: string): string {
   return name.toLowerCase().replace(/\.$/, '');
 }
 
-/** Parses a comma-separated list of names for `isAllowedHost`; undefined if one is invalid or has a port. */
+/** Parses a comma-separated list of names for `isAllowedHost`; undefined if a name is invalid or has a port. */
 export function parseHostNames(text: string): readonly string[] | undefined {
   const names = splitList(text).map(normalizeHostName);
   return names.every((name) => namePattern.test(name)) ? names : undefined;

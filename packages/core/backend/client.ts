@@ -61,7 +61,7 @@ export interface BackendRequest {
 interface BackendClientOptions {
   /** `http:` or `https:`, with or without a base path; no query, fragment or credentials. */
   readonly backendUrl: URL;
-  /** For an `https:` address; the caller has validated it. Default: the authorities that Node trusts. */
+  /** For an `https:` address. The caller has validated these options. Default: Node's trusted authorities. */
   readonly tls?: ClientTls | undefined;
   readonly timeoutMs: number;
   readonly connectTimeoutMs: number;
@@ -69,9 +69,9 @@ interface BackendClientOptions {
   readonly responseBytesMax: number;
   /** Name of the header with the client's identity. Default: the identity is not sent [D48]. */
   readonly identityHeader?: string | undefined;
-  /** Counts the buffered bytes of answers. The receiver of an outcome `ok` must give back the outcome's `length`. */
+  /** Counts the buffered bytes of answers. The receiver of an outcome `ok` must pass that `length` to `giveBack`. */
   readonly budget: BufferBudget;
-  /** The words for the backend in error messages. Default: the words for a program that embeds the gateway. */
+  /** The words for the backend in error messages. Default: words that suit a program that embeds the gateway. */
   readonly peer?: Peer | undefined;
   /** Observes the bytes that the backend sends. Default: no observer. */
   readonly tap?: SocketTap | undefined;
@@ -165,7 +165,7 @@ export class BackendClient {
   }
 }
 
-/** `discarding`: the outcome is decided; the rest of the answer is read and dropped. Often skipped. */
+/** `discarding`: the outcome is decided, and the rest of the answer is read and dropped. Many calls skip this state. */
 type ExchangeState = 'waiting' | 'discarding' | 'ended';
 
 // One call. It uses one connection at a time.
@@ -181,7 +181,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
   #wasResent = false;
   #state: ExchangeState = 'waiting';
   #status = 0;
-  // True if only the end of the connection ends the answer, and Node does not prove that end. Then the answer may have been cut.
+  // True if the close of the connection ends the answer, and Node may report a cut as a close. Then bytes may be missing.
   #mayBeCut = false;
   readonly #body = new AnswerBody();
   #discarded = 0;
@@ -366,13 +366,13 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
   }
 }
 
-// An attacker on the network can forge the end of a TCP connection. TLS can prove the end, but Node does not report
-// whether it did. So a number may lack its last digits. All other valid JSON is complete [RFC 9112, 8; D18].
+// An attacker on the network can forge the end of a TCP connection. TLS can detect this, but Node does not report it.
+// So a number at the end may lack digits. Valid JSON that does not end in a digit is complete [RFC 9112, 8; D18].
 const cutNumber =
-  'a number that ends with the connection may lack digits: the backend must send a content-length or chunks';
+  'a number that may lack its last digits, because the answer has no length: the backend must send a content-length or chunks';
 
-// libuv before 1.52, which Node 22 has, can report the reset of a connection as its end (libuv pull request 4997).
-// Hosts such as Deno may have no libuv.
+// Before version 1.52, libuv can report the reset of a connection as its end (libuv pull request 4997). Node 22 has
+// such a version. Hosts such as Deno may have no libuv.
 const [uvMajor = 0, uvMinor = 0] = ((process.versions.uv as string | undefined) ?? '').split('.').map(Number);
 const resetLooksLikeEnd = uvMajor === 1 && uvMinor < 52;
 

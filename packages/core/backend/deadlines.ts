@@ -60,7 +60,7 @@ export class Deadlines {
       this.#last.next = deadline;
     }
     this.#last = deadline;
-    // A timer that is already set is for an earlier deadline. When it fires, `#passDue` sets the next one.
+    // A timer that is already set is for an earlier deadline. When it fires, `#passDue` sets the next timer.
     if (this.#timer === undefined) this.#timer = this.#setTimer(this.#durationMs);
   }
 
@@ -95,7 +95,7 @@ export class Deadlines {
     }
   };
 
-  // Rounded up, so that no deadline passes early. Only the socket of a call in flight may keep the process alive.
+  // Rounded up, so that no deadline passes early. `unref`: only the socket of a call in flight may keep the process alive.
   #setTimer(delayMs: number): NodeJS.Timeout {
     return setTimeout(this.#passDue, Math.ceil(delayMs)).unref();
   }

@@ -19,7 +19,7 @@ const embeddersBackend: Peer = {
 };
 /** Node reads NODE_EXTRA_CA_CERTS only when it starts, so a settings file cannot set it. */
 export const nodeAuthorities =
-  'set NODE_EXTRA_CA_CERTS, in the environment at the start, to a file with the authority to trust';
+  'before the start, set NODE_EXTRA_CA_CERTS in the environment to a file with the certificate authority to trust';
 
 const noTlsCodes = new Set(['ERR_SSL_WRONG_VERSION_NUMBER', 'ERR_SSL_PACKET_LENGTH_TOO_LONG']);
 // OpenSSL's texts for the same errors, which can also have the code `EPROTO`.
@@ -53,8 +53,8 @@ const tlsCode =
   /^(?:ERR_(?:TLS|SSL)_|EPROTO$|UNABLE_TO_|CERT_|CRL_|ERROR_IN_C|DEPTH_ZERO_|SELF_SIGNED_|INVALID_(?:CA|PURPOSE)$|PATH_LENGTH_|HOSTNAME_MISMATCH$)/;
 
 /**
- * Returns the reason for a failed connection. If several addresses failed differently, the reason is `no-descriptor` if
- * one of them had no file descriptor, otherwise `connection-failed`.
+ * Returns the reason for a failed connection. If several addresses failed for different reasons, the result
+ * is `no-descriptor` if that is one of these reasons, otherwise `connection-failed`.
  */
 export function reasonOfError(error: Error): Reason {
   const errors = (error instanceof AggregateError ? error.errors : [error]) as NodeJS.ErrnoException[];
@@ -87,11 +87,11 @@ function describeOne(error: NodeJS.ErrnoException, { name: who, plainScheme, aut
     return `${who} closed the connection during the TLS handshake: did you mean ${plainScheme}?`;
   }
   if (unknownAuthorityCodes.has(code)) {
-    // Node's text also suggests one of its flags, but operators do not start Node themselves.
+    // Node's text also suggests a flag of Node. This is removed, because operators do not start Node themselves.
     return `${message.replace(/; if the root CA .*/s, '')}: ${authorities}`;
   }
   if (openSsl !== undefined) return `TLS failed: ${openSsl}`;
-  // Node adds the local address, which it has not got if the connection failed at once.
+  // Node appends the local address. If the connection failed at once, the address is unknown, and this part is removed.
   return message === '' ? code : message.replace(' - Local (undefined:undefined)', '');
 }
 

@@ -3,7 +3,7 @@
 import { ClientConnection, type OpenSocket } from '../http1/client-connection.ts';
 import { monotonicMs } from '../time/monotonic.ts';
 
-// The backend's keep-alive timeout is shortened by this, because a request sent in its last second could arrive late.
+// The backend's keep-alive timeout is shortened by this, because a request in its last second could arrive too late.
 const keepAliveMarginMs = 1_000;
 const sweepMsMax = 1_000;
 

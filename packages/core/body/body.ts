@@ -15,7 +15,7 @@ export abstract class Body {
     return this.#length;
   }
 
-  /** Adds the next piece. Returns false if no further bytes can make the body JSON; always true for the first piece. */
+  /** Adds the next piece. Returns false once the body can no longer become JSON; always true for the first piece. */
   write(piece: Buffer): boolean {
     this.#length += piece.length;
     if (this.#checker === undefined) {
@@ -53,8 +53,8 @@ export abstract class Body {
   protected abstract keep(piece: Buffer): void;
 }
 
-// A buffer takes some 250 bytes in addition to its content, so small pieces are copied into one buffer. Otherwise a body in
-// one-byte chunks needs 400 times its size, and one of 4 MB crashes the process.
+// A buffer takes some 250 bytes in addition to its content, so small pieces are copied into one buffer. Otherwise a body
+// in one-byte chunks needs 400 times its size, and such a body of 4 MB crashes the process.
 const smallBytes = 4_096;
 const joinedBytesMin = 256;
 const joinedBytesMax = 16_384;
@@ -116,7 +116,7 @@ export function giveBackBlocks(blocks: readonly Buffer[]): void {
 
 const noBlocks: readonly Buffer[] = [];
 
-/** The body of an answer. Pieces, of at most `blockBytes`, are copied, because the next read overwrites their memory. */
+/** The body of an answer. Copies pieces, because the next read overwrites them. A piece has at most `blockBytes`. */
 export class AnswerBody extends Body {
   // A small first piece, which is most often the whole answer. All other bytes are in the blocks.
   #small: Buffer | undefined;

@@ -23,7 +23,7 @@ export interface CallRecord {
   /** The reply's status; 0 if there was no reply, because the client had left or the gateway stopped. */
   readonly status: number;
   readonly outcome: CallOutcome;
-  /** The reason, in words, for an unusable answer of the backend or a guard's refusal. For a `bug`: the error. */
+  /** The reason, in words, why the backend's answer is unusable or a guard has refused. For a `bug`: the error. */
   readonly cause: unknown;
   /** A code for the cause, if the backend's answer was unusable. */
   readonly reason?: Reason | undefined;

@@ -39,7 +39,7 @@ export interface CallContext {
   admits(head: RequestHead): boolean;
   /** Decides whether requests for operations may proceed; undefined if all may. */
   readonly guard: Guard | undefined;
-  /** Adds header fields for pages of other origins to every reply; undefined for none [D45]. */
+  /** Adds header fields for pages of other origins to every reply; undefined if there are none [D45]. */
   readonly cors: Cors | undefined;
   /** Undefined if nothing is traced [D49]. */
   readonly tracer: Tracer | undefined;
@@ -395,7 +395,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
     }
   }
 
-  // Sends the 500 after an exception in writing. Cuts the connection if that fails too.
+  // Sends a 500 if writing the reply has thrown. Cuts the connection if writing the 500 throws too.
   #writeFault(): void {
     const reply = this.#faultReply;
     this.#mustClose = true;

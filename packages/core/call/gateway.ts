@@ -44,7 +44,7 @@ export interface GatewayObserver {
   onBug(error: unknown, record: CallRecord | undefined): void;
   /**
    * For hosts that configure guards by options. Called once when an outage begins, with its `cause`, and once when it
-   * ends, without `cause`. `keys`: the issuer's keys cannot be fetched [D44]. `redis`: Redis does not count [D47].
+   * ends, without `cause`. `keys`: the issuer's keys cannot be fetched [D44]. `redis`: Redis cannot be used [D47].
    */
   onOutage?(what: 'keys' | 'redis', cause: string | undefined): void;
 }

@@ -18,7 +18,7 @@ export interface GuardedRequest {
 
 /** A guard's decision: admitted, or refused with a fixed reply. */
 export type Admission = {
-  /** Header fields to add to the reply in both cases, as name, value, ...; undefined for none. */
+  /** Header fields to add to the reply in both cases, as name, value, ...; undefined if there are none. */
   readonly headers?: readonly string[] | undefined;
 } & (
   | { readonly isAdmitted: true; readonly identity: string | undefined }

@@ -19,7 +19,7 @@ export interface RouteOptions {
   /** The prefix under which the gateway is mounted, followed by `/api/work-items`. */
   readonly collectionPath: string;
   readonly itemIdParsing: ItemIdParsing;
-  /** Pages served on other paths; undefined for none. */
+  /** Pages served on other paths; undefined if there are none. */
   readonly pages: Pages | undefined;
 }
 

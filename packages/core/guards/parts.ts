@@ -1,4 +1,4 @@
-// The list of guards, and the creation of those that are enabled. Others are not loaded. To leave out a guard, delete its
+// Lists the guards, and creates those that are enabled. The others are not loaded. To leave out a guard, delete its
 // folder and its line here. `npm run leave-out` tests this for each guard.
 
 import type { Guard } from '../call/guard.ts';
@@ -19,7 +19,7 @@ const guardParts: Partial<GuardParts> = {
 
 export interface Guards {
   readonly guards: readonly Guard[];
-  /** Why no keys could be read from `authJwksFile`; undefined if keys were read, or without a file. */
+  /** Why no keys could be read from `authJwksFile`; undefined if keys were read or no file is set. */
   readonly fileProblem: string | undefined;
   /** True while Redis counts; undefined without Redis. */
   redisAnswers(): boolean | undefined;
@@ -28,7 +28,7 @@ export interface Guards {
 
 /**
  * Creates the guards of one process, in the order in which they run. Waits until a key file has been read, but does not
- * wait for keys from an address. Rejects with a MissingPackageError.
+ * wait for keys from an address. Rejects with a MissingPackageError if a guard or its package is missing.
  */
 export async function createGuards(
   settings: GuardSettings,
@@ -55,14 +55,14 @@ export async function createGuards(
   }
 }
 
-/** Loads the token guard. Rejects with a MissingPackageError. */
+/** Loads the token guard. Rejects with a MissingPackageError if the guard or its package is missing. */
 export async function loadTokens(): Promise<TokenGuardPart> {
   const load = guardParts.tokens ?? leftOut('authIssuer', 'packages/core/guards/tokens');
   // `jose` is an optional peer dependency. Only this guard needs it.
   return await explainMissing('authIssuer', 'jose', load);
 }
 
-/** Loads the rate limit guard. Rejects with a MissingPackageError. */
+/** Loads the rate limit guard. Rejects with a MissingPackageError if the guard is missing. */
 export async function loadRateLimit(): Promise<RateLimitPart> {
   return await (guardParts.rateLimit ?? leftOut('rateLimit', 'packages/core/guards/rate-limit'))();
 }

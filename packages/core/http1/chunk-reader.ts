@@ -47,7 +47,7 @@ export class ChunkReader {
   #state = stateSize;
   // Unread bytes of the current chunk; 0 when the size of a chunk begins.
   #left = 0;
-  // The number of digits read of the current size, or of bytes read of the current extension's name.
+  // How many digits of the current size, or bytes of the current extension's name, have been read.
   #digits = 0;
   #extensionBytes = 0;
 

@@ -9,7 +9,7 @@ import type { AnswerHead, Flaw } from './head.ts';
 import { AnswerReader } from './answer-reader.ts';
 import { writeMessage } from './writer.ts';
 
-/** Receives the events of an exchange. If another method throws, `onFault` receives the exception. */
+/** Receives the events of an exchange. If any other method throws, `onFault` receives the exception. */
 export interface ExchangeOwner {
   onSent(): void;
   onAnswerHead(head: AnswerHead): void;
@@ -112,9 +112,9 @@ export class ClientConnection {
   }
 
   /**
-   * Sends a request. A new connection sends it once it is open. An idle connection first handles the input that has already
-   * arrived: the end of the connection, or stray bytes that could be mistaken for the answer. Call it only when no exchange
-   * is in progress.
+   * Sends a request. A new connection sends it after opening. An idle connection first handles the input that has already
+   * arrived: the end of the connection, or stray bytes that could be mistaken for the answer. Call `send` only when no
+   * exchange is in progress.
    */
   send(head: string, body: readonly Buffer[], owner: ExchangeOwner): void {
     this.#owner = owner;

@@ -21,13 +21,13 @@ export interface ServerLimits {
   readonly connectionsMax: number;
   /**
    * If true, a connection beyond `connectionsMax` replaces the one idle the longest, or the oldest one if none is idle.
-   * Otherwise only a connection idle for a second is replaced [D26]. Needs small limits: it examines all connections.
+   * Otherwise only a connection idle for a second is replaced [D26]. For small limits: all connections are examined.
    */
   readonly replacesOldest?: boolean;
   /** If false, requests of HTTP/1.1 may lack `Host`, contrary to RFC 9112, 3.2. Default true. */
   readonly requiresHost?: boolean;
   readonly requestHeadBytesMax: number;
-  /** Largest request body. If a reply is sent before the body ends, the rest is dropped; a larger one closes the connection [D11]. */
+  /** Largest request body. After an early reply, the rest is dropped; a larger body closes the connection [D11]. */
   readonly requestBytesMax: number;
   /** Time limit of a head, from its first byte. For the first head it starts when the connection opens [D35]. */
   readonly requestHeadersTimeoutMs: number;

@@ -85,7 +85,7 @@ class Framing {
       }
       case 'transfer-encoding':
         if (!isChunked(value) || this.transferEncoding !== undefined) {
-          this.flaw ??= 'a transfer-encoding other than one "chunked"';
+          this.flaw ??= 'a transfer-encoding that is not exactly one "chunked"';
         }
         this.transferEncoding = value;
         return true;

@@ -116,7 +116,7 @@ export abstract class MessageReader<Head extends AnyHead> {
     return at;
   }
 
-  /** Ends the input, and with it a body without a length. Returns true if the message is complete. */
+  /** Ends the input. This completes a body without a length. Returns true if the message is complete. */
   end(): boolean {
     if (this.#state === stateUntilClose) {
       this.#state = stateDone;

@@ -47,7 +47,7 @@ export class SentAhead {
     this.keep(noBytes);
   }
 
-  /** True if the stored bytes end within a request. `requestHeadBytesMax` is the limit of a head. */
+  /** True if the stored bytes end in the middle of a request. `requestHeadBytesMax` is the limit of a head. */
   isCutOff(requestHeadBytesMax: number): boolean {
     const reader = new RequestReader(
       { onHead: () => undefined, onBody: () => undefined, onEnd: () => undefined },

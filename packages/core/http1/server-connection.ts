@@ -321,9 +321,9 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     }
   }
 
-  // The client has ended its side. If a reply is due and `#ahead` does not end within a request, the client is treated as
-  // gone at once, and requests in `#ahead` do not start. Otherwise the bytes in `#ahead` are read first: an incomplete last
-  // request is refused, and without one the client is treated as gone.
+  // The client has ended its side. If a reply is due and `#ahead` does not end in the middle of a request, the client is
+  // treated as gone at once, and requests in `#ahead` do not start. Otherwise the bytes in `#ahead` are read first. An
+  // incomplete last request is then refused. If there is none, the client is treated as gone.
   #onSocketEnd(): void {
     this.#ahead.hasEnded = true;
     const { requestHeadBytesMax } = this.#context;

@@ -1,5 +1,5 @@
 // Accepts client connections, limits their number [D26] and time [D35], and closes them. Makes room for a new
-// connection by closing idle ones, and, for the admin listener only, one in use.
+// connection by closing idle ones. Only the admin listener also closes one in use.
 
 import { createServer, type Server, type Socket } from 'node:net';
 
@@ -10,7 +10,7 @@ import { ServerConnection, type ConnectionContext } from './server-connection.ts
 import { StallWatch } from './stall-watch.ts';
 import type { RequestHandler } from './transport.ts';
 
-// Time limits are checked at this interval. A connection may be closed this much later; [D35] allows a second.
+// Time limits are checked at this interval. So a connection may be closed this much too late; [D35] allows a second.
 const sweepMs = 200;
 // A connection that has been idle for this long may be closed to make room.
 const idleMsMin = 1_000;
@@ -35,7 +35,7 @@ export interface SecureOptions {
 }
 
 export class ClientServer implements Iterable<Connection> {
-  /** Passes each new connection to `take`. The caller may call its `listen`, or call `take` itself. */
+  /** Passes each new connection to `take`. The caller may call `listener.listen`, or call `take` itself. */
   readonly listener: Server;
   /** Called, at most once a second, when the limit on connections is reached. */
   onFull: () => void = () => undefined;

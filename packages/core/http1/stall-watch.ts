@@ -1,10 +1,10 @@
 // Closes connections whose clients stop reading their reply [D35].
 //
 // Node's public properties do not show whether a client reads. Node treats a large reply as one write, so
-// `writableLength` changes only when its last byte has left. So this file reads the queue of the socket's handle, which
-// shrinks with each piece that the OS accepts. On Linux this file also reads the number of unacknowledged bytes in the
-// kernel, which can be 4 MB. Without this number a client that reads 40 KB a second would look stalled for half a
-// minute, because the kernel accepts further bytes only that often.
+// `writableLength` changes only when the reply's last byte has left. So this file reads the queue of the socket's
+// handle, which shrinks with each piece that the OS accepts. On Linux this file also reads how many unacknowledged bytes
+// the kernel holds, which can be 4 MB. Otherwise a client that reads 40 KB a second would look stalled for half a minute,
+// because the kernel accepts further bytes only that often.
 
 import { readlinkSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';

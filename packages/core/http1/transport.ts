@@ -1,4 +1,4 @@
-// The interfaces between a transport, which receives requests, and their handler, which never sees a socket. Our
+// The interfaces between a transport, which receives requests, and a handler, which never sees a socket. Our
 // HTTP/1.1 server, the HTTP/2 server and the adapters for other hosts are transports.
 
 import type { Flaw, RequestHead } from './head.ts';

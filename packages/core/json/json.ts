@@ -62,7 +62,7 @@ export class JsonChecker {
   #outer = noWords;
   readonly #utf8 = new Utf8Checker();
 
-  /** Takes the next piece. Returns false as soon as no continuation could make the text valid. */
+  /** Takes the next piece. Returns false once the text can no longer become valid. */
   write(piece: Uint8Array): boolean {
     if (this.#state === invalid) return false;
     if (!this.#utf8.write(piece)) this.#state = invalid;

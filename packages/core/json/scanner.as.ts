@@ -30,7 +30,8 @@ export const LEVELS: i32 = 0x1000;
 /** Address of the depth after the slice. It is counted from the outermost level that the caller stored. */
 export const DEPTH: i32 = 0xff0;
 
-// A mask of bytes that are not digits, and the address of its 64 bytes. It is in memory, because it is seldom needed.
+// A mask of bytes that are not digits, and the address of its 64 bytes. Both are in memory, not in variables, because
+// they are seldom needed.
 const OTHERS: usize = 0xfe0;
 const OTHERS_OF: usize = 0xfe8;
 
@@ -47,7 +48,7 @@ export const INVALID: i32 = 6; // no continuation is valid
 const STRING: i32 = 8;
 const KEY_STRING: i32 = 9;
 
-// States inside a token. In the states up to `EXPONENT` the token may be complete, and the next byte may follow it.
+// States inside a token. Up to `EXPONENT`, the token may be complete; then the next byte is not part of it.
 const TOKEN: i32 = 10;
 export const START: i32 = 10; // before the first byte: a byte-order mark may follow
 export const ZERO: i32 = 11; // after `0` or `-0`
@@ -88,7 +89,7 @@ const LETTER_N: u32 = 0x6e;
 const LETTER_T: u32 = 0x74;
 const LETTER_U: u32 = 0x75;
 const CLOSE_OBJECT: u32 = 0x7d;
-const LOWER: u32 = 0x20; // the bit that makes a letter lower case, and `]` a `}`
+const LOWER: u32 = 0x20; // the bit that makes a letter lower case and turns `]` into `}`
 
 // The kind of each byte: it begins a certain value, or may follow a value; 0 for all other bytes.
 const BEGINS_STRING: u32 = 1;

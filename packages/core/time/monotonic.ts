@@ -1,6 +1,6 @@
 // Monotonic time, for deadlines and durations.
 
-// The global `performance` is a getter that takes as long as reading the clock.
+// The global `performance` is read once, because it is a getter that takes as long as reading the clock.
 const clock = performance;
 let instant: number | undefined;
 

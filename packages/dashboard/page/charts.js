@@ -1,4 +1,4 @@
-// The three charts, drawn as SVG, with one time axis and one cursor, and the load figures with their sparklines. As
+// Draws the three charts, which share a time axis and a cursor, and the load figures with their sparklines, as SVG. As
 // everywhere on the page, blue stands for the backend, ink (black or white) for the gateway and grey for the clients.
 
 import { byId, make, say, show } from './dom.js';
@@ -16,7 +16,7 @@ import { formatBytes, formatCount, formatMs, formatRate, formatTime } from './fo
  * @property {(value: number | null) => string} format
  * @property {boolean} [isOfBars] draws stacked bars instead of lines
  * @property {boolean} [isLogarithmic]
- * @property {[group: string, party: Party, name: string, pick: Picker][]} lines the only line of a group has no name
+ * @property {[group: string, party: Party, name: string, pick: Picker][]} lines the only line of a group has an empty `name`
  */
 
 /**
@@ -201,7 +201,7 @@ const makeDrawing = ({ lines, isLogarithmic, isOfBars = false }, { points, from,
     return {
       path: makePath(bars?.[line] ?? drawLine(withGaps), `${isOfBars ? 'bars' : 'line'} ${party}`),
       dots: makePath(isOfBars ? '' : drawDots(withGaps) + drawLine([atCursor]), `dot ${party}`),
-      // p50 is below the end of its line and p99 above, so that the names do not overlap.
+      // The name p50 is below the end of its line, and p99 is above the end, so that the names do not overlap.
       names: name !== '' && party === 'gateway' && end ? [makeLabel(`name ${name}`, name, 100, end[1])] : [],
     };
   });
@@ -334,7 +334,7 @@ const placeEvents = (figure) => {
   let end = Infinity;
   for (const element of [.../** @type {NodeListOf<HTMLElement>} */ (figure.querySelectorAll('.event'))].toReversed()) {
     element.hidden = false;
-    // A label is to the left of its line, unless the chart ends there.
+    // A label is to the left of its line if the chart has room there.
     element.classList.toggle('after', element.offsetLeft < element.offsetWidth);
     const { left, right } = element.getBoundingClientRect();
     element.hidden = right > end;

@@ -6,8 +6,8 @@
 /** @typedef {Description | string} Child */
 
 /**
- * Describes an element. `key` identifies it among its siblings; without a key its place does. An attribute that is a
- * function is an event handler.
+ * Describes an element. `key` identifies the element among its siblings; without a key, its place identifies it. An
+ * attribute that is a function is an event handler.
  * @type {(tag: string, attributes?: Attributes, ...children: readonly (Child | readonly Child[])[]) => Description}
  */
 export const make = (tag, attributes = {}, ...children) => ({ tag, attributes, children: children.flat() });
@@ -20,7 +20,7 @@ export const byId = (id) => {
 };
 
 /**
- * Updates the element with this id. Without `children`, the element keeps its own.
+ * Updates the element with this id. Without `children`, the element keeps its present children.
  * @type {(id: string, attributes: Attributes, ...children: readonly (Child | readonly Child[])[]) => void}
  */
 export const show = (id, attributes, ...children) => {
@@ -106,8 +106,8 @@ const update = (node, child) => {
 export const say = (text) => show('said', {}, text);
 
 /**
- * Copies the text of `element` and announces `done`; `name` names the text if copying fails. Uses the selection, because
- * the clipboard API exists only on localhost and over HTTPS.
+ * Copies the text of `element` and announces `done`. If copying fails, the announcement calls the text `name`. Uses the
+ * selection, because the clipboard API exists only on localhost and over HTTPS.
  * @type {(element: Element, name: string, done: string) => boolean}
  */
 export const copy = (element, name, done) => {

@@ -17,7 +17,7 @@ import { formatAge, formatCount, formatMs, formatRate, formatTime } from './form
 
 /** @typedef {Headline & { level: Level, detail: string }} Verdict */
 
-// If at least this share of the last minute's backend calls failed, the verdict is `unwell` or `notice`.
+// The verdict is `unwell` from the first share of failed backend calls in the last minute on, `notice` from the second.
 const failedShareUnwell = 0.05;
 const failedShareNotice = 0.01;
 const slowMs = 1_000;
@@ -180,7 +180,7 @@ const recoveredAt = ({ at, backend, lastFailures, lastMinute }, party) => {
   const calls = all.backendCalls + (party === 'gateway' ? failed : 0);
   const before = Math.max(failed, calls - last.callsSince);
   if (last.callsSince > 0) return (1 - failed / before) ** last.callsSince < chanceMax ? last.at : undefined;
-  // No call was made since then, but the backend, which was unreachable, accepts connections again.
+  // No call was made since the last failure. But the backend was unreachable, and now accepts connections again.
   return party === 'backend' && backend.since > last.at ? backend.since : undefined;
 };
 

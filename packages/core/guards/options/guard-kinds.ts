@@ -1,4 +1,4 @@
-// The kinds of values of the options of guards [D41, D42, D44, D46 to D48].
+// The kinds of values that the options of guards accept [D41, D42, D44, D46 to D48].
 
 import { withoutQuery } from '../../hosts/options/accepted-values.ts';
 import { addressOf, textOf, textsOf, type Kind } from '../../hosts/options/kinds.ts';
@@ -92,7 +92,7 @@ function parseScopes(text: string): readonly string[] | Problem {
     const [, name = '', scope = ''] = /^([^=]*)=(.*)$/.exec(entry) ?? [];
     if (!operationNames.includes(name)) {
       return new Problem(
-        `must be a list such as list=items.read,create=items.write, of the operations ${operationNames.join(', ')}${suggest(name, operationNames)}`,
+        `must be a list such as list=items.read,create=items.write, with only the operations ${operationNames.join(', ')}${suggest(name, operationNames)}`,
       );
     }
     if (!isScope(scope)) {
@@ -108,7 +108,7 @@ function parseScopes(text: string): readonly string[] | Problem {
 export const scopes: Kind<readonly string[], Readonly<Partial<Record<OperationName, string>>>> = {
   accept: acceptScopes,
   parse: parseScopes,
-  takes: 'a list of operation=scope separated by commas, or empty for none',
+  takes: 'a list of operation=scope separated by commas, or empty to require no scopes',
   placeholder: 'list',
 };
 
@@ -134,7 +134,7 @@ function parseKeysUrl(text: string): string | Problem {
 
 /** The address of a JSON Web Key Set. */
 export const keysUrl = addressOf(parseKeysUrl, {
-  takes: 'an https address, http only for this machine, or empty for none',
+  takes: 'an https address (http only for this machine), or empty for no address',
   placeholder: 'url',
   show: withoutQuery,
   isSecret: true,
@@ -159,7 +159,7 @@ function parseIdentityHeader(text: string): string | Problem {
 }
 
 export const identityHeader = textOf(parseIdentityHeader, {
-  takes: 'the name of a header, or empty for none',
+  takes: 'the name of a header, or empty for no header',
   placeholder: 'name',
 });
 
@@ -171,8 +171,8 @@ function parseRateText(text: string): string | Problem {
 
 export const rateText = textOf(parseRateText, { takes: `${rateGrammar}, or empty for no limit`, placeholder: 'rate' });
 
-// The path is empty or a database number. A query is refused, because it would have no effect. The message hides the
-// address, which is secret.
+// The path is empty or a database number. A query is refused, because it would have no effect. The message does not
+// repeat the address, which is secret.
 function parseRedisUrl(text: string): string | Problem {
   const url = URL.parse(text);
   const isOne =
@@ -197,7 +197,7 @@ export function showRedisUrl(text: string): string {
 }
 
 export const redisUrl = addressOf(parseRedisUrl, {
-  takes: 'a redis or rediss address, or empty for none',
+  takes: 'a redis or rediss address, or empty for no Redis',
   placeholder: 'url',
   show: showRedisUrl,
   isSecret: true,

@@ -1,5 +1,5 @@
-// The options of tokens, rate limit and identity, and the checks on their combinations [D41 to D48]. Needs no optional
-// package.
+// The options of tokens, rate limit and identity, and the checks on their combinations [D41 to D48]. This file needs
+// no optional package.
 
 import { choice, file, integer, msMax } from '../../hosts/options/kinds.ts';
 import type { OptionsOf, SharedRow, ValuesOf } from '../../hosts/options/rows.ts';
@@ -23,7 +23,7 @@ export const tokenRows = {
   authIssuer: {
     kind: issuer,
     default: '',
-    help: 'Issuer of the tokens; turns tokens on. Write it exactly as in the claim `iss` of the tokens, for instance `https://login.example.com/`. Then a request for an operation gets 401 if it has no valid token.',
+    help: 'Issuer of the tokens; turns tokens on. Write it exactly as in the claim `iss` of the tokens, for instance `https://login.example.com/`. While tokens are on, a request for an operation gets 401 if it has no valid token.',
   },
   /** Accepted audiences: one of them must be in the claim `aud`. Required with `authIssuer`. */
   authAudience: {
@@ -43,11 +43,11 @@ export const tokenRows = {
     default: '',
     help: "File with the issuer's keys, a JSON Web Key Set; replaces {authJwksUrl}. The file is read again at the interval {authJwksRefreshMs}.",
   },
-  /** Accepted signature algorithms; tokens with others get 401. Default: `['RS256', 'ES256']`. */
+  /** Accepted signature algorithms; a token with another algorithm gets 401. Default: `['RS256', 'ES256']`. */
   authAlgorithms: {
     kind: algorithms,
     default: 'RS256,ES256',
-    help: 'Accepted signature algorithms of tokens; tokens with others get 401.',
+    help: 'Accepted signature algorithms of tokens; a token with another algorithm gets 401.',
   },
   /** Tolerated difference between the issuer's clock and ours, in milliseconds. Default 30,000. */
   authClockSkewMs: {
@@ -75,11 +75,11 @@ export const tokenRows = {
   },
   /** Interval between fetches of the keys, in milliseconds. Default 300,000. */
   authJwksRefreshMs: { kind: refreshTime, default: 300_000, help: 'Interval between fetches of the keys.' },
-  /** How long keys stay valid if they cannot be refreshed, in milliseconds; then requests get 503. Default 86,400,000. */
+  /** How long keys stay valid without a refresh, in milliseconds; after that, requests get 503. Default 86,400,000. */
   authJwksStaleMs: {
     kind: refreshTime,
     default: 86_400_000,
-    help: 'How long cached keys stay valid when they cannot be refreshed; then calls with a token get 503.',
+    help: 'How long cached keys stay valid when they cannot be refreshed; after that, calls with a token get 503.',
   },
   /** Header that passes the token's claim `sub` to the backend [D48]. Default: none. */
   backendIdentityHeader: {
@@ -125,7 +125,7 @@ export type GuardOptions = OptionsOf<typeof guardRows>;
 export type GuardSettings = ValuesOf<typeof guardRows>;
 
 /**
- * Returns problems with combinations of options. `values` lacks refused values, whose problems are reported already.
+ * Returns problems with combinations of options. `values` has no refused values: their problems are reported already.
  * `isGiven` returns true for an option that was set. `nameOf` returns the name of an option for messages.
  */
 export function findGuardProblems(
@@ -136,7 +136,7 @@ export function findGuardProblems(
   const { authIssuer, authJwksUrl, authJwksFile, authJwksRefreshMs = 0, authJwksStaleMs = Infinity } = values;
   const [issuerName, url, fileName] = [nameOf('authIssuer'), nameOf('authJwksUrl'), nameOf('authJwksFile')];
   const problems: string[] = [];
-  // An operator who sets a detail of a feature believes that the feature is on [D41].
+  // An operator who sets a detail of a feature believes the feature to be on. So if it is off, this is a problem [D41].
   if (authIssuer === '') {
     for (const name of Object.keys(tokenRows) as (keyof typeof tokenRows)[]) {
       if (name !== 'authIssuer' && isGiven(name)) {

@@ -3,7 +3,7 @@
 /** The message says what to do. */
 export class MissingPackageError extends Error {}
 
-/** Runs `load`. Rejects with a MissingPackageError that names the package if it is not installed. */
+/** Runs `load`. If the package is not installed, rejects with a MissingPackageError that names the package. */
 export async function explainMissing<T>(option: string, packageName: string, load: () => Promise<T>): Promise<T> {
   try {
     return await load();

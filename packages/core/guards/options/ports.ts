@@ -32,13 +32,13 @@ export const outageTexts = {
 
 /** Receives the events of guards. Its methods must not throw. */
 export interface GuardObserver {
-  /** Called when the issuer's first keys are known, and whenever they change. There may be none. */
+  /** Called with the issuer's first keys, and whenever the keys change. `keys` may be empty. */
   onKeys(keys: readonly KeyName[]): void;
-  /** Called after each fetch of keys, and after `onKeys`. `cause`: why it failed, in one line; undefined if it succeeded. */
+  /** Called after each fetch of keys, later than `onKeys`. `cause`: why the fetch failed, in one line; undefined: success. */
   onFetch(cause: string | undefined): void;
   /** Called after `onKeys` when the guard starts with keys from the `Keeper`, which were fetched `ageMs` ago. */
   onInherited(ageMs: number): void;
-  /** Called once when the counter stops answering, with the cause, and once when it answers again, with undefined. */
+  /** Called once with the cause when the counter stops answering, and once with undefined when it answers again. */
   onCounter(who: 'redis' | 'primary', cause: unknown): void;
   /** Called once if a password is set but Redis requires none. */
   onUnusedPassword(): void;
@@ -79,21 +79,21 @@ export interface Question {
 /** Counts for several processes. */
 export interface Counter {
   /**
-   * Counts the requests in their order. Resolves with two numbers for each: the requests left in the key's window after
-   * this one, or -1 if the limit was reached, and the whole milliseconds until the window ends. Rejects if it cannot
-   * count. May never settle.
+   * Counts the requests in their order. Resolves with two numbers for each request: the requests left in the
+   * key's window after this one (-1 if the limit was reached), and the whole milliseconds until the window ends. Rejects
+   * if the counter cannot count. May never settle.
    */
   ask(question: Question): Promise<readonly number[]>;
   /**
-   * Prepares for questions, with a new connection if the counter uses one. Rejects if the counter does not answer. If
-   * the counter later closes that connection, `onGone` is called before the unanswered questions are rejected.
+   * Prepares for questions, with a new connection if the counter uses connections. Rejects if the counter does not answer.
+   * If the counter later closes that connection, `onGone` is called before the unanswered questions are rejected.
    */
   revive(onGone: () => void): Promise<void>;
   /** Releases all resources. Later questions are rejected. */
   close(): void;
 }
 
-/** The counter has ended for good. This has already been reported and is not an outage. */
+/** The counter has ended permanently. This has already been reported and is not an outage. */
 export class CounterGoneError extends Error {}
 
 /** A guard that holds resources until `close`. */
@@ -103,7 +103,7 @@ interface OpenGuard {
 }
 
 export interface TokenGuardPart {
-  /** `fileProblem`: why no keys could be read from `authJwksFile`; undefined if keys were read, or without a file. */
+  /** `fileProblem`: why no keys could be read from `authJwksFile`; undefined if keys were read or no file is set. */
   readonly createTokenGuard: (
     settings: GuardSettings,
     observer: GuardObserver,

@@ -26,8 +26,8 @@ interface Window {
 }
 
 /**
- * Largest number of keys that a process counts at a time, in about 15 MB. Beyond it, the oldest windows are dropped
- * early. An attacker gains little by this: a client with 100,000 addresses has 100,000 times the rate anyway.
+ * Largest number of keys that a process counts at a time; they need about 15 MB. Beyond it, the oldest windows are
+ * dropped early. An attacker gains little by this: a client with 100,000 addresses has 100,000 times the rate anyway.
  */
 const keysMaxDefault = 100_000;
 // Each new window removes up to this many of the oldest windows, if they have ended. So ended windows do not
@@ -59,7 +59,7 @@ export class WindowTable {
     return window !== undefined && now < window.endsAt ? window : undefined;
   }
 
-  /** Opens a window for `key` and replaces its previous one. */
+  /** Opens a window for `key`, in place of the key's previous window. */
   open(key: string, endsAt: number, now: number): Window {
     this.#makeRoom(now);
     const window: Window = { key, endsAt, count: 0, next: undefined };
@@ -88,7 +88,7 @@ export class WindowTable {
       if (oldest === undefined || (now < oldest.endsAt && this.size < this.#keysMax)) return;
       this.#oldest = oldest.next;
       if (this.#oldest === undefined) this.#newest = undefined;
-      // The key may have a newer window.
+      // A newer window of the same key stays.
       if (this.#windows.get(oldest.key) === oldest) this.#windows.delete(oldest.key);
     }
   }

@@ -9,8 +9,8 @@ import { SharedCount } from './shared-count.ts';
 
 export { createJoinedCount } from './count.ts';
 
-// Longest wait for the primary process, which has little to do. If its answer is late, the whole machine is slow,
-// including this worker.
+// Longest wait for the primary process. That process has little to do, so a later answer means that the whole machine
+// is slow, including this worker.
 const primaryAnswerMsMax = 1_000;
 // The results of a count while Redis does not answer, by `rateLimitFallback`. Refused clients may retry after a second.
 const takenWithout = { allow: undefined, deny: { left: -1, msLeft: 1_000 } } as const;
@@ -58,8 +58,8 @@ export const createRateGuard: RateLimitPart['createRateGuard'] = async (settings
   };
 };
 
-// Largest number of kept tables. More than one is kept, because a reload may fail later. Then the previous guards continue
-// to count, and the next reload takes over their table.
+// Largest number of kept tables. More than one is kept, because a reload may fail after it has created its guards. Then
+// the previous guards continue to count, and the next reload takes over their table.
 const tablesMax = 4;
 
 function findTable(keeper: Keeper | undefined, name: string): WindowTable {

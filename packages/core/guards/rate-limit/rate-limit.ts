@@ -27,7 +27,7 @@ export function createRateLimit(rate: Rate, by: GuardSettings['rateLimitKey'], c
   };
   const decide = (taken: Taken | undefined, { identity }: GuardedRequest): Admission => {
     if (taken === undefined) return { isAdmitted: true, identity };
-    // Rounding errors can make `msLeft` slightly longer than the window.
+    // `Math.min`, because rounding errors can make `msLeft` slightly longer than the window.
     const seconds = Math.min(Math.ceil(taken.msLeft / 1_000), windowSeconds);
     return taken.left < 0
       ? refuse(seconds)
@@ -48,7 +48,7 @@ function addressKeyOf({ client }: GuardedRequest): string {
   return client === undefined ? 'unknown' : networkOf(client);
 }
 
-// Longer identities are hashed, so that all keys need about the same memory.
+// Identities longer than this are hashed, so that all keys need about the same memory.
 const identityLengthMax = 64;
 
 // If the token has no subject, the client's address is the key. The prefixes keep subjects and addresses apart.
@@ -64,15 +64,15 @@ function identityKeyOf(request: GuardedRequest): string {
 const fourGroups = /^(?:[^:]+:){3}[^:]+(?=:)/;
 
 /**
- * Returns an IPv4 address unchanged, and the first four groups of an IPv6 address: its /64, the smallest network that a
- * provider gives to a customer. `address` must come from `normalizeAddress`.
+ * Returns an IPv4 address unchanged. For an IPv6 address, returns the first four groups. They are its /64, the smallest
+ * network that a provider gives to a customer. `address` must come from `normalizeAddress`.
  */
 export function networkOf(address: string): string {
   if (!address.includes(':')) return address;
   const [written] = fourGroups.exec(address) ?? [];
   if (written !== undefined) return written;
   const [before = [], after = []] = address.split('::').map((part) => part.split(':').filter((group) => group !== ''));
-  // The last 32 bits can be written as an IPv4 address.
+  // The last two groups can be written as one IPv4 address.
   const missing = 8 - before.length - after.length - (address.includes('.') ? 1 : 0);
   return [...before, ...Array<string>(missing).fill('0'), ...after].slice(0, 4).join(':');
 }

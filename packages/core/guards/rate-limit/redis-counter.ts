@@ -1,5 +1,5 @@
-// Counts in Redis or Valkey for all gateways that share it [D47]. One script call counts for many clients. Only this
-// file uses ioredis. It is loaded only if a Redis address is set.
+// Counts in Redis or Valkey for all gateways that share the server [D47]. One script call counts for many clients. Only
+// this file imports ioredis, and this file is loaded only if a Redis address is set.
 
 import { isIP } from 'node:net';
 
@@ -11,9 +11,9 @@ import type { Counter, Question } from '../options/ports.ts';
 import { isAnswer } from './shared-count.ts';
 
 // Redis runs this script atomically. A key's window begins with its first request and ends when the key expires. The
-// script returns two numbers per key: requests left after this one, or -1 if the limit was reached, and milliseconds
-// until the window ends. The script replaces a value with a wrong type, number or expiry. If the script failed instead,
-// all other keys would fail too.
+// script returns two numbers per key: the requests left after this one (-1 if the limit was reached), and the
+// milliseconds until the window ends. If a key's value has a wrong type, number or expiry, the script replaces the value.
+// If the script failed instead, all other keys of the call would fail too.
 const script = `
 local limit, window = tonumber(ARGV[1]), tonumber(ARGV[2])
 local answer = {}
@@ -45,8 +45,8 @@ return answer
 const keyPrefix = 'work-item-gateway:rate:';
 /** Longest wait of a request for Redis [D47]. */
 export const answerMsMax = 100;
-// Timeout for connecting. Connecting and `answerMsMax` together take less than a second, because Redis must count again
-// within a second after an outage.
+// Timeout for connecting. This and `answerMsMax` together are less than a second, because Redis must count again within
+// a second after an outage.
 const connectMsMax = 350;
 
 interface CountingRedis extends Redis {
@@ -89,7 +89,7 @@ export class RedisCounter implements Counter {
       await redis.connect();
       const authenticated = this.#authenticate(redis);
       const database = Number(this.#url.pathname.slice(1));
-      // Both commands are sent at once. A refused password is the cause of an error of `select`, so it is awaited first.
+      // AUTH and SELECT are sent together. A refused AUTH is also the cause if SELECT fails, so AUTH is awaited first.
       const selected = database === 0 ? undefined : redis.select(database);
       selected?.catch(() => undefined);
       await authenticated;
@@ -99,7 +99,7 @@ export class RedisCounter implements Counter {
         throw new Error('the answer is malformed');
       }
       if (failure !== undefined || redis.status !== 'ready') throw new Error('Redis closed the connection');
-      // ioredis emits 'close' before it rejects pending commands.
+      // ioredis emits 'close' before it rejects pending commands, as `Counter.revive` requires.
       redis.once('close', () => {
         if (this.#redis === redis) onGone();
       });
@@ -111,7 +111,7 @@ export class RedisCounter implements Counter {
 
   /** The server's name and version, such as `Redis 8.0.2`; undefined if it does not reveal them. */
   async version(): Promise<string | undefined> {
-    // The user may not be allowed to run INFO.
+    // Some users are not allowed to run INFO.
     const text = (await this.#redis?.info('server').catch(() => '')) ?? '';
     const valkey = /^valkey_version:([\w.-]{1,40})/m.exec(text)?.[1];
     if (valkey !== undefined) return `Valkey ${valkey}`;
@@ -124,7 +124,7 @@ export class RedisCounter implements Counter {
     this.#redis = undefined;
   }
 
-  // ioredis itself would print a warning about an unused password for each connection.
+  // Not left to ioredis, which would print a warning about an unused password for each connection.
   async #authenticate(redis: Redis): Promise<void> {
     const username = decodeURIComponent(this.#url.username);
     const password = decodeURIComponent(this.#url.password);

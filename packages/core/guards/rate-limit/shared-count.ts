@@ -1,6 +1,6 @@
 // Counts with a shared counter: Redis for several gateways, or the primary process for several workers [D47]. Asks the
-// counter about many requests in one question. Refuses a client that is known to be over the limit without a question.
-// Uses a fallback while the counter does not answer in time.
+// counter about many requests in one question. If a client is known to be over the limit, refuses it without
+// a question. Uses a fallback while the counter does not answer in time.
 
 import type { Clock } from '../../time/clock.ts';
 import type { Counter } from '../options/ports.ts';
@@ -15,7 +15,7 @@ interface SharedCountOptions {
   readonly fallback: Count;
   /** Longest wait of a request for `counter`. */
   readonly answerMsMax: number;
-  /** Called once when `counter` stops answering, with the cause, and once when it answers again, with undefined. */
+  /** Called once with the cause when `counter` stops answering, and once with undefined when it answers again. */
   readonly onChange: (cause: unknown) => void;
 }
 
@@ -59,7 +59,7 @@ export class SharedCount implements Count {
   #state: State = 'starting';
   // Requests for the next question, in order of arrival.
   #gathered: WaitingRequest[] = [];
-  // The requests of each question without an answer yet, and the function that cancels its deadline.
+  // For each unanswered question: its requests, and the function that cancels its deadline.
   readonly #asked = new Map<readonly WaitingRequest[], () => void>();
   #isGathering = false;
   #askedAt = -Infinity;
@@ -75,7 +75,7 @@ export class SharedCount implements Count {
     return this.#state === 'answering' || this.#state === 'renewing';
   }
 
-  /** Makes the first try to reach the counter. Resolves when it has answered or failed, within half a second. */
+  /** Makes the first try to reach the counter. Resolves when the try has succeeded or failed, within half a second. */
   async start(): Promise<void> {
     await this.#revive();
   }
@@ -134,7 +134,7 @@ export class SharedCount implements Count {
     };
     const waitedMs = this.#askedAt - (requests[0]?.since ?? this.#askedAt);
     const callOff = clock.after(Math.max(0, answerMsMax - waitedMs), () => {
-      // Deferred, because an answer may already be in the socket if this process was busy. Then the answer is read first.
+      // Deferred, so that an answer that arrived while this process was busy is read first.
       setImmediate(() => onFailure(noAnswerWithin(answerMsMax)));
     });
     this.#asked.set(requests, callOff);
@@ -175,7 +175,7 @@ export class SharedCount implements Count {
       return;
     }
     this.#state = 'renewing';
-    // The counter may not have counted these requests, so they are asked about again, within the same deadline.
+    // Perhaps the counter has not counted these requests, so the next question repeats them, within the same deadline.
     this.#gathered = this.#takeWaiting();
     this.#callOff = clock.after(answerMsMax, () => this.#goAway(noAnswerWithin(answerMsMax)));
     void this.#revive();

@@ -1,5 +1,5 @@
-// Keeps the issuer's keys up to date in the background [D44]: fetches them from an address or reads a file, decides when,
-// how long the keys stay valid, and when a failed fetch is retried. signing-keys.ts parses them.
+// Keeps the issuer's keys up to date in the background [D44]: fetches them from an address or reads a file. Decides when
+// to fetch, when to retry a failed fetch, and how long the keys stay valid. signing-keys.ts parses the keys.
 
 import { createReadStream } from 'node:fs';
 import type { IncomingMessage } from 'node:http';
@@ -28,7 +28,7 @@ export interface KeySetOptions {
 
 /** Largest key set, in bytes. A typical one has a few keys of a kilobyte each. */
 export const keySetBytesMax = 1_048_576;
-/** Timeout of a fetch, in ms. A request waits at most for two: the first fetch, and one for an unknown key id. */
+/** Timeout of a fetch, in ms. A request waits for at most two fetches: the first, and one for an unknown key id. */
 export const fetchTimeoutMs = 5_000;
 /** Shortest interval between fetches forced by unknown key ids, in milliseconds. */
 const forcedFetchMs = 30_000;
@@ -41,7 +41,7 @@ export class KeySet {
   first: Promise<void> | undefined;
   readonly #options: KeySetOptions;
   #keys = noKeys;
-  /** Start of the fetch that returned `#keys`, on the steady clock. Keys published later may be missing. */
+  /** Start of the fetch that returned `#keys`, on the steady clock. `#keys` may lack keys published after that time. */
   #keysAt = -Infinity;
   #forcedAt = -Infinity;
   #retryMs = retryMinMs;
@@ -158,8 +158,8 @@ function explainNoKeys(text: string, algorithms: readonly string[]): string {
 }
 
 /**
- * Returns the source that the settings name. TLS is verified with the authorities that Node trusts. Redirects are not
- * followed, so that keys come only from the address that was set.
+ * Returns the source that the settings name. TLS is verified with the certificate authorities that Node trusts.
+ * Redirects are not followed, so that keys come only from the address that was set.
  */
 export function createKeySource({
   authJwksUrl,
@@ -212,7 +212,7 @@ const issuer: Peer = { name: 'the issuer', plainScheme: 'http:', authorities: no
 
 /** Describes in one line why the keys could not be read. */
 export function describeFetchError(error: unknown): string {
-  // If several addresses failed, only the error of each address is informative.
+  // If several addresses failed, only their errors are informative, and not the AggregateError that contains them.
   const errors: readonly unknown[] = error instanceof AggregateError ? error.errors : [error];
   return errors.map((each) => describeError(each, issuer)).join('; ');
 }

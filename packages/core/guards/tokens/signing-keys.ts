@@ -22,7 +22,7 @@ const explainedMax = 5;
 const kidShownMax = 40;
 // Required by RFC 7518, 3.3.
 const rsaBitsMin = 2_048;
-// With twice the bits, verifying takes four times as long, and any client can send a token to verify.
+// Limits the time of a verification, since any client can send a token. Twice the bits take four times as long.
 const rsaBitsMax = 8_192;
 
 /**
@@ -44,8 +44,8 @@ export function fingerprintOf(keys: readonly SigningKey[]): string {
 }
 
 /**
- * Explains to the operator why no key in `text` can be used: `<kid>: <reason>` for each of the first five. Call it only if
- * no key can be used.
+ * Explains to the operator why no key in `text` can be used: `<kid>: <reason>` for each of the first five keys. Call it
+ * only if no key can be used.
  */
 export function explainUnusable(text: string, algorithms: readonly string[]): string[] {
   return jwksOf(text)

@@ -1,5 +1,5 @@
-// Caches verified tokens by a digest that does not reveal them: the next request with the same token needs the digest
-// instead of a signature check [D44].
+// Caches verified tokens by a digest that does not reveal them. The next request with the same token then needs only
+// the digest, and no signature check [D44].
 
 import type { Clock } from '../../time/clock.ts';
 
@@ -7,7 +7,7 @@ interface Entry<T> {
   readonly value: T;
   /** The end of the token's validity, in ms on the wall clock. */
   readonly expiresAt: number;
-  /** From this time on, in ms on the steady clock, the entry is not used. This clock cannot be set back. */
+  /** The end of the entry's use, in ms on the steady clock, which cannot be set back. */
   readonly forgetAt: number;
 }
 

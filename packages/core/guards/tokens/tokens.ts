@@ -1,6 +1,6 @@
 // The guard that requires a valid token for every operation: a JSON Web Token [RFC 7519] in the `Authorization` header
-// [D41 to D44]. The issuer must have signed it for our audience. It must be valid now and have the operation's scope.
-// jose checks signatures, key-set.ts provides the keys.
+// [D41 to D44]. The issuer must have signed the token for our audience. The token must be valid now and have the
+// operation's scope. jose checks signatures, and key-set.ts provides the keys.
 
 import { hash } from 'node:crypto';
 
@@ -24,8 +24,8 @@ const rememberedMax = 10_000;
 const rememberedMsMax = 300_000;
 // Tokens with a longer subject are not cached, to keep entries small.
 const rememberedSubjectMax = 1_024;
-// Largest number of keys tried for a token. Several keys match a token without a key id, or with an id that several
-// keys share. For a forged token, each of them costs one verification.
+// Largest number of keys tried for a token. Several keys match a token that has no key id, or an id that several keys
+// share. For a forged token, each of these keys costs one verification.
 const candidatesMax = 4;
 // Largest number of concurrent verifications. Two verifications keep a core as busy as a hundred would, and leave two of
 // Node's four pool threads free.
@@ -40,7 +40,7 @@ const compactForm = /^[\w-]+\.[\w-]+\.[\w-]+$/;
 
 interface VerifiedToken {
   readonly admission: Admission;
-  /** The scopes of operations that the token has. */
+  /** Those of the token's scopes that operations require. */
   readonly scopes: readonly string[];
 }
 
@@ -52,7 +52,7 @@ export class TokenGuard implements Guard {
   readonly #waitingMax: number;
   #memory: TokenMemory<VerifiedToken>;
   #verifiedAtOnce = 0;
-  // Starts each token that waits to be verified, in order of arrival.
+  // For each waiting token, the function that starts its verification, in order of arrival.
   readonly #waiting: (() => void)[] = [];
   // The scope that an operation requires, and the refusal of a token without it.
   readonly #required: ReadonlyMap<OperationName, { readonly scope: string; readonly refusal: Admission }>;
@@ -73,7 +73,7 @@ export class TokenGuard implements Guard {
     this.#memory = new TokenMemory(clock, rememberedMax);
     this.#required = new Map(
       [...scopesOf(authScopes)].map(([operation, scope]) => {
-        const refusal = refuse(createScopeReply(scope), 'insufficient-scope', `it lacks the scope ${scope}`);
+        const refusal = refuse(createScopeReply(scope), 'insufficient-scope', `the token lacks the scope ${scope}`);
         return [operation, { scope, refusal }];
       }),
     );
@@ -150,7 +150,7 @@ export class TokenGuard implements Guard {
   async #read(token: string, digest: string, header: TokenHeader): Promise<VerifiedToken> {
     // Looked up after the wait in the queue, because a key may have been removed meanwhile.
     const keys = this.#findKeys(header);
-    // A token that was verified with older keys must not be cached. When the keys change, there is a new cache.
+    // Read before the verification: if the keys change meanwhile, a new cache replaces this one and lacks the token.
     const memory = this.#memory;
     const { staleAt } = this.#keys;
     const { exp = NaN, sub, ...others } = await this.#readClaims(token, keys);

@@ -12,7 +12,7 @@ import { HostMistake } from './failure-lines.ts';
 
 type JoinedGuards = Guards & { readonly guard: Guard };
 
-/** `settings` turn on at least one guard. */
+/** `settings` must turn on at least one guard. */
 export class HostGuards implements Guard {
   readonly #settings: GuardSettings;
   readonly #observer: GatewayObserver;
@@ -101,7 +101,7 @@ export class HostGuards implements Guard {
       try {
         this.#observer.onBug(error, undefined);
       } catch {
-        // The observer itself is broken.
+        // The observer itself is broken, so the error cannot be reported.
       }
     }
   }

@@ -64,8 +64,8 @@ export async function listen(
 
 /**
  * Makes `server` accept connections from the inherited listening sockets with these `descriptors` (at least one). After
- * `close`, another process with the same sockets, or the successor of this process, accepts the connections that are still
- * in the queue. Rejects with a StartError.
+ * `close`, the connections that are still in the queue are left to another process with the same sockets, or to the
+ * successor of this process. Rejects with a StartError.
  */
 export async function listenOnPassed(
   server: Server,
@@ -214,7 +214,7 @@ function describe(
       return `port ${port} on ${error.address ?? host} is in use: stop the program that uses it, or choose another port with ${portSetting}`;
     case 'EACCES':
       return `port ${port} on ${host} needs more privileges than this process has: choose a port above 1023 with ${portSetting}`;
-    // EINVAL: a link-local address without its interface, such as fe80::1.
+    // EINVAL: a link-local address, such as fe80::1, without its interface.
     case 'EADDRNOTAVAIL':
     case 'EINVAL':
     case 'ENOTFOUND':

@@ -11,8 +11,8 @@ export class FieldCount {
   #part: Part = 'index';
   // The number of texts in the current field that are still incomplete.
   #texts = 0;
-  // `#value`: the current integer so far, then the bytes left of the text. `#scale`: the factor for the next byte of the
-  // integer [RFC 7541, 5.1]. `#isLength`: the integer is the length of a text.
+  // `#value`: the current integer so far; in a text, the number of bytes left. `#scale`: the factor for the next byte of
+  // the integer [RFC 7541, 5.1]. `#isLength`: the integer is the length of a text.
   #value = 0;
   #scale = 1;
   #isLength = false;

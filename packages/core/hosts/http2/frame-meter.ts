@@ -55,7 +55,7 @@ export class FrameMeter {
   readonly #fields: number[] = [];
   readonly #dataLeft = new Map<number, number>();
 
-  /** The number of the head that is incomplete; 0 if none is. The first head on the connection has number 1. */
+  /** The number of the incomplete head; 0 if no head is incomplete. The first head on the connection has number 1. */
   get openHead(): number {
     return this.#isInHead ? this.#headsBegun : 0;
   }
@@ -86,9 +86,9 @@ export class FrameMeter {
   }
 
   /**
-   * Reads as much of `bytes` as the allowance `left` permits, and deducts the input read. Returns the position after the
-   * last byte read. A frame that has begun is read to its end. Frames of a head are an exception, because one byte of a
-   * head can stand for a field of thousands of bytes [RFC 7541, 6.1].
+   * Reads as much of `bytes` as is allowed by `left`, and deducts the input read from `left`. Returns the position after
+   * the last byte read. A frame that has begun is read to its end. Frames of a head are an exception, because one byte of
+   * a head can stand for a field of thousands of bytes [RFC 7541, 6.1].
    */
   take(bytes: Uint8Array, left: Allowance): number {
     this.#stop = undefined;

@@ -31,7 +31,7 @@ export interface ExchangeOwner extends Client {
 
 /**
  * `body` → `answering` → `replied` → `closed`. A request without a body starts in `answering`. A reply before the end of the
- * body leads to `dropping`, and the end of the body then to `replied`. Any state can change to `closed`.
+ * body leads to `dropping`. From there, the end of the body leads to `replied`. Any state can change to `closed`.
  *
  * - `body`: receiving the body.
  * - `answering`: waiting for the reply. The request is complete, or has timed out.
@@ -44,7 +44,7 @@ type State = 'body' | 'answering' | 'dropping' | 'replied' | 'closed';
 // A reply is written in slices of this size, two at a time. The callback of a slice shows that the client has read it.
 const sliceBytes = 16_384;
 const slicesAhead = 2;
-// Timeout for reading the first slice. A client that has not read it by then keeps its flow-control window closed [D39].
+// Time for the client to read the first slice. A client that needs longer keeps its flow-control window closed [D39].
 const untakenMs = 5_000;
 
 export class Http2Exchange implements Transport {
@@ -69,8 +69,8 @@ export class Http2Exchange implements Transport {
   #pieces: readonly Buffer[] = noPieces;
   #piece = 0;
   #at = 0;
-  // `#onTaken`: called when the client has read the reply, then undefined. `#tookAt`: the time when the client last read
-  // a slice; before the first slice, the time when the reply began. `#hasTaken`: the client has read a slice.
+  // `#onTaken`: called when the client has read the reply; undefined afterwards. `#tookAt`: the time when the client last
+  // read a slice; before the first slice, the time when the reply began. `#hasTaken`: the client has read a slice.
   #onTaken: (() => void) | undefined;
   #tookAt = 0;
   #hasTaken = false;
@@ -279,7 +279,7 @@ export class Http2Exchange implements Transport {
     if (this.#refusesRest) this.#refuseRest();
   };
 
-  // Resets the stream after the whole reply, because a reset would cut the reply off [RFC 9113, 8.1].
+  // Resets the stream after the whole reply, because an earlier reset would cut the reply off [RFC 9113, 8.1].
   #refuseRest(): void {
     this.#refusesRest = true;
     if (this.#onTaken === undefined) this.#reset(constants.NGHTTP2_NO_ERROR);

@@ -35,7 +35,7 @@ export class PacedSocket extends Duplex implements TurnTaker {
   /** `keptBytes` returns how many body bytes were passed on and are still unread. */
   constructor(socket: Socket, keptBytes: () => number) {
     super();
-    // node:http2 pauses and resumes reading.
+    // node:http2 pauses and resumes this stream. Bytes are held back while it is paused.
     this.on('resume', () => this.goOn());
     this.#socket = socket;
     this.#keptBytes = keptBytes;

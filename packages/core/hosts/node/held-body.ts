@@ -32,8 +32,8 @@ export class HeldBody implements DeadlineOwner {
 
   /**
    * Reads `payload`. Calls `done` when the body is complete, exceeds a limit or is late. Does not call it if the client
-   * disconnects. If the stream fails with a `statusCode` of 400 or more, `done` gets that error, and the host replies.
-   * After any other error the body counts as empty, and an empty body is not JSON.
+   * disconnects. If the stream fails with an error whose `statusCode` is 400 or more, `done` gets that error, and the host
+   * replies. After any other error the body counts as empty. A call that needs a body then fails.
    */
   gather(payload: Readable, request: IncomingMessage, done: (error?: Error) => void): void {
     if (request.socket.destroyed) return;
@@ -52,7 +52,7 @@ export class HeldBody implements DeadlineOwner {
     bodyDeadlines.start(this.#deadline);
     // A hook's stream may always have another chunk ready. So after every `piecesPerTurn` chunks, reading pauses until a
     // later turn of the event loop [D58]. If the body exceeds a limit, is late or has an invalid chunk, the rest of the
-    // stream is read and dropped. Reading stops as soon as the client's request has been read completely.
+    // stream is read and dropped. This dropping stops as soon as the client's request itself has been read completely.
     let pieces = 0;
     const takeTurn = (): void => {
       if (this.#isGathering || !(request.readableEnded || request.destroyed)) payload.resume();

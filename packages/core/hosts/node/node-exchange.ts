@@ -1,4 +1,4 @@
-// One request that node:http has read, and its reply. Every host on Node's HTTP server uses it.
+// One request that node:http has read, and its reply. Every host on Node's HTTP server uses this class.
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
 
@@ -67,7 +67,7 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
 
   /**
    * Returns the head that Node has read, or its flaw. Node checks the framing. A head that two parsers could still read
-   * differently is a flaw [D27]. `ownId`: the host's request id, passed only if the client sent none.
+   * differently is flawed [D27]. `ownId`: the host's request id, passed only if the client sent no id.
    */
   readHead(ownId?: string): RequestHead | Flaw {
     const { rawHeaders, method = '', httpVersionMajor, httpVersionMinor } = this.#request;

@@ -1,6 +1,6 @@
-// The requests that a client has sent ahead on a connection of Node's HTTP server [D58]. Node parses all bytes of a read
-// at once, so a thousand requests can wait for their turn. This file starts at most 16 of them per iteration of the event
-// loop, and stops reading from the connection while many wait.
+// Pipelined requests on a connection of Node's HTTP server [D58]. Node parses all bytes of a read at once, so a thousand
+// requests can wait for their turn. This file starts at most 16 of them per iteration of the event loop, and stops reading
+// from the connection while many wait.
 
 import type { ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
@@ -17,7 +17,7 @@ class RequestsAhead {
 
   constructor(socket: Socket) {
     this.#socket = socket;
-    // Node resumes the socket for each request whose body has been read.
+    // Node resumes the socket for each request whose body has been read, so the socket is paused again.
     socket.on('resume', () => this.#pauseIfFull());
   }
 
@@ -49,7 +49,7 @@ class RequestsAhead {
 
 const bySocket = new WeakMap<Socket, RequestsAhead>();
 
-/** Calls `begin` when `response` is the next one of its connection, and other connections have had their turn. */
+/** Calls `begin` when `response` is the next to send on its connection, and other connections have had their turn. */
 export function beginInTurn(socket: Socket, response: ServerResponse, begin: () => void): void {
   // Node assigns the socket to the response when all earlier responses have been sent [D27].
   if (response.socket !== null) {

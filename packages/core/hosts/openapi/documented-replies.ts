@@ -72,7 +72,7 @@ export function sharedReplies(limits: Limits): DocumentedReply[] {
 function refusal(method: string, { allowedHosts, corsOrigins }: Limits): DocumentedReply | undefined {
   const reasons = present([
     isCrossSiteWrite(method, 'cross-site') &&
-      `a browser sent it for a page of another site (\`Sec-Fetch-Site: cross-site\`)${corsOrigins.length > 0 ? ' whose origin is not allowed' : ''}`,
+      `a browser sent the request for a page of another site (\`Sec-Fetch-Site: cross-site\`)${corsOrigins.length > 0 ? ' whose origin is not allowed' : ''}`,
     allowedHosts.length > 0 && '`Host` is not an allowed name of this gateway',
   ]);
   return reasons.length === 0
@@ -117,9 +117,9 @@ export function errorsOf(operation: Operation, limits: Limits): DocumentedReply[
   const failures = present([
     hasNotFound
       ? 'the backend answered with a status other than 2xx and 404'
-      : 'the backend answered with a status other than 2xx (a 404 is no exception)',
-    `, or not completely within ${seconds(limits.backendTimeoutMs)}`,
-    passesAnswer && `, or without JSON, or with more than ${count(limits.responseBytesMax)} bytes`,
+      : 'the backend answered with a status other than 2xx (404 included)',
+    `, or its answer was not complete within ${seconds(limits.backendTimeoutMs)}`,
+    passesAnswer && `, was not JSON, or had more than ${count(limits.responseBytesMax)} bytes`,
     takesBody && ', or the request body is not valid JSON (then the backend is not called)',
   ]);
   return present([

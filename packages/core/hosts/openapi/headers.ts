@@ -49,12 +49,12 @@ function describeHeaders(limits: Limits): Readonly<Record<string, Header>> {
     ...(limits.rateLimit !== '' && {
       'ratelimit-policy': optional(
         'RateLimitPolicy',
-        'The limit: `q` requests in `w` seconds (draft-ietf-httpapi-ratelimit-headers, a structured field). Every reply to a request that counts has it.',
+        'The limit: `q` requests in `w` seconds (draft-ietf-httpapi-ratelimit-headers, a structured field). Present in every reply to a request that the limit counts.',
         { ...text, pattern: '^"default";q=\\d+;w=\\d+$' },
       ),
       ratelimit: optional(
         'RateLimit',
-        'The rest of the limit: `r` requests until the window ends in `t` seconds. Every reply to a request that counts has it.',
+        'The rest of the limit: `r` requests until the window ends in `t` seconds. Present in every reply to a request that the limit counts.',
         { ...text, pattern: '^"default";r=\\d+;t=\\d+$' },
       ),
     }),

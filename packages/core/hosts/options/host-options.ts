@@ -1,4 +1,4 @@
-// Options of several hosts that the command does not have.
+// Options that several hosts have and the command does not have.
 
 import type { GatewayObserver } from '../../call/gateway.ts';
 import type { ValueKind } from './kinds.ts';

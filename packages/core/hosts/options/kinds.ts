@@ -104,7 +104,7 @@ function isText(given: unknown): given is string {
 export function textOf(parse: (text: string) => string | Problem, traits: TextTraits): Kind<string> {
   return {
     accept: (given: unknown) =>
-      isText(given) ? parse(given) : new Problem('must be a non-empty string (leave it out for none)'),
+      isText(given) ? parse(given) : new Problem('must be a non-empty string (to set no value, leave out the option)'),
     parse,
     ...traits,
   };

@@ -47,7 +47,7 @@ export const sizeLimitRows = {
   bufferedBytesMax: {
     kind: integer('bytes', 1, 1_099_511_627_776),
     default: 1_073_741_824,
-    help: "Maximum memory for bodies, requests and answers together; beyond it a new call or a growing request body gets 503, and a growing answer becomes the operation's 500.",
+    help: "Maximum memory for all bodies of requests and answers; beyond it a new call or a growing request body gets 503, and a growing answer becomes the operation's 500.",
   },
 } satisfies Readonly<Record<string, SharedRow>>;
 

@@ -1,4 +1,4 @@
-// Usual handwritten routes, which one line of the gateway replaces. The numbers are rows of the table in /README.md.
+// Usual handwritten routes, which one line of the gateway replaces. `Wrong` names rows of the table in /README.md.
 
 const backend = `${process.env.BACKEND_URL ?? 'http://localhost:5104'}/api/WorkItem`;
 const headers = { 'Content-Type': 'application/json' };
