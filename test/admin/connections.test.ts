@@ -27,7 +27,7 @@ function openOf(clients: readonly RawClient[]): number {
   return clients.filter(({ isOpen }) => isOpen).length;
 }
 
-/** Makes reports of an idle process, and counts them. The first report is made by `makeFirst`. */
+/** Makes reports, and counts them: report N has N requests in flight. The first report waits for `makeFirst`. */
 function countReports(makeFirst: () => void | Promise<void> = () => undefined) {
   const counter = {
     count: 0,
@@ -90,7 +90,7 @@ for (const WORKERS of ['1', '2']) {
   });
 }
 
-test('/metrics is made once a second, and all requests until then get the same text [D59]', async () => {
+test('the text of /metrics is made once a second, and all requests within that second get it [D59]', async () => {
   const gate = createGate();
   const counter = countReports(() => gate.opened);
   await withAdmin(counter.reports, async (port) => {
@@ -119,12 +119,12 @@ test('/readyz and dashboards make one report a second each, whatever the number 
       assert.ok((await readState(port)).facts);
       assert.equal((await request(port, 'GET', '/readyz')).status, 200);
     }
-    // Two a second, and one more of each.
+    // At most two reports a second, and one more of each kind.
     assert.ok(counter.count <= 2 * (performance.now() - startedAt) * 0.001 + 2, `${counter.count} times`);
   });
 });
 
-test('a failed report is 500 for every request that shares it and is one fault; a later report succeeds [D59]', async () => {
+test('every request that shares a failed report gets 500, the failure is one fault, and a later report succeeds [D59]', async () => {
   const counter = countReports(() => {
     throw new Error('no descriptors');
   });
@@ -211,7 +211,7 @@ test('a request with a body is answered, and the body is ignored [D59]', async (
   }
 });
 
-test('a client that ends its side within a head gets 400 [D27]', async () => {
+test('a client that closes its sending side before its head is complete gets 400 [D27]', async () => {
   await using incomplete = await connect();
   incomplete.send('GET /metrics HTTP/1.0\r\nHost: localhost\r\n');
   incomplete.end();
@@ -219,7 +219,7 @@ test('a client that ends its side within a head gets 400 [D27]', async () => {
   assert.equal(await incomplete.closed(unusedMs / 2), 'end');
 });
 
-// Concurrent, because each lasts as long as a time limit. Only the first uses `command`.
+// Concurrent, because each test lasts as long as a time limit. Only the first test uses `command`.
 describe('limits on time', { concurrency: true }, () => {
   test('300 silent connections: at most 64 stay open, requests are served, and all are closed after 5 s [D59]', async () => {
     const base = countDescriptors(command.process.pid);
@@ -275,7 +275,7 @@ describe('limits on time', { concurrency: true }, () => {
         client.pause();
         client.send(requestBytes('GET', '/metrics'));
       }
-      // The limit is reached. The slow clients are not closed for others.
+      // The limit is reached. No slow client is closed to make room for others.
       const others = await openMany(port, 200);
       await poll(() => openOf(others) <= connectionsMax - slow.length, 'connections over the limit are closed');
       assert.equal((await request(port, 'GET', '/livez')).status, 200);
@@ -301,7 +301,7 @@ describe('limits on time', { concurrency: true }, () => {
     );
   });
 
-  test('a client that sends without end after its reply is cut off after 5 s [D59]', async () => {
+  test('a client that has its reply and still sends data is cut off after 5 s [D59]', async () => {
     await withAdmin(
       () => [createReport()],
       async (port) => {

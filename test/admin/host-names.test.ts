@@ -24,7 +24,7 @@ async function ask(port: number, head: string, address?: string): Promise<Reply>
   return await client.reply({ hasBody: !head.startsWith('HEAD') });
 }
 
-/** Calls `act` with a function that sends a request to an admin listener with two names of ADMIN_ALLOWED_HOSTS. */
+/** Calls `act` with a function that sends a request to an admin listener; ADMIN_ALLOWED_HOSTS has two names. */
 async function withNames(act: (send: (head: string) => Promise<Reply>, port: number) => Promise<void>): Promise<void> {
   await withAdmin(
     () => [createReport()],
@@ -34,7 +34,7 @@ async function withNames(act: (send: (head: string) => Promise<Reply>, port: num
   );
 }
 
-test('another Host is 403, whatever the path and method [D57]', async () => {
+test('a request for a Host that is not allowed gets 403, whatever its path and method [D57]', async () => {
   await withNames(async (send, port) => {
     for (const path of paths) {
       for (const host of ['evil.example', `evil.example:${port}`, 'localhost.evil.example']) {
@@ -51,7 +51,7 @@ test('another Host is 403, whatever the path and method [D57]', async () => {
   });
 });
 
-test('two Host fields are malformed, as for clients: 400 [D27, D57]', async () => {
+test('a request with two Host fields is malformed and gets 400, as on the listener for clients [D27, D57]', async () => {
   await withNames(async (send) => {
     for (const path of paths) {
       for (const [one, other] of [
@@ -67,7 +67,7 @@ test('two Host fields are malformed, as for clients: 400 [D27, D57]', async () =
   });
 });
 
-test('a request without Host, or with an empty one, is served: simple health checks send no Host [D57]', async () => {
+test('a request without Host or with an empty Host is served, because simple health checks send no Host [D57]', async () => {
   await withNames(async (send) => {
     for (const head of [
       'GET /readyz HTTP/1.0\r\n\r\n',
@@ -108,7 +108,7 @@ test('an invalid name in ADMIN_ALLOWED_HOSTS is reported at the start [D32]', as
   assert.match(stderr, /ADMIN_ALLOWED_HOSTS .*must be host names separated by commas, without ports/);
 });
 
-test('names of ADMIN_ALLOWED_HOSTS and the name in ADMIN_HOST are served; SIGHUP reads the first again [D57]', async (t) => {
+test('names of ADMIN_ALLOWED_HOSTS and the name in ADMIN_HOST are served; SIGHUP reads ADMIN_ALLOWED_HOSTS again [D57]', async (t) => {
   const name = hostname();
   const { address } = await lookup(name).catch(() => ({ address: undefined }));
   if (address === undefined) {

@@ -148,7 +148,7 @@ function shapeOf(value: unknown): unknown {
 }
 
 describe('exit codes', { concurrency: 2 }, () => {
-  test('0 for warnings; without --write only reads are sent [D61]', async () => {
+  test('exit code 0 for warnings; without --write only reads are sent [D61]', async () => {
     await using backend = await ItemBackend.start();
     backend.instead = { list: () => answer('\ufeff[]') };
     const { code, stdout } = await check(['--contract'], { BACKEND_URL: backend.scripted.url });
@@ -164,7 +164,7 @@ describe('exit codes', { concurrency: 2 }, () => {
     assert.ok(stdout.length < 5_000, `${stdout.length} characters`);
   }
 
-  test('1 for a broken operation; control characters of the backend are not printed [D61]', async () => {
+  test('exit code 1 for a broken operation; control characters of the backend are not printed [D61]', async () => {
     await using backend = await ItemBackend.start();
     const evil = `\u001b[2J\u009b31m${'x'.repeat(5_000)}`;
     backend.instead = {
@@ -173,7 +173,7 @@ describe('exit codes', { concurrency: 2 }, () => {
     };
     const { code, stdout } = await check(['--contract', '--write'], { BACKEND_URL: backend.scripted.url });
     assert.equal(code, 1, stdout);
-    assert.match(stdout, /^BROKEN list: the backend redirects/m);
+    assert.match(stdout, /^BROKEN list: the backend answers with a redirect/m);
     assertPlain(stdout);
     assert.match(stdout, /\ncontract: \d broken, 0 warnings\n$/);
   });
@@ -202,7 +202,7 @@ describe('exit codes', { concurrency: 2 }, () => {
     ['a misspelt flag', ['--contract', '--wirte'], [/--wirte is not a flag of check: did you mean --write\?/]],
   ]; // prettier-ignore
   for (const [title, flags, says, environment] of wrong) {
-    test(`2 for ${title}, and the backend is not called [D61]`, async () => {
+    test(`exit code 2 for ${title}, and the backend is not called [D61]`, async () => {
       await using backend = await ItemBackend.start();
       const { code, stdout, stderr } = await check(flags, { BACKEND_URL: backend.scripted.url, ...environment });
       assert.equal(code, 2, stdout + stderr);
@@ -214,7 +214,7 @@ describe('exit codes', { concurrency: 2 }, () => {
     });
   }
 
-  test('1 for a refused connection, with the reason [D61]', async () => {
+  test('exit code 1 for a refused connection, with the reason [D61]', async () => {
     const backend = await ItemBackend.start();
     await backend.scripted.stop();
     const { code, stdout } = await check(['--contract', '--write'], { BACKEND_URL: backend.scripted.url });
@@ -223,7 +223,7 @@ describe('exit codes', { concurrency: 2 }, () => {
     assert.match(stdout, /ECONNREFUSED/);
   });
 
-  test('1 for a failed TLS handshake, with the reason [D61]', { skip: noOpenssl }, async () => {
+  test('exit code 1 for a failed TLS handshake, with the reason [D61]', { skip: noOpenssl }, async () => {
     using folder = new CertificateFolder();
     const authority = folder.authority('untrusted');
     const { cert, key } = folder.issue(authority, 'elsewhere', { names: ['DNS:elsewhere.example.com'] });
@@ -255,7 +255,7 @@ describe('check reports a failed list with the texts of check --contract', () =>
     ['503', 'behind-is-away', answer('{}', { status: 503 })],
     ['an HTML page', 'html', answer('<html>', { headers: [['Content-Type', 'text/html']] })],
   ] as const) {
-    test(`${what}: ${code}; the request has the base path of BACKEND_URL [D61]`, async () => {
+    test(`${what} is reported as ${code}; the request has the base path of BACKEND_URL [D61]`, async () => {
       await using backend = await ItemBackend.start();
       backend.instead = { list: () => given };
       const environment = { BACKEND_URL: `${backend.scripted.url}/base/` };
@@ -284,7 +284,7 @@ describe('check reports a failed list with the texts of check --contract', () =>
     [503, 'the backend, or a proxy in front of it, is unavailable'],
     [504, 'a proxy answers, but not the backend behind it'],
   ] as const) {
-    test(`${status}: ${title} [D61]`, async () => {
+    test(`status ${status} is reported as "${title}" [D61]`, async () => {
       await using backend = await ItemBackend.start();
       backend.instead = { list: () => answer('{}', { status }) };
       const { stderr } = await check([], { BACKEND_URL: backend.scripted.url });

@@ -59,14 +59,14 @@ const everything = (given: Answer): Case['instead'] => ({
   delete: always(given),
 });
 
-/** A create stores the item; `given` makes the answer from its id. */
+/** A create stores the item. `given` makes the answer from the item's id. */
 const creates = (given: (id: string) => Answer): Case['instead'] => ({
   create: ({ request }, backend) => given(String(backend.add(JSON.parse(request.body.toString()) as Item)['id'])),
 });
 
 const listItems = (items: unknown[]): Instead => always(answer(JSON.stringify(items)));
 
-// Only a list gets `given`.
+// `given` answers lists only.
 const lists = (given: Answer): Case['instead'] => ({ list: always(given) });
 
 const notWritten = 'breaks create,update,delete: write-not-safe';
@@ -102,10 +102,10 @@ const cases: Case[] = [
     says: {
       title: /^the backend requires PATCH, or does not support updates$/, asked: /^PUT \/api\/WorkItem\/4$/,
       came: /^status 405; .*allow: GET, PATCH, DELETE/,
-      clients: /^500 \{"error":"Failed to update work item"\}$/, advice: /it allows GET, PATCH, DELETE/,
+      clients: /^500 \{"error":"Failed to update work item"\}$/, advice: /the backend allows GET, PATCH, DELETE/,
     }, left: 0 },
   ...[400, 422].map((status): Case => ({
-    title: `an update that answers ${status} to the item as read, but accepts the item as created`,
+    title: `an update that answers ${status} to the fields of a read, but accepts the fields of the create`,
     instead: { update: ({ request }) => (request.body.includes('"id"') ? answer('', { status }) : undefined) },
     codes: ['warning update: update-of-what-was-read'], left: 0,
   })),
@@ -174,7 +174,7 @@ const cases: Case[] = [
     options: { write: undefined } },
   { title: 'a slow backend', instead: { list: always(latency(20, answer('[]'))) },
     options: { slowMs: 10, write: undefined }, codes: ['warning list: slow'] },
-  { title: 'a list that is near the limit', instead: {}, settings: { responseBytesMax: 160 },
+  { title: 'a list whose size is near the limit', instead: {}, settings: { responseBytesMax: 160 },
     codes: ['warning list: near-limit'], options: { write: undefined } },
   { title: 'a list that is too large', instead: {}, settings: { responseBytesMax: 100 },
     codes: ['breaks list: too-large', notWritten], says: { advice: /RESPONSE_BYTES_MAX/ } },
@@ -222,7 +222,7 @@ const cases: Case[] = [
   { title: 'a backend that requires NTLM',
     instead: everything(answer('', { status: 401, headers: [['WWW-Authenticate', 'Negotiate'], ['WWW-Authenticate', 'NTLM']] })),
     codes: ['breaks list,read: wants-authentication', notWritten],
-    says: { came: /www-authenticate: Negotiate, NTLM/, advice: /no Negotiate either.*anonymous authentication/ } },
+    says: { came: /www-authenticate: Negotiate, NTLM/, advice: /it cannot use Negotiate.*anonymous authentication/ } },
   { title: 'a backend that answers 403', instead: everything(answer('', { status: 403 })),
     codes: ['breaks list,read: forbidden', notWritten] },
   { title: 'a backend that answers 429',

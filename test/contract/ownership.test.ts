@@ -107,7 +107,7 @@ describe('a backend that names the wrong item', { concurrency: 4 }, () => {
     assertListed(backend, report.leftovers);
   });
 
-  test('if a read shows another id in the item, no update is sent: it might go to that id [D61]', async () => {
+  test('if a read shows another id in the item, no update is sent, because it might change the item with that id [D61]', async () => {
     await using backend = await ItemBackend.start();
     backend.instead = {
       read: (_exchange, { items, created }, id) =>
@@ -202,7 +202,7 @@ describe('a backend that names the wrong item', { concurrency: 4 }, () => {
   ];
   for (const [title, body] of others) {
     for (const status of [204, 500]) {
-      test(`a delete answered with ${status}, then a read that shows ${title}: the item is gone [D61]`, async () => {
+      test(`if a delete gets ${status} and a later read shows ${title}, the item counts as deleted [D61]`, async () => {
         await using backend = await ItemBackend.start();
         backend.instead = {
           read: (_exchange, { items, created }, id) => (created.has(id) && !items.has(id) ? answer(body) : undefined),
@@ -219,7 +219,7 @@ describe('a backend that names the wrong item', { concurrency: 4 }, () => {
     }
   }
 
-  test('the report advises no delete by id when neither a read nor the list shows the item [D61]', async () => {
+  test('if neither a read nor the list shows the item, the report does not advise to delete it by id [D61]', async () => {
     await using backend = await ItemBackend.start();
     let isDeleted = false;
     backend.instead = {
@@ -239,7 +239,7 @@ describe('a backend that names the wrong item', { concurrency: 4 }, () => {
 });
 
 describe('a contract check that is disturbed', { concurrency: 2 }, () => {
-  // One more than the requests of a whole check.
+  // One more than the number of requests of a whole check.
   const steps = 14;
   for (let step = 1; step <= steps; step += 1) {
     test(`an interrupt at request ${step}: no item is left; with a second signal, items that are left are listed [D61]`, async () => {

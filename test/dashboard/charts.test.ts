@@ -66,7 +66,7 @@ async function withPoints(
   );
 }
 
-/** The number of times in the chart of requests that the arrow keys reach. */
+/** Counts the points in time that the arrow keys reach in the chart of requests. */
 async function countTimes({ page }: WatchedPage): Promise<number> {
   const said = page.locator('#said');
   await page.locator('.requests .area').focus();
@@ -115,7 +115,7 @@ describe('scales and paths', () => {
     );
   });
 
-  test('failures: bars are stacked, the first line below; one failure is visible next to hundreds', () => {
+  test('failures: bars are stacked, with the first kind at the bottom; one failure is visible next to hundreds', () => {
     const values = [[300, 200, 100], [0, 0, 0], [1, 0, 0]];
     const bars = drawBars(
       values.map((each, step) => ({ at: 10 + step * 10, values: each })),
@@ -132,7 +132,7 @@ describe('scales and paths', () => {
 }); // prettier-ignore
 
 describe('the charts', () => {
-  test('the lines of the backend are narrower and above those of the gateway, so that equal values are both visible', async () => {
+  test("the backend's lines are narrower and drawn over the gateway's, so that both are visible where values are equal", async () => {
     await withPoints(
       () => ({}),
       async (watched) => {
@@ -144,7 +144,7 @@ describe('the charts', () => {
             })`,
           );
           const parties = lines.map(([name]) => name.replace('line ', ''));
-          assert.deepEqual(parties, parties.toSorted().toReversed(), 'those of the backend are drawn last');
+          assert.deepEqual(parties, parties.toSorted().toReversed(), "the backend's lines are drawn last");
           const [[, wide, ink, below]] = lines as [[string, number, string, string]];
           const [, narrow, blue, above] = lines.find(([name]) => name === 'line backend') ?? assert.fail();
           assert.ok(wide >= narrow + 2);
@@ -181,7 +181,7 @@ describe('the charts', () => {
     );
   });
 
-  test('a lost connection is shown; after a restart the page is live again, marks it and keeps earlier values', async () => {
+  test('a lost connection is shown; after a restart the page is live again, marks the restart and keeps earlier values', async () => {
     let gateway = await startCommand({ BACKEND_URL: backend.url });
     try {
       const { port, adminPort } = gateway;

@@ -20,7 +20,7 @@ export async function reads(watched: WatchedPage, selector: string, text: RegExp
   const found = watched.page.locator(selector).filter({ hasText: text, visible: true }).first();
   await found.waitFor({ timeout: limitMs }).catch(async () => {
     const is = await watched.page.locator(selector).allTextContents();
-    assert.fail(`not within ${limitMs} ms: ${selector} reads ${String(text)}; it reads ${is.join(' | ')}`);
+    assert.fail(`after ${limitMs} ms ${selector} does not match ${String(text)}; its texts: ${is.join(' | ')}`);
   });
 }
 

@@ -110,7 +110,7 @@ test('the history has a fixed size: the oldest step is dropped', () => {
   assert.equal(history.summarise(figures, historyMs).flows.delete.requests, steps);
 });
 
-test('failures caused by clients are counted for the clients, even with a 500 [D51]', () => {
+test('failures caused by clients are counted for the clients, even if the reply is a 500 [D51]', () => {
   const history = new History(0);
   const figures = new Figures();
   figures.record(call('read', { outcome: 'not-found', status: 404, backendOutcome: 'not-found' }));
@@ -195,7 +195,7 @@ test('hasNoSuccess is true after at least ten answers in five minutes without a 
   assert.equal(history.hasNoSuccess(figures), true, 'the success is five minutes old');
 });
 
-test('the death of a worker is counted in its step; a step without a report is omitted [D63]', () => {
+test('the death of a worker is counted in the step in which it happened; a step without a report is omitted [D63]', () => {
   const history = new History(0);
   const figures = new Figures();
   const step = (...reports: Report[]): void => {

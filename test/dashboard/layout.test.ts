@@ -113,7 +113,7 @@ describe('the dashboard on a screen', () => {
     [768, 56],
     [1_440, 36],
   ] as const) {
-    test(`${width} px wide shows a failed call in at most ${heightMax} px, with path and client before its id`, async () => {
+    test(`${width} px wide shows a failed call at most ${heightMax} px high, with path and client before its id`, async () => {
       await using watched = await openDashboard(browser, command, { width, height: 900 });
       const { page } = watched;
       await reads(watched, '#failure-table tbody tr', /\/api\/work-items\/9{60}/);

@@ -268,7 +268,7 @@ describe('the dashboard', () => {
 
   test('the keyboard reaches every control: pause, operation, period, the values of a chart', async () => {
     await command.call('GET', '/api/work-items');
-    // The first and the second value of a chart differ in their time.
+    // The keys move from one value of a chart to the next, so there must be two.
     await readState(command.adminPort, ({ points }) => points.length > 1, 'two steps of the history');
     await using watched = await open();
     const { page } = watched;
@@ -337,7 +337,7 @@ describe('the dashboard', () => {
     assert.deepEqual([copied, groups], ['10485760', 3]);
     const port = page.locator('#setting-table tbody tr', { hasText: 'ADMIN_PORT' });
     assert.match((await port.locator('.value code').textContent()) ?? '', /^\d{5}$/);
-    assert.equal(await port.locator('.group').count(), 0, 'those of a port are not grouped');
+    assert.equal(await port.locator('.group').count(), 0, 'the digits of a port are not grouped');
     await page.getByRole('button', { name: 'Hide defaults', expanded: true }).click();
     assert.equal(await rows.filter({ visible: true }).count(), 6);
   });
@@ -372,15 +372,15 @@ describe('the dashboard', () => {
     };
     await setHidden(true);
     const before = fetches();
-    // Another page shows the time of two fetches.
+    // Waits as long as another page takes for two more fetches.
     await using other = await open();
     await poll(
       () => other.requests.filter((url) => url.includes(statePath)).length >= 3,
       'two fetches of another page',
     );
-    assert.ok(fetches() <= before + 1, 'at most the one that had begun');
+    assert.ok(fetches() <= before + 1, 'at most the fetch that had begun');
     await setHidden(false);
-    await poll(() => fetches() > before + 1, 'it fetches again');
+    await poll(() => fetches() > before + 1, 'the page fetches again');
   });
 
   test('each of several workers has a line, and the totals are sums over all', async () => {

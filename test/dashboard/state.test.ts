@@ -55,7 +55,7 @@ test('the page and its files are served with their types, in less than 150 KB, a
   assert.equal(post.header('allow'), 'GET, HEAD');
 });
 
-test('every reply forbids scripts and styles of other origins, inline ones and eval', async () => {
+test('every reply forbids eval, inline scripts and styles, and those of other origins', async () => {
   for (const path of ['/', '/dashboard/main.js', '/dashboard/style.css', statePath]) {
     const reply = await command.admin(path);
     const policy = reply.header('content-security-policy') ?? '';
@@ -96,7 +96,7 @@ test('the facts identify the gateway: INSTANCE_NAME or the host name, and the pr
   );
 }); // prettier-ignore
 
-test('the next state counts new calls, and has the failed ones without body and headers', async () => {
+test('the next state counts new calls, and lists failed calls without body and headers', async () => {
   const first = await readState(command.adminPort);
   backend.answersOnce(answer('SECRET', { status: 500, headers: [['X-Secret', 'SECRET']] }));
   await command.call('PUT', '/api/work-items/5', {
@@ -117,7 +117,7 @@ test('the next state counts new calls, and has the failed ones without body and 
   assert.doesNotMatch(JSON.stringify(state), /SECRET/);
 });
 
-test('a page gets only what is new: later points, and facts and failures if one of them has changed', async () => {
+test('a page gets only what is new: later points, and both facts and failures if either has changed', async () => {
   let inFlightMax = 1;
   const read = async (port: number, query: string) =>
     JSON.parse((await request(port, 'GET', `${statePath}?${query}`)).text) as Message;

@@ -74,6 +74,6 @@ test('docs/deploying.md names only files that exist and that a test uses', () =>
     const path = inDeploy.find((each) => basename(each) === name);
     assert.ok(path !== undefined && isUsed(path), `${name} is not a file under deploy/ that a test uses`);
   }
-  // `npm run test:image` builds the Dockerfile.
+  // The Dockerfile is not under deploy/. `npm run test:image` builds it.
   assert.ok(text.includes('`Dockerfile`') && read('test/deploy/image.ts').includes("'build',"));
 });

@@ -89,7 +89,7 @@ describe('a call to a gateway that dies is not sent again', { skip }, () => {
     client.send(requestBytes(method, '/api/work-items', { headers: [['X-Request-Id', marker]], body: '{}' }));
 
   for (const method of ['GET', 'POST']) {
-    test(`${method}, a client's first call: 502, sent once`, async () => {
+    test(`${method} as a client's first call gets 502 and is sent once`, async () => {
       for (const gateway of gateways) gateway.answers(resetPeer());
       await using client = await RawClient.open(haproxy.port);
       send(client, method, `first-${method}`);
@@ -97,7 +97,7 @@ describe('a call to a gateway that dies is not sent again', { skip }, () => {
       assert.equal(timesOf(`first-${method}`), 1);
     });
 
-    test(`${method}, a later call on the connection: it closes without a reply, sent once`, async () => {
+    test(`${method} as a later call is sent once, and the connection closes without a reply`, async () => {
       await using client = await RawClient.open(haproxy.port);
       send(client, method, `before-${method}`);
       assert.equal((await client.reply()).status, 200);
@@ -152,14 +152,14 @@ function assertError(reply: Reply, status: number, error: string): void {
 describe('the errors of HAProxy are JSON of the fixed form [D66]', { skip }, () => {
   const unavailable = 'Service unavailable';
 
-  test('no gateway listens', async () => {
+  test('if no gateway listens', async () => {
     const nobody = { port: await findFreePort(), adminPort: await findFreePort() };
     await using haproxy = await Haproxy.start(program, [nobody]);
     // The reply takes some seconds if HAProxy has not marked the gateway as down yet.
     assertError(await request(haproxy.port, 'GET', '/api/work-items'), 503, unavailable);
   });
 
-  test('a gateway resets its connection, and a request body turns malformed', async (t) => {
+  test('if a gateway resets its connection, or a request body becomes malformed', async (t) => {
     const [gateway, admin] = await Promise.all([ScriptedBackend.start(), ScriptedBackend.start()]);
     t.after(() => Promise.all([gateway.stop(), admin.stop()]));
     await using haproxy = await Haproxy.start(program, [{ port: gateway.port, adminPort: admin.port }]);
@@ -174,7 +174,7 @@ describe('the errors of HAProxy are JSON of the fixed form [D66]', { skip }, () 
     assertError(await client.reply(), 400, 'Bad request');
   });
 
-  test('the Ingress has no pod, and a pod does not answer', async (t) => {
+  test('if the Ingress has no pod, or its pod does not answer', async (t) => {
     const pod = await ScriptedBackend.start();
     t.after(() => pod.stop());
     pod.answers(timeout);
@@ -214,7 +214,7 @@ describe('a gateway that accepts no more calls', { skip }, () => {
         await using client = await RawClient.open(port);
         const headers = [['X-Request-Id', `${name}-${index}`]] as const;
         client.send(requestBytes('POST', '/api/work-items', { headers, body: '{}' }));
-        // The limit is half of `timeout server`.
+        // Half of `timeout server`: no client may wait that long.
         return await client.reply({ limitMs: 20_000 });
       }),
     );
@@ -223,7 +223,7 @@ describe('a gateway that accepts no more calls', { skip }, () => {
     assert.equal(new Set(markers).size, markers.length);
   };
 
-  test('frozen: its calls are 502 within seconds, other calls are served, and no write is sent twice', async () => {
+  test('if it is frozen, its calls get 502 within seconds, other calls are served, and no write is sent twice', async () => {
     await using frozen = await startCommand({ BACKEND_URL: backend.url });
     await using other = await startCommand({ BACKEND_URL: backend.url });
     await using haproxy = await Haproxy.start(program, [frozen, other]);
@@ -243,11 +243,11 @@ describe('a gateway that accepts no more calls', { skip }, () => {
       await create(haproxy.port, `again-${(made += 1)}`, 2);
       // The log is up to 100 ms late.
       return frozen.logs.some(({ requestId }) => String(requestId).startsWith('again'));
-    }, 'HAProxy sends it calls again');
+    }, 'HAProxy sends calls to the gateway again');
     assertNoneTwice();
   });
 
-  test('draining: its call in flight gets its reply', async () => {
+  test('if it is draining, its call in flight gets its reply', async () => {
     await using gateway = await startCommand({ BACKEND_URL: backend.url, SHUTDOWN_DELAY_MS: '3000' });
     await using haproxy = await Haproxy.start(program, [gateway]);
     const { promise: opened, resolve: open } = Promise.withResolvers<undefined>();
@@ -265,10 +265,10 @@ describe('a gateway that accepts no more calls', { skip }, () => {
     assert.equal(await gateway.exitCode(), 0);
   });
 
-  test('not accepting connections: another gateway serves each call, and no write is sent twice', async (t) => {
+  test('if it accepts no connections, another gateway serves each call, and no write is sent twice', async (t) => {
     await using gone = await startBlackHole();
     if (gone === undefined) {
-      t.skip('a listen queue has no end here');
+      t.skip('a listen queue is unlimited here');
       return;
     }
     await using gateway = await startCommand({ BACKEND_URL: backend.url });

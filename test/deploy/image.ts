@@ -1,6 +1,6 @@
 // `npm run test:image` tests the container image, which takes minutes. It builds the image twice from the Dockerfile, on base
-// images made of Debian packages and the project's Node.js, and runs it with minimal rights. IMAGE, such as
-// docker-archive:image.tar, selects an existing image instead.
+// images made of Debian packages and the project's Node.js, and runs it with minimal rights. IMAGE selects an
+// existing image instead, for example docker-archive:image.tar.
 
 import assert from 'node:assert/strict';
 import { execFileSync, spawn, spawnSync, type StdioOptions } from 'node:child_process';
@@ -210,7 +210,7 @@ describe('the image', { skip }, () => {
     assert.ok(bytes > 100e6 && bytes <= bytesMax, String(bytes));
   });
 
-  test('its user can write no file, and there is no shell', () => {
+  test('the user of the image can write no file, and the image has no shell', () => {
     const all = entries();
     assert.ok(all.length > 500);
     const writable = all.filter((path) => {

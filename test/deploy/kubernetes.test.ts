@@ -68,7 +68,7 @@ function readDocuments(text: string): Manifest[] {
   const [older, newer] = (['1.1', '1.2'] as const).map((version) =>
     parseAllDocuments(text, { version }).map((document) => document.toJS() as Manifest),
   );
-  assert.deepEqual(older, newer, 'it means the same by the rules of YAML 1.1');
+  assert.deepEqual(older, newer, 'the text means the same by the rules of YAML 1.1');
   return newer ?? [];
 }
 
@@ -168,7 +168,7 @@ describe('the output of kustomize', () => {
   });
 
   for (const { name, content } of kustomizations.filter((each) => each.content.kind === 'Kustomization')) {
-    test(`${name}: the strict decoder accepts it, and it has the intended settings`, { skip }, async () => {
+    test(`the strict decoder accepts ${name}, which has the intended settings`, { skip }, async () => {
       const manifests = render(name);
       assert.deepEqual(findWrongFields(manifests), []);
       for (const manifest of manifests) await validate(manifest);
@@ -242,7 +242,7 @@ describe('the manifests fit the gateway', () => {
     });
   }
 
-  test('the CPU has no limit, and the autoscaler has the load per pod of docs/fleet.md', () => {
+  test('the CPU has no limit, and the autoscaler uses the load per pod of docs/fleet.md', () => {
     assert.equal(gateway.resources.limits['cpu'], undefined);
     const { spec } = resourceOf('HorizontalPodAutoscaler') as Autoscaler;
     const [metric] = spec.metrics;

@@ -278,7 +278,7 @@ describe('inherited sockets', { skip: !isLinux && 'only Linux has systemd' }, ()
 const skipNotify = skipWithout('systemd-notify') || skipWithout('systemd-socket-activate');
 
 describe('notifications to systemd', { skip: skipNotify }, () => {
-  // Listens on a Unix datagram socket by systemd's tool, which writes to a file: Node.js has no such sockets.
+  // Listens on a Unix datagram socket with a tool of systemd, because Node.js has no such sockets. Writes to a file.
   async function listenForNotes(name: string) {
     const [socket, file] = [join(folder, `${name}.socket`), join(folder, `${name}.notes`)];
     const args = ['--datagram', '--inetd', '-l', socket, 'sh', '-c', `exec cat > ${file}`];

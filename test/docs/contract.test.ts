@@ -145,7 +145,7 @@ function describeDocumented(operation: OpenApiOperation): string[] {
   );
 }
 
-// Headers that describe the connection, and content-type, which is the key of `content`.
+// Not in the document: headers that describe the connection, and content-type, which is the key of `content`.
 const undocumentedHeaders = ['connection', 'keep-alive', 'date', 'content-type'];
 
 function assertHeaders(reply: Reply, { headers }: OpenApiResponse): void {

@@ -26,7 +26,7 @@ const site = () =>
     response.setHeader('content-type', 'text/html').end('<!doctype html><title>elsewhere</title>'),
   );
 const sites = [site(), site()] as const;
-/** The origin of a site. The gateways allow only the first. */
+/** The origin of a site. The gateways allow only the first site's. */
 const originOf = (index: 0 | 1): string => `http://127.0.0.1:${(sites[index].address() as AddressInfo).port}`;
 
 before(async () => {
@@ -117,14 +117,14 @@ describe('a call from a page of another origin [D45, D56]', () => {
     });
   }
 
-  test('several writes need one preflight; without caching, one for each', async () => {
+  test('several writes need one preflight; without caching, each write needs one', async () => {
     await using page = await browser.open(originOf(0));
     for (const [command, preflights] of [
       [named, 1],
       [withCredentials, 3],
     ] as const) {
       const countPreflights = async (marker: string) => {
-        // The log is written in order: after the line of a new call, those of all earlier calls are there.
+        // The log is in order: once it has the line of a new call, it has the lines of all earlier calls.
         await command.call('GET', '/nowhere', { headers: [['X-Request-Id', marker]] });
         await command.log(({ requestId }) => requestId === marker, 'the line of the marker');
         return command.logs.filter(({ method, outcome }) => method === 'OPTIONS' && outcome === 'ok').length;

@@ -56,7 +56,7 @@ describe('the OpenAPI document', () => {
     assert.doesNotMatch(stdout + stderr, /warning/i);
   });
 
-  test('it has each reply that operations share once', () => {
+  test('it has only one copy of each reply that operations share', () => {
     for (const [message, operations] of [
       ['Request timeout', 7],
       ['Expectation failed', 7],

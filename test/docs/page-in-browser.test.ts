@@ -183,7 +183,7 @@ describe('the API reference', () => {
       await operation.getByRole('button', { expanded: false }).first().click();
       const execute = operation.getByRole('button', { name: 'Execute' });
       const id = operation.getByPlaceholder('id', { exact: true });
-      // Relative to the operation, and both at one moment, because the page may scroll.
+      // Relative to the operation, whose position is read at the same moment, because the page may scroll.
       const place = async () => {
         const [button, whole] = await reference.page.evaluate<Box[]>(`
           ['.execute', ''].map((selector) =>

@@ -121,7 +121,7 @@ describe('DOCS=true', () => {
     assert.equal(reply.status, 400);
   });
 
-  test('the backend is not called for a page, and the log has a line for each', async () => {
+  test('the backend is not called for a page, and the log has a line for each page', async () => {
     const before = backend.requests.length;
     await command.call('GET', '/docs', { headers: [['X-Request-Id', 'logged-page']] });
     const line = await command.log((each) => each['requestId'] === 'logged-page', 'the line of the page');
@@ -131,7 +131,7 @@ describe('DOCS=true', () => {
 });
 
 describe('DOCS', () => {
-  test('serve: the pages are off and 404, and the operations work [D5]', async () => {
+  test('serve: the pages are off and get 404, and the operations work [D5]', async () => {
     await using command = await startCommand({});
     for (const [path] of pages) {
       assertReply(await command.call('GET', path), 404, notFound);

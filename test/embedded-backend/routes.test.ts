@@ -12,7 +12,7 @@ import { assertJson, assertNoContent, assertProblem, databaseFile, send, startBa
 const invalid = 'One or more validation errors occurred.';
 
 describe('the routes of the embedded backend', () => {
-  test('an empty store lists as an empty array; POST answers 201 with the created item and its Location', async (t) => {
+  test('the list of an empty store is an empty array; POST answers 201 with the created item and its Location', async (t) => {
     const { url } = await startBackend(t);
     assertJson(await send(url, 'GET', '/api/WorkItem'), 200, '[]');
     const reply = await send(url, 'POST', '/api/WorkItem', '{"title":"a"}');

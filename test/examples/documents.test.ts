@@ -36,7 +36,7 @@ interface Local {
   readonly stop: () => void;
 }
 
-/** The ports of a block, and its processes, which end when the block has been tested. */
+/** The ports and processes of a block. The processes end when the block has been tested. */
 class Place implements AsyncDisposable {
   readonly port: number;
   readonly #adminPort: number;
@@ -199,7 +199,7 @@ async function runTls(place: Place, block: string): Promise<string[]> {
 
 const elsewhere = (file: string): string => `run by ${file}`;
 
-// For each code block: a text in it that identifies it, and its test or the reason why it is not run.
+// For each code block: a text that identifies it, and the block's test or the reason why it is not run.
 const rows: Readonly<Record<string, Readonly<Record<string, Run | string>>>> = {
   'README.md': {
     'npm ci && npm start': async (place, block) => {

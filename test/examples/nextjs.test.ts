@@ -155,7 +155,7 @@ describe('in Next.js', { skip: example.skip, timeout: buildLimitMs }, () => {
     });
   });
 
-  test('Next.js answers the cases that the README lists', async () => {
+  test('Next.js itself answers the cases that the README lists', async () => {
     assert.equal((await site.call('GET', '/api/work-items/%zz')).status, 500);
     for (const path of ['/api/work-items/', '//api/work-items']) {
       assert.equal((await site.call('GET', path)).status, 308);

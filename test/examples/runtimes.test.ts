@@ -43,7 +43,7 @@ const programs = {
   deno: ['Deno', 'deno', 'run', '--allow-net', '--allow-env'],
 } as const;
 
-// Two calls, a close and a third call: after them, nothing keeps the process running.
+// Makes two calls, closes the handler and makes a third call. After that, nothing may keep the process running.
 const script = (backendUrl: string): string => `
 import { createFetchHandler } from 'work-item-gateway/fetch';
 const call = createFetchHandler({ backendUrl: '${backendUrl}', backendIdleTimeoutMs: 600_000 });
@@ -97,7 +97,7 @@ for (const [name, [host, program, ...args]] of Object.entries(programs)) {
           resetPeer(),
           resetPeer(30, answerBytes('{"id":5}')),
           garbage,
-          // An answer's body that is not passed on does not matter [spec 4, rule 4].
+          // The body of an answer matters only if it is passed on [spec 4, rule 4].
           ...(passesBody
             ? [wrongLength(5, '[1]'), chunked('5\r\n{"a":\r\nx'), answer('<p>'), answer(''), noContent]
             : []),
@@ -204,7 +204,7 @@ for (const [name, [host, program, ...args]] of Object.entries(programs)) {
       assert.match(written.output, /^work-item-gateway: refused: GET \/api\/work-items\/5 /m);
     });
 
-    test('a script that closes the handler and uses it again exits [D50]', async () => {
+    test('a script that closes the handler, and then uses it again, still exits [D50]', async () => {
       example.write('script.mjs', script(backend.url));
       assert.equal(await example.output(program, [...args, 'script.mjs']), '{"id":5},{"id":5},{"id":5}\n');
     });

@@ -35,7 +35,7 @@ test(
     try {
       await poll(() => output.includes('may: 201') || child.exitCode !== null, 'the advice is printed', 30_000);
       const lines = [...output.matchAll(/^ {2}(curl .*)$/gm)].map(([, line = '']) => line);
-      // The output has no warnings, and no curl command without --cacert, which would fail.
+      // The output has no warnings. Every curl command has --cacert, because it would fail without.
       assert.doesNotMatch(output, /"level":"(?:warn|error)"|curl https/);
       assert.equal(lines.length, 3, output);
       const [, , write = ''] = lines;
@@ -55,7 +55,7 @@ test(
       assert.deepEqual(await exited, [0, null]);
       assert.equal(existsSync(dirname(authority)), false, 'the folder is gone');
     } finally {
-      // The script ends the processes that it started, then itself.
+      // The script ends the processes that it started, and then exits.
       child.kill('SIGTERM');
       await exited;
     }

@@ -41,7 +41,7 @@ export interface Fault {
   readonly waits: (each: Operation) => boolean;
   /** The connection ends before any byte of the answer: a GET on a reused connection is sent again [D20]. */
   readonly isSilentDeath: boolean;
-  /** The connection ends after the complete answer, maybe during its next call [D20]. */
+  /** The connection ends after the complete answer, maybe while it carries the next call [D20]. */
   readonly diesIdle: boolean;
   /** Bytes that the backend sends on the idle connection, after the client has its reply. */
   readonly late: ((secret: string) => Uint8Array) | undefined;
@@ -91,7 +91,7 @@ function fault(
 
 const fails = (): Row => 'failure';
 const succeeds = (): Row => 'success';
-/** Without need for the backend's body, a well-formed head is enough for a success [D17]. */
+/** If the client does not get the backend's body, a well-formed head is enough for a success [D17]. */
 const needsBody = (each: Operation): Row => (each.passesBody ? 'failure' : 'success');
 /** Only operation 3 maps a backend's 404 to 404 [spec 7, rule 1]. */
 const isMissing = (each: Operation): Row => (each === operation(3) ? 'not-found' : 'failure');
@@ -190,7 +190,7 @@ const stalled: Fault[] = [
   fault('a 404 whose body is dripped', isMissing, 'closed', (secret) => drip(chunkedHead(secret, 404), '1\r\n \r\n')),
 ]; // prettier-ignore
 
-/** Good answers that come slowly. Several at once would be too slow: the rest of a dropped answer may take a second. */
+/** Good answers that come slowly. Tested one by one: the rest of a dropped answer must arrive within a second. */
 export const slow: readonly Fault[] = [
   fault('latency: the answer comes late, but before the deadline', succeeds, 'kept', (secret) => latency(30, raw(good(secret)))),
   fault('bandwidth: few bytes a second', succeeds, 'kept', (secret) => bandwidth(20_000, good(secret))),
@@ -346,12 +346,12 @@ const unusual: Fault[] = [
   fault('the end of the connection', succeeds, 'closed', (secret) => rawThenClose(head(secret, 'Connection: close') + bodyOf(secret))),
   // On Node 22 this reset can look like an end (libuv before 1.52).
   ...(versionsOfCommand.node.startsWith('22.') ? [] : [
-    fault('a reset of an answer that ends with its connection', needsBody, 'closed', (secret) => {
+    fault('an answer without a length, then a reset', needsBody, 'closed', (secret) => {
       const bytes = head(secret, 'Connection: close') + bodyOf(secret);
       return resetPeer(bytes.length, bytes);
     }),
   ]),
-  fault('a reset within a number that ends with its connection', needsBody, 'closed', (secret) => {
+  fault('a number without a length, then a reset', needsBody, 'closed', (secret) => {
     const bytes = `${head(secret, 'Connection: close')}12`;
     return resetPeer(bytes.length, bytes);
   }),
@@ -390,5 +390,5 @@ export const promptKinds = {
   'bodies that are not JSON': notJson,
 } as const;
 
-/** Answers that stop or never end: the reply comes at the deadline, or the connection is closed after a second. */
+/** Answers that stop or never end: the reply comes at the deadline, or the connection is closed a second after it. */
 export const stalls: readonly Fault[] = stalled;

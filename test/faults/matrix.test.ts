@@ -1,6 +1,6 @@
-// Every fault of faults.ts with each of the five operations, on a fresh and on a reused backend connection. Each test
-// checks that the client gets the exact reply of the specification, in time and without bytes of another call; that the
-// backend connection is kept or closed as expected, and a closed one is never used again; that no call is sent twice,
+// Every fault of faults.ts with each of the five operations, on a fresh and on a reused backend connection. In each
+// test the client must get the exact reply of the specification, in time and without bytes of another call. The backend
+// connection must be kept or closed as expected, and a closed connection is never used again. No call is sent twice,
 // except where D20 allows it. Then a good call on the same client connection must succeed.
 
 import assert from 'node:assert/strict';
@@ -244,7 +244,7 @@ function mayBeSentAgain(each: Operation, connection: Connection): boolean {
   return connection === 'reused' && each.method === 'GET';
 }
 
-/** The expected reply if the backend answers with `status`, and a body if allowed [D15 to D18; spec 7, rule 1]. */
+/** The expected reply to `status` and, where the status allows it, `body` [D15 to D18; spec 7, rule 1]. */
 function expectedOf(status: number, each: Operation, body: string): [status: number, body: string] {
   const isInterim = status >= 100 && status < 200 && status !== 101;
   if (isInterim || (status >= 200 && status < 300 && !(status === 204 && each.passesBody))) {
@@ -265,7 +265,7 @@ describe('within the deadline', () => {
   forEachTarget(
     (target) => {
       for (const connection of connections) {
-        test(`statuses 000 to 999, ${connection} connections [D15 to D18; spec 7, rule 1]`, async () => {
+        test(`statuses 000 to 999 have the specified outcomes on ${connection} connections [D15 to D18; spec 7, rule 1]`, async () => {
           const { backend } = target();
           const headers = connection === 'fresh' ? [['Connection', 'close'] as const] : [];
           await closeConnections(backend);
@@ -278,7 +278,7 @@ describe('within the deadline', () => {
             operations.map(async (each, index) => {
               await using client = await target().connect();
               for (let status = 0; status < 1000; status += 1) {
-                // One operation is enough for the other statuses, which have one rule for all. Fresh connections are slow.
+                // Other statuses have one rule for all operations: one operation is enough. Fresh connections are slow.
                 const isForAll = status >= 100 && status < 600 && connection === 'reused';
                 const isForOne = status % operations.length === index;
                 if (!isForAll && !(isForOne && (connection === 'reused' || status % 7 === 0))) continue;
@@ -323,12 +323,12 @@ describe('within the deadline', () => {
       for (const each of operations.filter(({ options }) => options.body !== undefined)) {
         const body = `"${'x'.repeat(500_000)}"`;
         for (const [name, act, status, text] of [
-          ['answered', good('early'), each.status, each.passesBody ? bodyOf('early') : succeeded],
-          ['refused', answer(bodyOf('early'), { status: 413 }), 500, each.failure],
-          ['reset', resetPeer(), 500, each.failure],
-          ['closed', rawThenClose(''), 500, each.failure],
+          ['is answered', good('early'), each.status, each.passesBody ? bodyOf('early') : succeeded],
+          ['is refused', answer(bodyOf('early'), { status: 413 }), 500, each.failure],
+          ['is cut off by a reset', resetPeer(), 500, each.failure],
+          ['is cut off by a close', rawThenClose(''), 500, each.failure],
         ] as const) {
-          test(`operation ${each.name}: a request that is ${name} before its body has arrived is not sent twice [D18, D20]`, async () => {
+          test(`operation ${each.name}: a request that ${name} before its body has arrived is not sent twice [D18, D20]`, async () => {
             const { backend } = target();
             for (const connection of connections) {
               if (connection === 'fresh') await closeConnections(backend);
@@ -351,20 +351,20 @@ describe('within the deadline', () => {
 
       for (const connection of connections) {
         for (const [kind, faults] of Object.entries(promptKinds)) {
-          test(`${kind}: each fault has its outcome, ${connection} connections [spec 7; D15 to D18, D20]`, async () => {
+          test(`${kind}: each fault has the specified outcome on ${connection} connections [spec 7; D15 to D18, D20]`, async () => {
             using matrix = new Matrix(target());
             await matrix.run(cellsOf(faults), connection);
           });
         }
 
         for (const fault of slow) {
-          test(`${fault.name}: a success, ${connection} connections [spec 7]`, async () => {
+          test(`each call succeeds with the fault "${fault.name}" on ${connection} connections [spec 7]`, async () => {
             using matrix = new Matrix(target());
             await matrix.run(cellsOf([fault]), connection);
           });
         }
 
-        test(`an answer that stops or never ends: an immediate reply if the head is enough, ${connection} connections [D17]`, async () => {
+        test(`if an answer stops or never ends, the client gets an immediate reply where the head is enough: ${connection} connections [D17]`, async () => {
           using matrix = new Matrix(target());
           await matrix.run(
             cellsOf(stalls, (fault, each) => !fault.waits(each)),
@@ -372,7 +372,7 @@ describe('within the deadline', () => {
           );
         });
 
-        test(`refuse: the port is closed, ${connection} connections [spec 7, D20]`, async () => {
+        test(`if the backend's port is closed, each call gets its operation's 500: ${connection} connections [spec 7, D20]`, async () => {
           using matrix = new Matrix(target());
           await matrix.runRefused(connection);
         });
@@ -386,7 +386,7 @@ describe('at the deadline', () => {
   forEachTarget(
     (target) => {
       for (const connection of connections) {
-        test(`an answer that stops or never ends: the operation's 500 if the body is needed, ${connection} connections [D19]`, async () => {
+        test(`if an answer stops or never ends, the client gets the operation's 500 where the rest is needed: ${connection} connections [D19]`, async () => {
           const cells = cellsOf(stalls, (fault, each) => fault.waits(each));
           using matrix = new Matrix(target());
           await matrix.run(cells, connection);

@@ -15,7 +15,7 @@ import { answer, behind, resetPeer } from '../helpers/scripted-backend.ts';
 
 const base = 'http://gateway.localhost';
 
-/** The handler, called without its server. */
+/** Starts a gateway whose `call` calls the handler directly, without a server. */
 async function serve(settings: Settings = {}) {
   const server = await startGateway({ host: 'fetch', settings: { clientAddress: undefined as never, ...settings } });
   return { ...server, call: (path: string, init?: RequestInit) => server.handler(new Request(base + path, init)) };
@@ -32,7 +32,7 @@ function streaming(method: string, body: RequestInit['body']): RequestInit {
   return { method, body, duplex: 'half' } as RequestInit;
 }
 
-test('a reply has the headers that every reply has and no connection headers [D24, D50]', async () => {
+test('a reply has the usual headers of the gateway and no connection headers [D24, D50]', async () => {
   await using server = await serve();
   const response = await server.call('/api/work-items/5');
   const names = ['cache-control', 'content-length', 'content-type', 'x-content-type-options', 'x-request-id'];
@@ -109,7 +109,7 @@ test('a content-length that is 0 or invalid is ignored, and the body is read to 
   }
 });
 
-test('a body whose stream fails, with any error value, or that was read before, is 400 without a backend call', async () => {
+test('a body is 400 without a backend call if its stream fails with any error value, or if it was already read', async () => {
   await using server = await serve();
   for (const reason of [new Error('SECRET'), undefined, null, 'a word', { code: 'E' }]) {
     for (const first of [[], [Buffer.from('{')]]) {
@@ -236,7 +236,7 @@ test('an object with the method, URL, headers, body and signal of a Request is s
   assert.deepEqual(getEventListeners(signal, 'abort'), []);
 });
 
-test('headers that throw are a bug: 500, and the observer gets the error [D28]', async () => {
+test('if reading the headers throws, the client gets 500, and the observer gets the error as a bug [D28]', async () => {
   await using server = await serve();
   const fault = new Error('SECRET');
   const request = new Request(`${base}/api/work-items/5`, { method: 'DELETE' });
@@ -271,7 +271,7 @@ test('a client that leaves cancels a read but not a write [D21]', async () => {
   await server.backend.connectionClosed(0);
   assert.equal(server.backend.isClosed(1), false);
   gate.open();
-  await poll(() => server.told.ended.length === 2, 'both have ended');
+  await poll(() => server.told.ended.length === 2, 'both calls have ended');
   assert.deepEqual(
     server.told.ended.map(({ method, outcome, backendOutcome }) => [method, outcome, backendOutcome]),
     [
@@ -299,7 +299,7 @@ test('large answers are complete: their buffers are reused only after their byte
   }
 });
 
-test("the client's address comes from clientAddress, or from the header of a trusted proxy; a result that is not the text of an address is ignored [D46, D52]", async () => {
+test("the client's address comes from clientAddress, or from the header of a trusted proxy; a result of clientAddress that is not the text of an IP address is ignored [D46, D52]", async () => {
   const rows: [given: unknown, client: string | undefined][] = [
     ['10.1.2.3', '203.0.113.9'],
     ['192.0.2.1', '192.0.2.1'],
@@ -351,7 +351,7 @@ test("without an observer each failure is a line on stderr; a client's mistake i
   assert.deepEqual(lines, [[line]]);
 });
 
-test('a handler works again after close, and does not send again the calls that close cut off [D50]', async () => {
+test('a handler works again after close(), and does not repeat the calls that close() cut off [D50]', async () => {
   await using server = await serve();
   server.backend.answers(behind(createGate(), answer('{}')));
   const cut = server.call('/api/work-items/5');
@@ -385,7 +385,7 @@ test('a handler works again after close, and does not send again the calls that 
   );
 });
 
-test('a call whose body ends after close fails without a backend connection [D50]', async () => {
+test('a call whose body ends after close() fails without a backend connection [D50]', async () => {
   await using server = await serve();
   const gate = createGate();
   const slow = () =>

@@ -1,18 +1,18 @@
-// Two faults that reveal repeated writes. In both, the backend completes writes whose answers are lost. Either a
-// gateway is killed, and a balancer could repeat the writes; or its connection to the backend is closed, and the
-// gateway could repeat them.
+// Two faults that reveal repeated writes. In both, the backend completes writes whose answers are lost. If a gateway is
+// killed, a balancer could repeat the writes. If a backend closes its connection to the gateway, the gateway could
+// repeat them.
 
 import { poll } from '../helpers/changes.ts';
 import type { RestartingBackend, Answers } from './restarting-backend.ts';
 import type { Fault } from './verdict.ts';
 
 const limitMs = 60_000;
-/** After this long no new call may be lost with a killed process. */
+/** How long after a fault new calls may still be lost. */
 export const recoveryMs = 2_000;
 
 /**
- * Makes the backends withhold answers to writes: `held` or `cut`. After `count` such answers, calls `then`, which kills
- * a gateway, and stops withholding.
+ * Makes the backends withhold answers to writes: `held` or `cut`. When `count` answers are withheld, calls `then`,
+ * which kills a gateway. Afterwards the backends answer again.
  */
 export async function withhold(
   backends: readonly RestartingBackend[],
@@ -32,5 +32,10 @@ export async function withhold(
 export async function cutDoneWrites(backends: readonly RestartingBackend[], count: number): Promise<Fault> {
   const from = performance.now();
   await withhold(backends, 'cut', count);
-  return { what: 'backend', name: 'answers to writes cut', from, limitMs: performance.now() - from };
+  return {
+    what: 'backend',
+    name: 'backends close connections after writes, before the answers',
+    from,
+    limitMs: performance.now() - from,
+  };
 }

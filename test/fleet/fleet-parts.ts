@@ -27,7 +27,7 @@ import type { Mark } from './picture.ts';
 import { Gateway, HostProgram, startPeer, startRedis, startSentinel, stepLimitMs } from './processes.ts';
 import type { Evidence, Fault, Probe } from './verdict.ts';
 
-/** A change that breaks the fleet, to see that the bar fails. */
+/** A change that breaks the fleet, to test that the verdict reports problems. */
 export interface Sabotage {
   readonly environment?: NodeJS.ProcessEnv;
   /** Replacements in deploy/haproxy.cfg. */
@@ -36,7 +36,7 @@ export interface Sabotage {
   readonly upgradeSignal?: NodeJS.Signals;
 }
 
-/** For each client and window: twice the calls of a client here. */
+/** For each client and window: twice as many calls as a client of the load makes. */
 export const rateLimit = { count: 100, windowMs: 5_000 };
 const serverName = 'gateways.example.com';
 const backendPort = 5_104;
@@ -93,13 +93,13 @@ class BalancerHost implements AsyncDisposable {
     this.#programs.push(keepalived);
   }
 
-  /** Takes another configuration without closing a connection. */
+  /** Loads another configuration without closing a connection. */
   reload(configuration: string): void {
     writeFileSync(this.#file, configuration);
     this.#programs[0]?.process.kill('SIGUSR2');
   }
 
-  /** True if it has the shared address. */
+  /** True if this balancer has the shared address. */
   get isActive(): boolean {
     const states = [...(this.#programs.at(-1)?.output ?? '').matchAll(/Entering (BACKUP|MASTER|FAULT) STATE/g)];
     return states.at(-1)?.[1] === 'MASTER';
@@ -173,7 +173,7 @@ export class Fleet implements AsyncDisposable {
     await this.startCollector();
     for (const [index, host] of (['backend-1', 'backend-2'] as const).entries()) {
       const [execPath, ...execArgv] = [...runnerOf(host), process.execPath];
-      // Without namespaces the two share an address, and the OS distributes connections.
+      // Without namespaces the two backends share an address, and the OS distributes connections.
       const address = addressOf(isSeparate ? host : 'backend-1');
       this.backends[index] = stack.use(
         await RestartingBackend.start({ port: backendPort, address, execPath, execArgv }),
@@ -242,7 +242,7 @@ export class Fleet implements AsyncDisposable {
     );
   }
 
-  /** Puts a relay that takes `ms` there and back between HAProxy and the primary of Redis. */
+  /** Puts a relay between HAProxy and the primary of Redis. The relay adds `ms` to a round trip. */
   async useRelay(ms: number): Promise<void> {
     const [primary] = [...this.redis.keys()].filter((host) => host !== 'redis-1');
     if (primary === undefined) throw new Error('there is no replica');
@@ -326,7 +326,7 @@ export class Fleet implements AsyncDisposable {
     this.faults.push({ what, name, from: performance.now(), limitMs });
   }
 
-  /** True if Redis counts for all workers of `how` many gateways. */
+  /** True if Redis counts for all workers of every gateway, or (`none`) of no gateway. */
   async haveRedis(how: 'none' | 'every'): Promise<boolean> {
     const texts = await Promise.all(this.gateways.map((gateway) => gateway.metrics()));
     const counting = texts.filter((text) => figureIn(text, 'work_item_gateway_rate_limit_redis_reachable') === 1);
@@ -359,7 +359,7 @@ export class Fleet implements AsyncDisposable {
       const [served = 0, refused = 0] = [200, 429].map((end) => ends.filter((each) => each === end).length);
       // A gateway logs at most once in ten seconds that Redis did not answer in time.
       if (served > limit) await new Promise((done) => setTimeout(done, 12_000));
-      // Not a test of the limit if it took longer than a window or a gateway counted by itself.
+      // Tries again if the probe took longer than a window or a gateway counted alone: it did not test the limit.
       if ((tookMs > rateLimit.windowMs || this.#redisLosses() > losses) && tries < 5) continue;
       this.probes.push({ when, asked, served, refused, limit });
       this.mark(`rate limit, ${when}: ${served} of ${asked} served (limit ${limit})`);

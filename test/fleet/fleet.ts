@@ -1,9 +1,9 @@
 // A fleet under load and faults: `npm run fleet [-- --rate 300 --minutes 6 --before FOLDER --publish]`. Three gateways of two
 // workers, two HAProxy with one address (deploy/haproxy.cfg, deploy/keepalived.conf), Redis with a replica and Sentinels, two
 // backends behind one name, an issuer of tokens and a collector of traces. Clients read and write during the faults of steps.ts.
-// The exit code is 0 if the bar holds: every lost call is explained by a fault and was sent at most 2 s after it (5 s for a
+// The exit code is 0 if all requirements are met: every lost call was sent at most 2 s after a fault that explains it (5 s for a
 // frozen gateway), no write was done twice, and the rate limit was kept. `--before` upgrades from the version built in that
-// folder. `--sabotage` breaks one part of the fleet after the other, and its exit code is 0 if the bar failed each time. As root on
+// folder. `--sabotage` breaks one part of the fleet after the other; its exit code is 0 if the run noticed each break. As root on
 // Linux each host is a network namespace; elsewhere all are addresses of the loopback interface, without cuts and with one
 // balancer. Report and picture go to test-output/; `--publish` also puts both into docs/.
 
@@ -62,7 +62,7 @@ const missing = [
   haproxyProgram === undefined && 'haproxy is not installed (apt-get install haproxy)',
   withoutRedis,
   noOpenssl,
-  process.platform !== 'linux' && 'hosts need the addresses 127.0.0.0/8, which Linux alone has',
+  process.platform !== 'linux' && 'hosts need the addresses 127.0.0.0/8, which only Linux has',
 ].filter((each) => each !== false);
 if (missing.length > 0) fail(`the fleet cannot run here: ${missing.join('; ')}`);
 const noNamespaces = withoutNamespaces();
@@ -102,11 +102,11 @@ async function run(wanted: readonly string[] | undefined, sabotage: Sabotage = {
       if (wanted?.some((text) => step.name.includes(text)) === false) continue;
       if (step.isCut === true && !isSeparate) continue;
       await step.run(fleet);
-      // So that each step is visible in the picture, and its late losses are not the next one's.
+      // So that each step is visible in the picture, and its late losses do not count for the next step.
       await new Promise((done) => setTimeout(done, 1_000));
     }
   } catch (error) {
-    // Before the end of the fleet, which may fail, too.
+    // Printed now, because stopping the fleet may fail, too.
     console.error(error);
     throw error;
   } finally {
@@ -118,7 +118,7 @@ async function run(wanted: readonly string[] | undefined, sabotage: Sabotage = {
 }
 
 function secondsOf({ calls }: MarkedLoad, startedAt: number, tookS: number): Second[] {
-  // Without the last one, which is incomplete.
+  // Without the last second, which is incomplete.
   const seconds = Array.from({ length: Math.max(1, Math.floor(tookS)) }, () => ({ served: 0, lost: 0 }));
   for (const call of calls) {
     const second = seconds[Math.floor((call.endedAt - startedAt) / 1_000)];
@@ -192,7 +192,7 @@ async function report({ fleet, load, verdict, tookS }: Awaited<ReturnType<typeof
   }
 
   console.log(`\n${verdict.calls} calls in ${Math.round(tookS)} s, ${verdict.served} served\n`);
-  console.log('| Fault | Lost calls | of them writes that were done | Last lost call sent after |');
+  console.log('| Fault | Calls lost | Lost calls whose write was done | Last lost call, time after the fault |');
   console.log('| --- | --: | --: | --: |');
   for (const { name, lost: count, lostButDone, recoveredMs } of verdict.losses) {
     console.log(`| ${name} | ${count} | ${lostButDone} | ${(recoveredMs / 1_000).toFixed(1)} s |`);

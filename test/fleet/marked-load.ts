@@ -53,7 +53,7 @@ export interface MarkedLoadOptions {
   /** Concurrent calls; further calls wait. */
   readonly connections?: number;
   readonly timeoutMs?: number;
-  /** Each connection is a client with this address and an equal share of the calls, and leaves out what it cannot make in time. */
+  /** Makes each connection a client with this address and an equal share of the calls. A client skips late calls. */
   readonly addressOf?: (client: number) => string;
   readonly token?: () => string;
   readonly isProxy?: boolean;
@@ -63,7 +63,7 @@ let loadCount = 0;
 
 /** Clients that read and write at a constant rate, with a record of their calls. */
 export class MarkedLoad {
-  /** Calls in the order of their ends. */
+  /** Calls in the order in which they ended. */
   readonly calls: MarkedCall[] = [];
   readonly #changes = new Changes();
   readonly #loads: Load<MarkedShot>[];
@@ -89,7 +89,7 @@ export class MarkedLoad {
         place: addressOf === undefined ? place : { ...place, localAddress: addressOf(client) },
         connections: connections / clients,
         rate: rate / clients,
-        // The clients are spread evenly over the time between two calls of one of them.
+        // The clients are spread evenly over the time between two calls of one client.
         startsAt: now + (client * 1_000) / rate,
         catchesUp: addressOf === undefined,
         startTicks,

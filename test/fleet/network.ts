@@ -32,10 +32,10 @@ export type Direction = 'in' | 'out' | 'both';
 
 const networkPrefix = '192.0.2.';
 const loopbackPrefix = '127.0.10.';
-/** For the load's clients, one address each: the range for benchmarks [RFC 2544]. */
+/** One address for each client of the load, in the range for benchmarks [RFC 2544]. */
 const clientRange = '198.18.0.0/15';
 const variable = 'FLEET_NAMESPACES';
-/** They end a run. */
+/** The signals that end a run. */
 export const stopSignals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 
 /** Why hosts cannot be namespaces here, or undefined. */
@@ -85,7 +85,7 @@ export async function runInNamespaces(names: Readonly<Record<string, readonly Ho
       ip('-n', namespace, 'address', 'add', `${networkPrefix}${hostBytes[host]}/24`, 'dev', 'eth0');
       ip('-n', namespace, 'link', 'set', 'eth0', 'up');
       ip('-n', namespace, 'route', 'add', clientRange, 'via', `${networkPrefix}254`);
-      // `ip netns exec` mounts it over /etc/hosts.
+      // `ip netns exec` mounts this file over /etc/hosts.
       mkdirSync(`/etc/netns/${namespace}`, { recursive: true });
       writeFileSync(`/etc/netns/${namespace}/hosts`, `127.0.0.1 localhost\n${known.join('')}`);
     }
@@ -93,7 +93,7 @@ export async function runInNamespaces(names: Readonly<Record<string, readonly Ho
       stdio: 'inherit',
       env: { ...process.env, [variable]: prefix, TMPDIR: folder },
     });
-    // The child ends by itself, and the namespaces are removed.
+    // The signal ends the child, and then the namespaces are removed.
     for (const signal of stopSignals) process.on(signal, () => child.kill(signal));
     const [status] = (await once(child, 'exit')) as [number | null];
     return status ?? 1;
@@ -110,7 +110,7 @@ function remove(namespace: string): void {
     try {
       process.kill(Number(pid), 'SIGKILL');
     } catch {
-      // It has ended.
+      // The process has ended.
     }
   }
   spawnSync('ip', ['netns', 'delete', namespace]);
@@ -133,7 +133,7 @@ export function addressOf(host: HostName): string {
   return `${isSeparate ? networkPrefix : loopbackPrefix}${hostBytes[host]}`;
 }
 
-/** The address that the balancers share, or that of the only one. */
+/** The address that the balancers share, or the address of the only balancer. */
 export const sharedAddress = isSeparate ? `${networkPrefix}10` : addressOf('balancer-1');
 
 /** The time after which a client gives up. */
@@ -160,7 +160,7 @@ function inHost(host: HostName, ...args: string[]): void {
   execFileSync(program, first, { stdio: ['ignore', 'ignore', 'pipe'] });
 }
 
-/** Drops the host's packets without a word to either side, until `heal`. */
+/** Drops the host's packets until `heal`. Neither side is notified. */
 export function cutOff(host: HostName, direction: Direction): void {
   const chain = (hook: string): string => `chain ${hook} { type filter hook ${hook} priority 0; policy drop; };`;
   const chains = [direction !== 'out' && chain('input'), direction !== 'in' && chain('output')].filter(Boolean);
@@ -171,7 +171,7 @@ export function heal(host: HostName): void {
   inHost(host, 'nft', 'delete table inet cut');
 }
 
-/** Removes the shared address, which outlives a killed keepalived, from a host. */
+/** Removes the shared address from a host: a killed keepalived leaves it there. */
 export function forgetSharedAddress(host: HostName): void {
   spawnSync('ip', ['-n', `${prefix ?? ''}-${host}`, 'address', 'delete', `${sharedAddress}/32`, 'dev', 'eth0']);
 }

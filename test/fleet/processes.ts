@@ -28,19 +28,19 @@ function signalTree(pid: number | undefined, name: NodeJS.Signals): void {
 
 /** A program on a host of the fleet. */
 export class HostProgram extends Program {
-  /** Resolves when its output has `ready`. */
+  /** Resolves when the program's output contains `ready`. */
   static async start(host: HostName, command: readonly string[], ready: RegExp): Promise<HostProgram> {
     const started = new HostProgram([...runnerOf(host), ...command]);
     await started.prints(ready, stepLimitMs);
     return started;
   }
 
-  /** How often its output has `pattern`. */
+  /** How often the output contains `pattern`. */
   count(pattern: RegExp): number {
     return [...this.output.matchAll(pattern)].length;
   }
 
-  /** Signals it and all its children. */
+  /** Signals the program and all its children. */
   override signal(name: NodeJS.Signals): void {
     signalTree(this.process.pid, name);
   }
@@ -134,13 +134,13 @@ export class Gateway implements AsyncDisposable {
     this.commands.push(await startCommand(this.#environment, limits, stepLimitMs));
   }
 
-  /** Resolves when it has served a write. */
+  /** Resolves when the gateway has served a write. */
   async serves(): Promise<void> {
     const created = /^work_item_gateway_requests_total\{operation="create",status="201"\} [1-9]/m;
     await this.shows((text) => created.test(text), 'serves calls');
   }
 
-  /** SIGTERM drains it, SIGKILL kills it with its workers. */
+  /** SIGTERM drains the gateway. SIGKILL kills it with its workers. */
   async stop(signal: NodeJS.Signals = 'SIGTERM'): Promise<void> {
     if (signal === 'SIGKILL') {
       this.signal('SIGKILL');
@@ -157,7 +157,7 @@ export class Gateway implements AsyncDisposable {
     signalTree(this.command.process.pid, name);
   }
 
-  /** Resolves when its figures are as wanted. */
+  /** Resolves when `isSo` accepts the gateway's metrics. */
   async shows(isSo: (metrics: string) => boolean, expected: string): Promise<void> {
     const attempt = async (): Promise<boolean> => {
       if (!this.command.isRunning) throw new Error(`${this.host} has ended:\n${this.command.output}`);
@@ -168,7 +168,7 @@ export class Gateway implements AsyncDisposable {
   }
 
   async metrics(): Promise<string> {
-    // The gateway makes a new text once a second.
+    // Limits the fetches: the gateway updates its metrics only once a second.
     await new Promise((done) => setTimeout(done, 100));
     const response = await fetch(`http://${addressOf(this.host)}:9464/metrics`, { signal: AbortSignal.timeout(5_000) });
     return await response.text();

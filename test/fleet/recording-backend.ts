@@ -14,8 +14,8 @@ const slowMs = 500;
 let isStopping = false;
 let answers: Answers = 'given';
 const held: (() => void)[] = [];
-// Connections that have served a request and are idle. A connection without a first request is not included: that
-// request may be on its way, and a client could not safely repeat it.
+// Connections that have served a request and are idle. A connection without a first request is not included: its
+// first request may be on its way, and a client could not safely repeat that request.
 const idle = new Set<Socket>();
 const newest = new WeakMap<Socket, ServerResponse>();
 

@@ -1,5 +1,5 @@
-// The faults that the fleet run causes reveal a balancer or a gateway that sends writes twice. These tests change the balancer or
-// the gateway so that it does.
+// The faults of the fleet run reveal a balancer or a gateway that sends writes twice. To show this, these tests make the balancer
+// or the gateway do so.
 
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
@@ -15,7 +15,7 @@ import { judge, type Fault, type Verdict } from './verdict.ts';
 
 const skip =
   (haproxyProgram === undefined && 'haproxy is not installed; on Debian: apt-get install haproxy') ||
-  (process.platform !== 'linux' && 'clients need the addresses 127.0.0.0/8, which Linux alone has');
+  (process.platform !== 'linux' && 'clients need the addresses 127.0.0.0/8, which only Linux has');
 const clients = 12;
 const twice = /writes reached the backends more than once/;
 

@@ -22,7 +22,7 @@ export interface RestartingBackendOptions {
 }
 
 /**
- * Requests are recorded in any case. Then `held` withholds the answers to writes until `given`, `cut` closes a reused connection
+ * Every request is recorded first. `held` then withholds the answers to writes until `given`, `cut` closes a reused connection
  * instead of answering a write, `slow` answers after 500 ms, and `half` sends half of a body and no more.
  */
 export type Answers = 'given' | 'held' | 'cut' | 'slow' | 'half';

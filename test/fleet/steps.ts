@@ -1,4 +1,4 @@
-// The faults of the fleet, in their order, and the sabotages that show that the bar can fail.
+// The faults of the fleet, in their order, and the sabotages that the verdict must notice.
 
 import { poll } from '../helpers/changes.ts';
 import { cutDoneWrites, recoveryMs, withhold } from './done-writes.ts';
@@ -8,12 +8,12 @@ import { startRedis, stepLimitMs } from './processes.ts';
 
 interface Step {
   readonly name: string;
-  /** It cuts a host off, which needs namespaces. */
+  /** The step cuts off a host, which needs namespaces. */
   readonly isCut?: boolean;
   readonly run: (fleet: Fleet) => Promise<void>;
 }
 
-/** The bar for a frozen gateway: HAProxy gives it up after three checks without an answer. */
+/** How long a frozen gateway may lose calls: HAProxy gives it up after three checks without an answer. */
 const frozenMs = 5_000;
 const rest = (ms: number): Promise<void> => new Promise((done) => setTimeout(done, ms));
 
@@ -23,7 +23,7 @@ function at<T>(list: readonly T[], index: number): T {
   return value;
 }
 
-/** HAProxy of every balancer sees the gateway up again. */
+/** Resolves when the HAProxy of every balancer considers the gateway up again. */
 async function isUp(fleet: Fleet, host: HostName): Promise<void> {
   const gateway = fleet.gateways.find((each) => each.host === host);
   await gateway?.shows(() => true, 'answers');
@@ -65,13 +65,13 @@ export const steps: readonly Step[] = [
     },
   },
   {
-    name: 'backend cut off within an answer',
+    name: 'backend cut off while it answers',
     isCut: true,
     run: async (fleet) => {
       const before = fleet.backends.map(({ withheld }) => withheld);
-      fleet.fault('backend', 'a backend is cut off within answers', recoveryMs);
+      fleet.fault('backend', 'a backend is cut off while it answers', recoveryMs);
       for (const backend of fleet.backends) backend.answerWith('half');
-      // Either may have the open connections.
+      // Either backend may have the open connections.
       const findBusy = (): number =>
         fleet.backends.findIndex(({ withheld }, index) => withheld >= at(before, index) + 4);
       await poll(() => findBusy() >= 0, 'a backend has sent half answers', stepLimitMs);
@@ -97,7 +97,7 @@ export const steps: readonly Step[] = [
   },
   { name: 'gateway cut off', isCut: true, run: (fleet) => cutGateway(fleet, 'gateway-2', 'both') },
   { name: 'gateway not heard', isCut: true, run: (fleet) => cutGateway(fleet, 'gateway-3', 'out') },
-  { name: 'gateway hears nothing', isCut: true, run: (fleet) => cutGateway(fleet, 'gateway-1', 'in') },
+  { name: 'gateway receives nothing', isCut: true, run: (fleet) => cutGateway(fleet, 'gateway-1', 'in') },
   {
     name: 'balancer lost',
     isCut: true,
@@ -210,20 +210,20 @@ export const steps: readonly Step[] = [
     run: async (fleet) => {
       const gateway = at(fleet.gateways, 1);
       await withhold(fleet.backends, 'held', writesPerKill, async () => {
-        fleet.fault('gateway', `${gateway.host} is killed with writes that are done`, recoveryMs);
+        fleet.fault('gateway', `${gateway.host} is killed after writes, before the replies`, recoveryMs);
         await gateway.stop('SIGKILL');
       });
       await rest(2_000);
       await gateway.start();
       await isUp(fleet, gateway.host);
-      fleet.mark('backends close connections with writes that are done');
+      fleet.mark('backends close connections after writes, before the answers');
       fleet.faults.push(await cutDoneWrites(fleet.backends, writesPerKill));
     },
   },
   { name: 'limit', run: (fleet) => fleet.probe('at the end') },
 ];
 
-/** Changes that the bar must see, with the steps that show them. */
+/** Changes that the verdict must notice, with the steps that reveal them. */
 export const sabotages: readonly (Sabotage & {
   readonly name: string;
   readonly wanted: readonly string[];

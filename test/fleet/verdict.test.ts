@@ -28,13 +28,13 @@ const judged = (more: Partial<Evidence>): ReturnType<typeof judge> =>
     ...more,
   });
 
-test('the bar holds if every call was served and reached a backend once', () => {
+test('a run has no problems if every call was served and reached a backend exactly once', () => {
   const verdict = judged({ calls: [call('a'), call('b', { method: 'GET' })] });
   assert.deepEqual(verdict.problems, []);
   assert.deepEqual([verdict.calls, verdict.served], [2, 2]);
 });
 
-test('a call without a reply is explained only by a fault of a gateway or balancer at that time', () => {
+test('a call without a reply is explained only by a fault of a gateway or balancer at the time of the call', () => {
   for (const [end, fault, isExplained] of [
     ['none', gatewayKill, true],
     [502, gatewayKill, true],
@@ -58,7 +58,7 @@ test('a call without a reply is explained only by a fault of a gateway or balanc
   } // prettier-ignore
 });
 
-test('a 500 is explained only by a fault of a backend and an outcome in the log of the gateway', () => {
+test('a 500 is explained only by a fault of a backend together with a matching outcome in the log of a gateway', () => {
   for (const [outcome, fault, isExplained] of [
     ['unreachable', backendKill, true],
     ['timed-out', backendKill, true],
@@ -74,30 +74,30 @@ test('a 500 is explained only by a fault of a backend and an outcome in the log 
   }
 });
 
-test('a call that is served later than 5.5 s is a problem', () => {
+test('a call that takes more than 5.5 s is a problem', () => {
   assert.deepEqual(judged({ calls: [call('a', { endedAt: 6_500 })] }).problems, []);
   assert.match(judged({ calls: [call('a', { endedAt: 6_501 })] }).problems.join(), /served only after/);
 });
 
-test('recovery is the time from the fault to the last lost call that was sent', () => {
+test('recovery is the time from the fault to the sending of the last lost call', () => {
   const calls = [300, 900].map((ms) => call(String(ms), { sentAt: 1_005 + ms, endedAt: 3_000, end: 'none' }));
   assert.equal(judged({ calls, faults: [gatewayKill] }).losses[0]?.recoveredMs, 900);
 });
 
-test('of two faults that explain a loss the newer one is its cause', () => {
+test('if two faults explain a lost call, the newer fault is its cause', () => {
   const faults = [gatewayKill, { ...gatewayKill, name: 'newer', from: 1_006 }];
   const verdict = judged({ calls: [call('a', { end: 'none' })], faults });
   const lost = verdict.losses.map(({ lost }) => lost);
   assert.deepEqual(lost, [0, 1]);
 });
 
-test('a write that was done and lost is counted and is no problem', () => {
+test('a write that a backend did, but whose reply was lost, is counted and is not a problem', () => {
   const calls = [call('done', { end: 'none' }), call('not', { end: 'none' })];
   const verdict = judged({ calls, faults: [gatewayKill], records: [new Map([['done', 1]])] });
   assert.deepEqual([verdict.lostButDone, verdict.problems], [1, []]);
 });
 
-test('a run in which no completed write was lost with the killed process is a problem: repetition was not tested', () => {
+test('a complete run has a problem if every completed write got its reply: repetition was not tested', () => {
   for (const [fault, end] of [[gatewayKill, 502], [backendKill, 500]] as const) {
     const evidence = { calls: [call('a', { end })], faults: [fault], outcomes: new Map([['a', 'unreachable']]) };
     assert.deepEqual(judged(evidence).problems, []);
@@ -107,7 +107,7 @@ test('a run in which no completed write was lost with the killed process is a pr
   } // prettier-ignore
 });
 
-test('a write that reached the backends twice is a problem, at one of them or at both; a read is not', () => {
+test('a write that reached one backend twice, or two backends once each, is a problem; such a read is not', () => {
   for (const records of [[new Map([['a', 2]])], [new Map([['a', 1]]), new Map([['a', 1]])]]) {
     const write = judged({ calls: [call('a')], records });
     assert.deepEqual([write.writesTwice, write.problems.length], [['a'], 1]);
@@ -116,12 +116,12 @@ test('a write that reached the backends twice is a problem, at one of them or at
   }
 });
 
-test('a success that reached no backend is a problem', () => {
+test('a successful write that reached no backend is a problem', () => {
   const verdict = judged({ calls: [call('a')], records: [new Map()] });
   assert.deepEqual([verdict.writesInvented, verdict.problems.length], [['a'], 1]);
 });
 
-test('more requests than the limit are a problem, and fewer are not', () => {
+test('more served requests than the rate limit allows are a problem, and fewer are not', () => {
   assert.equal(judged({ probes: [{ ...probe, served: 101, refused: 299 }] }).problems.length, 1);
   assert.equal(judged({ probes: [{ ...probe, served: 99, refused: 301 }] }).problems.length, 0);
   assert.equal(judged({ probes: [{ ...probe, refused: 299 }] }).problems.length, 1);

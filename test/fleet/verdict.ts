@@ -18,7 +18,7 @@ export interface Probe {
   readonly asked: number;
   readonly served: number;
   readonly refused: number;
-  /** Most requests that may be served. */
+  /** The most requests that may be served. */
   readonly limit: number;
 }
 
@@ -47,7 +47,7 @@ const backendOutcomes: ReadonlySet<string | undefined> = new Set(['unreachable',
 
 export type Verdict = ReturnType<typeof judge>;
 
-/** `problems` in the result are the violations of the bar. */
+/** `problems` in the result are the violations of the requirements. */
 export function judge({ isComplete, calls, records, faults, outcomes, probes }: Evidence) {
   const timesOf = (marker: string): number => records.reduce((sum, record) => sum + (record.get(marker) ?? 0), 0);
   const explains = ({ what, from, limitMs }: Fault, call: MarkedCall): boolean =>
@@ -55,7 +55,7 @@ export function judge({ isComplete, calls, records, faults, outcomes, probes }: 
     call.endedAt >= from &&
     endsWith[what].includes(call.end) &&
     (what !== 'backend' || backendOutcomes.has(outcomes.get(call.marker)));
-  /** Writes that a backend had done. */
+  /** The number of these calls that are writes which a backend has done. */
   const countDone = (some: readonly MarkedCall[]): number =>
     some.filter(({ method, marker }) => method !== 'GET' && timesOf(marker) > 0).length;
 
@@ -79,7 +79,7 @@ export function judge({ isComplete, calls, records, faults, outcomes, probes }: 
   const writesInvented = invented.map(({ marker }) => marker);
   const slow = calls.filter((call) => isServed(call) && call.endedAt - call.sentAt > slowMs);
   const readsAgain = calls.filter(({ method, marker }) => method === 'GET' && timesOf(marker) > 1).length;
-  // Without such a write a complete run cannot show that writes are not repeated.
+  // If no completed write lost its reply, a complete run cannot show that writes are not repeated.
   const untried = (['gateway', 'backend'] as const).filter((what) => {
     const own = faults.filter((fault) => fault.what === what);
     return isComplete && own.length > 0 && own.every((fault) => countDone(causes.get(fault) ?? []) === 0);
@@ -89,9 +89,9 @@ export function judge({ isComplete, calls, records, faults, outcomes, probes }: 
     ...(lostOtherwise.length > 0 ? [`${lostOtherwise.length} calls were lost without a fault that explains them`] : []),
     ...(slow.length > 0 ? [`${slow.length} calls were served only after ${slowMs / 1_000} s`] : []),
     ...(writesTwice.length > 0 ? [`${writesTwice.length} writes reached the backends more than once`] : []),
-    ...untried.map((what) => `no completed write was lost with a ${what}: repetition of writes was not tested`),
+    ...untried.map((what) => `no completed write lost its reply by a fault of a ${what}: repetition of writes was not tested`),
     ...(writesInvented.length > 0
-      ? [`${writesInvented.length} writes were answered as successes and reached no backend`]
+      ? [`${writesInvented.length} writes were answered as successes, but reached no backend`]
       : []),
     ...probes
       .filter(({ served, limit }) => served > limit)

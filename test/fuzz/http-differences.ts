@@ -8,7 +8,7 @@ import type { JudgedMessage, Judgement } from './http-oracle.ts';
 import type { Message, Reading } from '../wire/http-readings.ts';
 
 export interface Difference {
-  /** `accepted` or `refused`: by our reader, but not by Node's. Otherwise the part of a message that differs. */
+  /** `accepted` or `refused`: only our reader does so. Otherwise the part of a message that differs. */
   readonly kind: 'accepted' | 'refused' | 'start' | 'fields' | 'body' | 'end' | 'persists' | 'count';
   /** Node's error. */
   readonly error: string | undefined;
@@ -55,7 +55,7 @@ function compareMessage(
     const fields = judged.fields.filter(([name]) => compared.has(name)).flat();
     if (fields.join('\0') !== head.fields.join('\0') || (head.version === '1.0') !== judged.isOld) return 'fields';
     if (head.method === 'CONNECT') {
-      // Node reads the bytes that follow as the tunnel's.
+      // Node treats the bytes that follow as data of the tunnel.
       return undefined;
     }
   }
@@ -147,7 +147,7 @@ function differing(
   return { name, why, applies: (difference) => difference.kind === kind && applies(difference) };
 }
 
-const otherCoding = 'a transfer-encoding other than one "chunked"';
+const otherCoding = 'a transfer-encoding that is not exactly one "chunked"';
 const badVersion = 'a version that is neither HTTP/1.0 nor HTTP/1.1';
 
 // Node's errors about trailers that it treats like fields of the head.
@@ -162,7 +162,7 @@ const trailerThatFrames =
 
 const inBoth: readonly KnownDifference[] = [
   refused(
-    'transfer codings other than one "chunked"',
+    'transfer codings that are not exactly one "chunked"',
     'with other codings, parsers disagree on the end of the body: RFC 9112, 6.1 [D18, D27]',
     [otherCoding],
     (difference) => valuesOf(difference, 'transfer-encoding').join().toLowerCase() !== 'chunked',
@@ -183,7 +183,7 @@ const inBoth: readonly KnownDifference[] = [
     'an invalid chunk extension',
   ]),
   refused(
-    'chunks of more than 2^48 bytes, and more than 64 digits',
+    'chunks of more than 2^48 bytes, or whose size has more than 64 digits',
     'no client sends them, and their size may not be an exact number: RFC 9112, 7.1 [D18, D27]',
     ['a chunk size over the limit'],
     ({ text }) => /\r\n(?:0*[1-9a-f][0-9a-f]{12}|[0-9a-f]{65})/i.test(text),
@@ -191,7 +191,7 @@ const inBoth: readonly KnownDifference[] = [
   differing(
     'persists',
     'proxy-connection',
-    'not in any standard; Node reads it as connection: RFC 9112, C.2.2',
+    'no standard defines this field; Node treats it as connection: RFC 9112, C.2.2',
     (difference) =>
       difference.ours?.head.persists !== difference.judged?.persists &&
       valuesOf(difference, 'proxy-connection').length > 0,

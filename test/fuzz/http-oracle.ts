@@ -11,7 +11,7 @@ export interface JudgedMessage {
   readonly fields: readonly (readonly [name: string, value: string])[];
   readonly body: Buffer;
   readonly isWhole: boolean;
-  /** The connection stays open after the message; undefined if unknown. */
+  /** True if the connection stays open after the message; undefined if unknown. */
   readonly persists: boolean | undefined;
   readonly isOld: boolean;
 }
@@ -36,7 +36,7 @@ class Wire extends Duplex {
   error: string | undefined;
 
   constructor() {
-    // Each direction ends on its own.
+    // Each direction ends independently.
     super({ allowHalfOpen: true, autoDestroy: false });
     wires.set(this, this);
   }

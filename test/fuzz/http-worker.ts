@@ -66,7 +66,7 @@ function judge(role: Role, texts: readonly Buffer[], isEnded: boolean, turns?: n
   return role === 'requests' ? judgeRequests(texts, turns) : judgeAnswers(texts, isEnded, turns);
 }
 
-/** A fault that needs no comparison with Node: an exception, or a reading that depends on the cuts. */
+/** A fault found without a comparison with Node: an exception, or a reading that depends on the cuts. */
 function findOwnFault(it: Case, cutsList: readonly (readonly number[])[]): string | undefined {
   const { bytes } = it;
   try {
@@ -88,7 +88,7 @@ function findOwnFault(it: Case, cutsList: readonly (readonly number[])[]): strin
 
 const knownCounts = new Map<string, number>();
 
-/** The difference between our reading and Node's, as a key; undefined if there is none or a known one. */
+/** The difference between our reading and Node's, as a key; undefined if there is no difference, or a known one. */
 function findDifference(it: Case, judgement: Judgement, isCounted: boolean): string | undefined {
   const difference = compare(it.bytes, read(it, [Buffer.from(it.bytes)]), judgement);
   if (difference === undefined) return undefined;
@@ -286,5 +286,5 @@ while (performance.now() < end && findings < findingsMax) {
 const counts = [...knownCounts].sort((a, b) => b[1] - a[1]).map(([name, count]) => `  ${count} ${name}`);
 tell({
   kind: 'summary',
-  text: `${runs} texts with ${seen.size} different readings, ${findings} findings. Known differences, each with its number:\n${counts.join('\n')}`,
+  text: `${runs} texts with ${seen.size} different readings, ${findings} findings. Known differences, each with its count:\n${counts.join('\n')}`,
 });

@@ -72,7 +72,7 @@ describe('fetching keys once, for an operator', () => {
   const fetchFrom = async (authJwksUrl: string, more: Partial<GuardSettings> = {}) =>
     await fetchKeys({ ...withTokens, authJwksUrl, ...more });
 
-  test('returns the usable keys; if there is one, unusable keys are not explained', async () => {
+  test('returns the usable keys; if at least one key is usable, the unusable ones are not explained', async () => {
     await using server = await KeyServer.start(keySetOf(pair, createPair('other', 'ES256'), createPair('x', 'ES384')));
     const { keys, flaws } = await fetchFrom(server.url);
     assert.deepEqual(keys.map(({ kid, algorithm }) => [kid, algorithm]), [['key-1', 'RS256'], ['other', 'ES256']]); // prettier-ignore
@@ -89,12 +89,12 @@ describe('fetching keys once, for an operator', () => {
     ['a key for encryption', [{ ...rsaJwk(2_048), use: 'enc', kid: 1 }], ['(no kid): not for signatures']],
     ['a private key', [{ kid: 'd', kty: 'RSA', d: 'x' }], ['d: a private key, which must not be published']],
     ['a key for another algorithm', [createPair('x', 'ES384').jwk], ['x: not for RS256 or ES256']],
-    ['a key of wrong parts', [{ kty: 'EC', crv: 'P-256', x: 1, kid: long }], [`${'k\\u000a'.repeat(20)}: malformed`]],
-    ['an RSA key of wrong parts', [{ kty: 'RSA', n: 'x'.repeat(342), use: 'sig' }], ['(no kid): malformed']],
-    ['six keys', Array.from({ length: 6 }, (_, index) => ({ kid: `${index}`, kty: 'RSA', d: 'x' })), Array.from({ length: 5 }, (_, index) => `${index}: a private key, which must not be published`)],
+    ['a key with wrong parts', [{ kty: 'EC', crv: 'P-256', x: 1, kid: long }], [`${'k\\u000a'.repeat(20)}: malformed`]],
+    ['an RSA key with wrong parts', [{ kty: 'RSA', n: 'x'.repeat(342), use: 'sig' }], ['(no kid): malformed']],
+    ['six private keys', Array.from({ length: 6 }, (_, index) => ({ kid: `${index}`, kty: 'RSA', d: 'x' })), Array.from({ length: 5 }, (_, index) => `${index}: a private key, which must not be published`)],
   ]; // prettier-ignore
   for (const [title, keys, flaws] of sets) {
-    test(`${title}: ${flaws[0] ?? 'no explanation'}`, async () => {
+    test(`a key set with ${title} has the explanation: ${flaws[0] ?? '(none)'}`, async () => {
       writeFileSync(file, JSON.stringify({ keys }));
       assert.deepEqual(await fetchFrom('', { authJwksFile: file }), { keys: [], flaws });
     });

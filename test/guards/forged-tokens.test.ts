@@ -125,16 +125,16 @@ const forgedTokens: readonly Row[] = [
   ...[7, null, true, ['rsa'], { rsa: 1 }, 0, { toString: 'rsa' }].map((kid): Row => [`kid ${JSON.stringify(kid)}`, 'malformed', withHeader({ kid })]),
 
   // Keys in the token.
-  ['its own key in the header', 'signature', (now) => goodToken(stranger, now, {}, { jwk: stranger.jwk })],
-  ['its own key in the header, and no key id', 'signature', (now) => goodToken(stranger, now, {}, { jwk: stranger.jwk, kid: undefined })],
-  ['its own key in the header, with its own key id', 'unknown-key', (now) => goodToken(stranger, now, {}, { jwk: stranger.jwk, kid: 'mine' })],
+  ['the signing key in the header', 'signature', (now) => goodToken(stranger, now, {}, { jwk: stranger.jwk })],
+  ['the signing key in the header, and no key id', 'signature', (now) => goodToken(stranger, now, {}, { jwk: stranger.jwk, kid: undefined })],
+  ['the signing key in the header, with an unknown key id', 'unknown-key', (now) => goodToken(stranger, now, {}, { jwk: stranger.jwk, kid: 'mine' })],
   ['jku', 'signature', (now) => goodToken(stranger, now, {}, { jku: 'http://127.0.0.1:9/keys' })],
   ['jku, and no key id', 'signature', (now) => goodToken(stranger, now, {}, { jku: 'http://127.0.0.1:9/keys', kid: undefined })],
   ["jku with the issuer's name", 'unknown-key', (now) => goodToken(stranger, now, {}, { jku: `${issuerName}@127.0.0.1/keys`, kid: 'mine' })],
   ['x5u', 'signature', (now) => goodToken(stranger, now, {}, { x5u: 'http://127.0.0.1:9/certificate' })],
   ['x5c', 'signature', (now) => goodToken(stranger, now, {}, { x5c: ['MIIB'] })],
   ['x5t', 'signature', (now) => goodToken(stranger, now, {}, { x5t: 'AAAA', 'x5t#S256': 'AAAA' })],
-  ['a key in its claims', 'signature', (now) => goodToken(stranger, now, { cnf: { jwk: stranger.jwk } })],
+  ['a key in the claims', 'signature', (now) => goodToken(stranger, now, { cnf: { jwk: stranger.jwk } })],
 
   // Critical extensions.
   ...[['exp'], ['x'], ['jwk'], ['http://example.com/x'], ['b64', 'x'], ['alg'], ['__proto__'], ['toString']].map((crit): Row => [`crit ${JSON.stringify(crit)}`, 'malformed', withHeader({ crit, x: 1, exp: 1, 'http://example.com/x': 1, b64: true })]),
@@ -218,8 +218,8 @@ const forgedTokens: readonly Row[] = [
   ['a letter that is not ASCII', 'malformed', parts((a, b, c) => `${a}.${b}.\xe9${c}`)],
   ['a part of an impossible length', 'malformed', parts((a, b, c) => `${a}.${b}.${c}AAA`)],
   ['another last character that decodes to the same bytes', 'malformed', parts((a, b, c) => `${a}.${b}.${c.slice(0, -1)}${respell(c.at(-1) ?? '')}`)],
-  ['its header in capitals', 'malformed', parts((a, b, c) => `${a.toUpperCase()}.${b}.${c}`)],
-  ['its parts in another order', 'malformed', parts((a, b, c) => `${c}.${b}.${a}`)],
+  ['the header in capitals', 'malformed', parts((a, b, c) => `${a.toUpperCase()}.${b}.${c}`)],
+  ['the parts in another order', 'malformed', parts((a, b, c) => `${c}.${b}.${a}`)],
   ['the claims in place of the header', 'malformed', parts((_, b, c) => `${b}.${b}.${c}`)],
   ['the token as JSON', 'malformed', parts((a, b, c) => JSON.stringify({ protected: a, payload: b, signature: c }))],
   ['7,000 dots', 'malformed', () => '.'.repeat(7_000)],
@@ -284,7 +284,7 @@ for (const name of (['in-process', ...hostNames] as const).filter((each) => want
     // Every host uses the same guard, so a share of the tokens is enough there.
     const tokens = forgedTokens.filter((_, index) => name === 'in-process' || index % 9 === 0);
     for (const [index, [title, expected, make]] of tokens.entries()) {
-      test(`${title}: refused with the cause ${expected}`, async () => {
+      test(`a token is refused with the cause ${expected}: ${title}`, async () => {
         const { method, path, options } = operations[index % operations.length] ?? operation(1);
         const headers = [bearer(make(server.now()))];
         assertInvalidToken(await client.call(method, path, { ...options, headers }));

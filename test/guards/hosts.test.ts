@@ -254,7 +254,7 @@ for (const name of hostNames) {
 
     test('invalid or incomplete options are reported all at once, by their names', async () => {
       const rows: [options: object, problems: readonly string[]][] = [
-        [withTokens('https://keys.example', { authIssuer: '' }), ['authIssuer must be a non-empty string (leave it out for none)']],
+        [withTokens('https://keys.example', { authIssuer: '' }), ['authIssuer must be a non-empty string (to set no value, leave out the option)']],
         [
           { authIssuer: issuerName },
           [
@@ -414,7 +414,7 @@ describe('the fetch handler', () => {
     await handler.close();
   });
 
-  test('close() during the first call, which waits for keys: the call is 503, and keys are fetched only once', async () => {
+  test('if close() comes while the first call waits for keys, the call is 503, and keys are fetched only once', async () => {
     await using keys = await KeyServer.start('');
     const fetched = createGate();
     keys.respond = fetched.open;

@@ -63,7 +63,7 @@ test('keys are fetched at the start and every refreshMs after the last fetch', a
   assert.deepEqual(told, ['keys: first', 'ok', 'ok', 'ok', 'ok']);
   keys.close();
   await clock.pass(10_000_000);
-  assert.equal(fetchedAt.length, 4, 'none after close');
+  assert.equal(fetchedAt.length, 4, 'no fetch after close');
 });
 
 test('without any key the fetch is repeated after 1 s, then 2, 4, 8, 16 and 30 s', async () => {
@@ -227,7 +227,7 @@ test('only keys that an allowed algorithm can use are accepted', async () => {
   }
 });
 
-test('inherited keys are valid at once, for the rest of staleMs, and are fetched again', async () => {
+test('inherited keys are valid at once and until staleMs after their fetch; the start still fetches the key set', async () => {
   const shared: FetchedKeys[] = [];
   const { keys: other } = createKeySet(giving(keySetOf(first)), { share: (each) => shared.push(each) });
   await other.start();

@@ -75,7 +75,7 @@ describe('a source of keys', () => {
 describe('a key set', () => {
   const read = async (text: string) => (await readSigningKeys(text, ['ES256'])).length;
 
-  test('that is not JSON and a key set without an array of keys have different errors', async () => {
+  test('has one error if it is not JSON, and another error if it has no array of keys', async () => {
     await assert.rejects(read('{'), new Error('the key set is not JSON'));
     for (const text of ['[]', 'null', '"keys"', '{}', '{"keys":{}}', '{"keys":null}']) {
       await assert.rejects(

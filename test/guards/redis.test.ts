@@ -105,7 +105,7 @@ describe('counts in Redis', { skip: withoutRedis }, () => {
     redis.signal('SIGCONT');
   }); // prettier-ignore
 
-  redisTest('a server that cannot write does not count', async () => {
+  redisTest('a counter does not connect to a Redis that cannot write', async () => {
     await using redis = await RedisServer.start();
     await redis.send('CONFIG SET maxmemory 1');
     assert.match(await refusal(redis.url), /OOM/);
@@ -180,7 +180,7 @@ describe('over TLS', { skip: withoutRedis || noOpenssl }, () => {
     assert.match(await refusal(`rediss://localhost:${other.tlsPort}`), /altnames/);
   }); // prettier-ignore
 
-  redisTest('TLS to a Redis without TLS ends with a question', async () => {
+  redisTest('TLS to a Redis without TLS fails, and the error suggests the other scheme', async () => {
     await using redis = await RedisServer.start();
     const counter = new RedisCounter(new URL(`rediss://127.0.0.1:${redis.port}`), noEvent);
     await assert.rejects(counter.revive(() => undefined), new Error('no connection within 350 ms: did you mean redis:?'));

@@ -212,7 +212,7 @@ describe('scopes', () => {
       await using server = await start({ authScopes, authScopeClaim });
       const reply = await server.get(goodToken(pair, undefined, more));
       assert.equal(reply.status, isAllowed ? 200 : 403, authScopeClaim);
-      if (!isAllowed) assert.equal(server.last(), 'insufficient-scope it lacks the scope items.read');
+      if (!isAllowed) assert.equal(server.last(), 'insufficient-scope the token lacks the scope items.read');
     }
   });
 });

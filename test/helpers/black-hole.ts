@@ -12,7 +12,7 @@ const prelude = `
   });
 `;
 
-/** A process whose `server` has a listen queue of one connection. It accepts none after its script has called `block`. */
+/** A process whose `server` has a listen queue of one connection. After `block`, the process accepts none. */
 export class BlockingListener extends Program {
   port = 0;
 

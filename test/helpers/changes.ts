@@ -60,7 +60,7 @@ export function createGate(): { opened: Promise<void>; open: () => void } {
   return { opened: promise, open: () => resolve(undefined) };
 }
 
-// Taken before a test can replace it by a mock.
+// Saved before a test can replace `setTimeout` by a mock.
 const { setTimeout: pause } = globalThis;
 
 /**

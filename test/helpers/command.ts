@@ -27,7 +27,7 @@ export const versionsOfCommand =
 export interface ProcessLimits {
   /** Open files and sockets: `ulimit -n`. */
   readonly descriptors?: number;
-  /** Started by the npm script of the same name, in a new process group. */
+  /** Started by the npm script that has the command's name, in a new process group. */
   readonly isUnderNpm?: boolean;
   /** The descriptor of its standard output; default: a pipe to the test. */
   readonly stdout?: number | 'pipe';
@@ -35,7 +35,7 @@ export interface ProcessLimits {
   readonly nodeFlags?: readonly string[];
   /** Descriptors that it inherits as 3, 4, …, with LISTEN_FDS and LISTEN_PID, as from a service manager. */
   readonly passed?: readonly number[];
-  /** The start of a command line that runs the rest, on another host for example. */
+  /** A command that runs the command line after it, for example on another host. */
   readonly runner?: readonly string[];
   /** The folder of a built version; default: this repository. */
   readonly root?: string;
@@ -84,7 +84,7 @@ export class Command extends Program {
     return this.#logs;
   }
 
-  /** Resolves with the first line of the log that `isIt` accepts, already logged or not. */
+  /** Resolves with the first line of the log that `isIt` accepts, also if it was logged before. */
   log(isIt: (line: LogLine) => boolean, expected: string, limitMs?: number): Promise<LogLine> {
     return this.until(() => this.logs.find(isIt), expected, limitMs);
   }
@@ -116,7 +116,7 @@ export class Command extends Program {
   async metrics(): Promise<string> {
     const { text: before } = await this.admin('/metrics');
     let text = before;
-    // Two texts differ at least in the CPU time. Polling without a pause would need memory in the gateway.
+    // Two texts differ at least in the CPU time. Polling without a pause would make the gateway need more memory.
     await poll(async () => {
       await new Promise((resolvePause) => setTimeout(resolvePause, 25));
       ({ text } = await this.admin('/metrics'));

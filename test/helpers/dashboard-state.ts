@@ -8,7 +8,7 @@ import { request } from './raw-client.ts';
 
 export const statePath = '/dashboard/state';
 
-/** Reads the whole state until it is as `expected`. */
+/** Reads the whole state again and again until `isIt` accepts it. */
 export async function readState(
   port: number,
   isIt: (state: Message & Details) => boolean = () => true,

@@ -58,7 +58,7 @@ export const headersTooLarge = '{"error":"Request header fields too large"}';
 export const requestTimeout = '{"error":"Request timeout"}';
 export const succeeded = '{"success":true}';
 
-/** Also allowed in a reply, with the headers of D24: they reveal nothing about the backend or the software. */
+/** Allowed in addition to the headers of D24, because they reveal nothing about the backend or the software. */
 const connectionHeaders = ['date', 'connection', 'keep-alive'];
 
 /** Asserts the status and the body of a reply, and that its headers are exactly those of D24 and of `also`. */

@@ -1,6 +1,6 @@
 // The load generator of the benchmarks, the restarts and the fleet: keep-alive connections, each with one call at a time. In a
 // closed loop a connection calls again after each reply. At a constant rate, calls are due by a schedule. No call is repeated.
-// Every reply is checked: its status, and its body or the body's length (of a chunked one, only the status).
+// Every reply is checked: its status, and its body or the body's length. Chunked bodies are not checked.
 
 import { connect, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
@@ -44,7 +44,7 @@ export interface LoadOptions<S extends Shot> {
   readonly place: Place;
   /** At most this many calls at once. */
   readonly connections: number;
-  /** All connections are used in turn from the start. Otherwise a call opens one only if none is idle. */
+  /** True: all connections are used in turn from the start. False: a call opens a connection only if none is idle. */
   readonly isEager?: boolean;
   /** Calls a second; default: a closed loop. */
   readonly rate?: number;
@@ -83,7 +83,7 @@ class Connection<S extends Shot> {
   #status = 0;
   #closes = false;
   #remaining = inHead;
-  /** Collected only to be compared. */
+  /** Collected only if the expected body is given. */
   #body: Buffer[] = [];
   #lastBytes = '';
   #failure: string | undefined;
@@ -223,7 +223,7 @@ export class Load<S extends Shot> {
   readonly #startsAt: number;
   readonly #periodMs: number;
   #stopTicks: () => void = () => undefined;
-  /** From `#startsAt`. */
+  /** Counted from `#startsAt`. */
   #nextDueMs = 0;
   #endsAt = Infinity;
   #inFlight = 0;

@@ -38,7 +38,7 @@ export class Program implements AsyncDisposable {
   readonly exited: Promise<{ code: number | null; signal: NodeJS.Signals | null }>;
   stdout = '';
   stderr = '';
-  /** Both, in the order of arrival. */
+  /** `stdout` and `stderr` together, in the order of arrival. */
   output = '';
   readonly #changes = new Changes();
   #isExited = false;
@@ -65,7 +65,7 @@ export class Program implements AsyncDisposable {
     return !this.#isExited;
   }
 
-  /** Resolves when `attempt` returns a value after some output; rejects when the process ends before. */
+  /** Resolves when `attempt` returns a value after some output; rejects if the process ends first. */
   until<T>(attempt: () => T | undefined, expected: string, limitMs = DEADLINE_MS): Promise<T> {
     return this.#changes.until(
       () => {

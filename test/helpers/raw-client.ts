@@ -238,7 +238,7 @@ export function headerOf(headers: Headers, name: string): string | undefined {
   return values[0];
 }
 
-/** The reply at the start of `bytes` and its length, or the bytes that the complete reply needs (0: unknown). */
+/** The reply at the start of `bytes` and its length. If it is incomplete: only its complete length (0: unknown). */
 function parseReply(bytes: Buffer, hasBody: boolean, isEnded: boolean): { reply: Reply; length: number } | number {
   const headEnd = bytes.indexOf('\r\n\r\n');
   if (headEnd < 0) return 0;

@@ -288,7 +288,7 @@ export class ScriptedBackend {
     );
   }
 
-  /** Resolves when `isSo` returns true; called at each request and at each end of a connection. */
+  /** Resolves when `isSo` returns true. `isSo` is called at each request and at each end of a connection. */
   async until(isSo: () => boolean, expected: string, limitMs = DEADLINE_MS): Promise<void> {
     await this.#changes.until(
       () => (isSo() ? true : undefined),

@@ -102,7 +102,7 @@ let settled = 0;
 /** For suites in which a `Request` can express most cases. */
 export const withFetch: TargetKind[] = ['in-process', 'command', 'fetch'];
 
-/** The same and HTTP/2, for cases that send complete requests in any protocol. */
+/** The targets of `withFetch` and HTTP/2, for cases that send complete requests in any protocol. */
 export const withHttp2: TargetKind[] = [...withFetch, 'http2'];
 
 /** Skips the case for the fetch handler, since a `Request` cannot express it; `reason` says why. */

@@ -25,7 +25,7 @@ function arrayBuffers(): number {
   return process.memoryUsage().arrayBuffers;
 }
 
-test('ten million levels are checked in one piece', () => {
+test('ten million levels of nesting are checked in one piece', () => {
   const bytes = Buffer.alloc(2 * levels, '[');
   bytes.fill(']', levels);
   assert.equal(isJson(bytes), true);
@@ -34,7 +34,7 @@ test('ten million levels are checked in one piece', () => {
   assert.equal(isJson(bytes.subarray(0, -1)), false);
 });
 
-test('ten million levels in pieces need one bit each', () => {
+test('ten million levels of nesting that arrive in pieces need one bit each', () => {
   const perPiece = 10_000;
   const piece = Buffer.from('{"a":['.repeat(perPiece / 2));
   const before = arrayBuffers();
@@ -128,7 +128,7 @@ test('ten thousand unfinished checkers need less than 1 MiB outside of the heap'
   assert.ok(held < 1024 * 1024, `${held} bytes held by ${checkers.length} checkers`);
 });
 
-test('without its scanner the checker fails with the command that builds it', async () => {
+test('without its scanner the checker fails, and the error has the command that builds the scanner', async () => {
   const directory = mkdtempSync(join(tmpdir(), 'json-'));
   try {
     const copy = join(directory, 'json.ts');

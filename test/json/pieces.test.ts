@@ -32,7 +32,7 @@ test('split into three pieces at any bytes, the text with every kind of token is
   }
 });
 
-test("if a byte of the text with every kind of token is replaced, it gets the oracle's result, whole and split at that byte", () => {
+test("if a byte of the text with every kind of token is replaced, the text gets the oracle's result, whole and split at that byte", () => {
   const bytes = Buffer.from(everyToken);
   for (let at = 0; at < bytes.length; at += 1) {
     const original = bytes[at] ?? 0;
@@ -47,7 +47,7 @@ test("if a byte of the text with every kind of token is replaced, it gets the or
   }
 });
 
-test("every token may cross the edge of the scanner's window, and a mutated text there gets the oracle's result", () => {
+test("every token may cross the edge of the scanner's window, and a mutated text at this edge gets the oracle's result", () => {
   const random = createRandom(20_260_101);
   for (let before = 0; before <= everyToken.length; before += 1) {
     const space = Buffer.alloc(windowBytes - before, ' ');

@@ -74,7 +74,7 @@ test("any bytes inside a string get the oracle's result", () => {
   fc.assert(fc.property(bytes, cuts, assertAgrees), { numRuns: 8000 });
 });
 
-test("UTF-8 sequences of one or two bytes, and of three or four limit bytes, get the oracle's result", () => {
+test("UTF-8 sequences of one or two bytes, and of three or four bytes at the limits of ranges, get the oracle's result", () => {
   const limits = [0x00, 0x22, 0x7f, 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf, 0xc0, 0xc1, 0xc2, 0xdf, 0xe0, 0xe1];
   limits.push(0xec, 0xed, 0xee, 0xef, 0xf0, 0xf1, 0xf3, 0xf4, 0xf5, 0xff);
   const check = (...middle: number[]): void => {

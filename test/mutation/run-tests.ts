@@ -6,7 +6,7 @@ import { join, resolve } from 'node:path';
 import { createInterface } from 'node:readline';
 import { hangCpuMs, hangMs, skippedTests, testDeadlineMs } from './test-files.ts';
 
-/** Without this cache, half of the processor time of a short run is compiling. */
+/** Without this cache, a short run spends half of its processor time on compiling. */
 export const compiledPath = resolve(import.meta.dirname, '../../build/mutation/compiled');
 
 export type TestsResult =

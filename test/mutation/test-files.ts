@@ -79,7 +79,7 @@ export const batches: readonly Batch[] = [
     of: /packages\/core\/(admission|guards)\//,
   },
   {
-    name: 'guards at the door',
+    name: 'guards of the server',
     files: list('spec/allowed-hosts spec/cors spec/cross-site-writes spec/rate-limit transport/guards'),
     of: /packages\/core\/(admission|guards)\//,
   },
@@ -227,12 +227,12 @@ export const batches: readonly Batch[] = [
   },
 ];
 
-/** Skipped: a test that needs the built command. test/unit/structure.test.ts checks that each title is one of a test. */
+/** Skipped: a test that needs the built command. test/unit/structure.test.ts checks that each title is that of a test. */
 export const skippedTests = ['a name in HOST is allowed; an IP address in HOST allows no name [D57]'];
 
 /** How long a test waits for an event if it sets no limit itself, in ms; see test/helpers/changes.ts. */
 export const testDeadlineMs = 8_000;
 
-/** A process hangs if no test ends within this much processor time, or within this much time, in ms. */
+/** A process counts as hanging if no test ends within this processor time or within this elapsed time, in ms. */
 export const hangCpuMs = 8_000;
 export const hangMs = 30_000;

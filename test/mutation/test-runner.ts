@@ -119,7 +119,8 @@ class NodeTestRunner implements TestRunner {
         results.set(id, { id, name: id, timeSpentMs, status: TestStatus.Success });
       }
       Object.assign(coverage.perTest, covered.coverage.perTest);
-      // Mutants covered while a file loads are assigned to all its tests. Elsewhere a test may load the same module.
+      // Mutants covered while a file loads are assigned to all its tests. In another file, a test may load the same
+      // module, which removes these mutants from the static coverage below.
       const inside = new Set(Object.values(covered.coverage.perTest).flatMap((hits) => Object.keys(hits)));
       for (const mutant of covered.loaded ?? []) {
         if (inside.has(mutant)) continue;

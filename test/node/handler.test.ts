@@ -55,7 +55,7 @@ const callsOf = ({ requests }: ScriptedBackend): string[] =>
 
 for (const [name, mount] of nodeServers) {
   describe(name, () => {
-    test('the five operations are served, with the headers that every reply has [D24, D50]', async () => {
+    test('the five operations are served, with the usual headers of the gateway [D24, D50]', async () => {
       await using server = await serve(mount);
       for (const { method, path, options, status, body } of operations) {
         assertReply(await server.call(method, path, options), status, body);
@@ -65,7 +65,7 @@ for (const [name, mount] of nodeServers) {
       assert.deepEqual(server.backend.violations, []);
     });
 
-    test('errors that the server could answer itself are those of the specification [spec 7]', async () => {
+    test('errors that the server could answer itself get the replies of the specification [spec 7]', async () => {
       await using server = await serve(mount);
       for (const id of ['abc', '%zz', '', '%2F5']) {
         assertReply(await server.call('GET', `/api/work-items/${id}`), 400, invalidId);
@@ -89,7 +89,7 @@ for (const [name, mount] of nodeServers) {
       await server.backend.connectionClosed(1);
       assert.equal(server.backend.isClosed(0), false);
       gate.open();
-      await poll(() => server.told.ended.length === 2, 'both have ended');
+      await poll(() => server.told.ended.length === 2, 'both calls have ended');
       assert.deepEqual(
         server.told.ended.map(({ method, outcome, backendOutcome }) => [method, outcome, backendOutcome]),
         [
@@ -108,14 +108,14 @@ for (const [name, mount] of nodeServers) {
         );
         client.reset();
       }
-      await poll(() => server.told.ended.length === 2, 'both have ended');
+      await poll(() => server.told.ended.length === 2, 'both calls have ended');
       const body = `"${'x'.repeat(900)}"`;
       assertReply(await server.call('PUT', '/api/work-items/5', { body }), 200, succeeded);
       assert.deepEqual(callsOf(server.backend), ['PUT /api/WorkItem/5']);
     });
 
     test('a client that stops reading its reply is disconnected, and nothing stays held [D26, D35]', async () => {
-      // Long enough for a busy machine to read the second reply without a pause of this length.
+      // Even a busy machine reads the second reply without a pause of this length.
       const options = { replyStallTimeoutMs: 1_000, bufferedBytesMax: 30_000_000 };
       await using server = await serve(mount, options);
       server.backend.answers(answer(Buffer.alloc(24_000_000, '1')));
@@ -217,7 +217,7 @@ describe('middleware before the handler', () => {
     assert.deepEqual(server.backend.requests, []);
   });
 
-  test('a client that leaves before it is done causes no call [D21]', async () => {
+  test('a client that leaves before middleware calls next() causes no backend call [D21]', async () => {
     const begun = createGate();
     const left = createGate();
     await using server = await serveInConnect((request, response, next) => {
@@ -235,7 +235,7 @@ describe('middleware before the handler', () => {
     assert.equal(server.told.ended.length, 1);
   });
 
-  test('a body that it has paused is read', async () => {
+  test('a body that middleware has paused is read', async () => {
     await using server = await serveInConnect((request, _response, next) => {
       request.pause();
       setImmediate(next);
@@ -243,7 +243,7 @@ describe('middleware before the handler', () => {
     assertReply(await server.call('PUT', '/api/work-items/5', { body: '[]' }), 200, succeeded);
   });
 
-  test('a writeHead of its own that throws ends the connection, and the record has the error [D28]', async () => {
+  test('if middleware replaces writeHead by one that throws, the connection ends, and the record has the error [D28]', async () => {
     const fault = new Error('of the middleware');
     await using server = await serveInConnect((_request, response, next) => {
       response.writeHead = () => {
@@ -324,7 +324,7 @@ test('a body that continues after a refusal by an asynchronous guard is dropped 
   client.send('PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n');
   client.send(chunk('x'.repeat(1_000)));
   assert.equal((await client.reply()).status, 401);
-  // Sends on, or Node's own time limit would close it.
+  // Sends continuously: otherwise Node's own time limit would close the connection.
   await within(client.sendPieces(forever(chunk('x'))), 'the connection is closed');
 });
 
@@ -353,7 +353,7 @@ describe('a body that middleware has read', () => {
     });
   }
 
-  test('calls that need no body are served, and so are bodies that the parser does not read', async () => {
+  test('calls that need no body are served, and so are calls whose body the parser does not read', async () => {
     await using server = await serveAfter(express.json());
     const body = { headers: json, body: '{"a":1}' };
     assertReply(await server.call('GET', '/api/work-items/5', body), 200, '{"id":5}');

@@ -155,7 +155,7 @@ for (const host of hosts) {
       assert.deepEqual(server.backend.requests, []);
     });
 
-    test('a stream that fails while the body is arriving is a refusal at once', async () => {
+    test("if a hook's stream fails while the body is arriving, the client gets the refusal at once", async () => {
       const app = host.create();
       app.addHook('preParsing', () => {
         const read = function (this: Readable) {
@@ -192,7 +192,7 @@ for (const host of hosts) {
       assert.deepEqual(server.backend.requests, []);
     });
 
-    test('a large body that a hook makes objects of is read to its end, and the next request is served', async () => {
+    test('a large body that a hook turns into objects is read to its end, and the next request is served', async () => {
       const app = host.create();
       app.addHook('preParsing', ({ method }, _reply, payload, done) => {
         const objects = new Transform({
@@ -212,7 +212,7 @@ for (const host of hosts) {
         const app = host.create();
         app.addHook('preParsing', hook);
         await using server = await serve(app, { requestBytesMax: 20_000 });
-        // Neither piece exceeds it alone, and the body does not end.
+        // One piece alone does not exceed the limit, and the body does not end.
         const piece = chunk('y'.repeat(hook === inflate ? 1_100 : 11_000));
         await using client = await RawClient.open(server.port);
         client.send(`PUT ${update.path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n`);
@@ -282,7 +282,7 @@ for (const host of hosts) {
           assert.deepEqual(seen, [type, type, type, type, type], method);
         }
         seen.length = 0;
-        // Fastify reads no body of it.
+        // Fastify reads no body of this method.
         await server.call('PROPFIND', read.path, { headers });
         await poll(() => seen.length === 5, 'all hooks have run');
         assert.deepEqual(seen.at(-1), type);
@@ -329,7 +329,7 @@ for (const host of hosts) {
       assertReply(await server.call('PUT', update.path, { body: text }), 200, succeeded);
     });
 
-    test('a stream that goes on after its client has left is neither held nor read on, and no later hook runs [D26]', async () => {
+    test('after a client has left, a stream that a hook passed on is no longer read or held, and no later hook runs [D26]', async () => {
       const app = host.create();
       const stream = new PassThrough();
       const left = createGate();
@@ -358,7 +358,7 @@ for (const host of hosts) {
       assert.equal(server.backend.requests.length, 1);
     });
 
-    test('after a client that leaves during a hook nothing stays held, and close does not wait for it [D26, D55]', async () => {
+    test('if a client leaves during a hook, nothing stays held, and close does not wait for the request [D26, D55]', async () => {
       const app = host.create();
       const begun = createGate();
       const left = createGate();

@@ -63,7 +63,7 @@ for (const host of hosts) {
       }
     });
 
-    test("the plugin's routes have no schema: Fastify validates and serialises nothing", async () => {
+    test("the plugin's routes have no schema: Fastify validates and serializes nothing", async () => {
       const app = host.create();
       const routes: RouteOptions[] = [];
       app.addHook('onRoute', (route) => {

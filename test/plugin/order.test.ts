@@ -107,7 +107,7 @@ for (const host of hosts) {
       assert.equal(targetsOf(server.backend).at(-1), 'PUT /api/WorkItem/2');
     });
 
-    test("refusals by hooks and replies of the server's routes keep the order", async () => {
+    test("the order is kept if hooks refuse requests and if the server's own routes reply", async () => {
       const app = host.create();
       const waiting = createGate();
       app.addHook('onRequest', async (incoming, reply) => {

@@ -12,7 +12,7 @@ import { RawClient } from '../helpers/raw-client.ts';
 const update = operation(4);
 const read = operation(3);
 
-/** Streams that continue while `onPiece` returns true. It ends a stream that starves the process. */
+/** Streams that continue while `onPiece` returns true. `onPiece` ends a stream that starves the process. */
 const endless = {
   'empty pieces': (onPiece: () => boolean) =>
     Readable.from(
@@ -80,7 +80,7 @@ for (const { name, create } of hosts) {
       assert.deepEqual(server.backend.requests, []);
     });
 
-    test('the time limit ends with the body or with its client [D35]', async () => {
+    test('the time limit no longer applies after the body is complete or the client has left [D35]', async () => {
       const app = create();
       const gate = createGate();
       const hooksOf: unknown[] = [];

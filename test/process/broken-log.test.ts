@@ -56,7 +56,7 @@ class Pipe {
   }
 }
 
-/** Makes `count` calls on four connections, each answered 400. */
+/** Makes `count` calls on four connections; each call gets 400. */
 async function call(command: Command, count: number): Promise<void> {
   const burst = 50;
   const one = requestBytes('GET', '/api/work-items/none', { headers: [['X-Request-Id', 'i'.repeat(100)]] });
@@ -72,21 +72,21 @@ async function call(command: Command, count: number): Promise<void> {
 
 const droppedLines = async (command: Command) => (await figureOf(command, 'log_lines_dropped_total')) ?? NaN;
 
-/** Sends `signal` and asserts exit code 0 within 5 s: a drain takes 1 s for idle connections, and the log some time. */
+/** Sends `signal` and asserts exit code 0 within 5 s: a drain waits 1 s for idle connections, and then for the log. */
 async function assertEnds(command: Command, signal: NodeJS.Signals): Promise<void> {
   command.signal(signal);
   assert.equal(await command.exitCode(5_000), 0, command.output);
   assert.equal(command.stderr, '');
 }
 
-// Their log lines exceed the buffer of a pipe (64 KiB) and of a socket (about 200 KB).
+// The log lines of these calls exceed the buffer of a pipe (64 KiB) and of a socket (about 200 KB).
 const manyCalls = 2_000;
 
 for (const [what, format, workers] of [
   ['a full disk', 'json', '1'],
   ['a reader that closes', 'pretty', '2'],
 ] as const) {
-  test(`${what}: lines are dropped and counted, and the process ends, LOG_FORMAT=${format} [D53]`, async () => {
+  test(`a log to ${what}: lines are dropped and counted, and the process ends, LOG_FORMAT=${format} [D53]`, async () => {
     const pipe = what === 'a full disk' ? undefined : new Pipe();
     const output = pipe?.output ?? openSync('/dev/full', 'w');
     await using command = await startUnseen({ LOG_FORMAT: format, WORKERS: workers }, { stdout: output });
@@ -97,7 +97,7 @@ for (const [what, format, workers] of [
   });
 }
 
-test('a reader that stops: calls are served, and the process ends [D53]', async () => {
+test('if the reader of the log stops, calls are served, and the process can end [D53]', async () => {
   const pipe = new Pipe();
   await using command = await startUnseen({ LOG_FORMAT: 'pretty', WORKERS: '2' }, { stdout: pipe.output });
   await call(command, manyCalls);
@@ -105,7 +105,7 @@ test('a reader that stops: calls are served, and the process ends [D53]', async 
   await assertEnds(command, 'SIGINT');
 });
 
-test('a socket whose reader stops: calls are served, and the process ends [D53]', async () => {
+test('if the log is a socket whose reader stops, calls are served, and the process can end [D53]', async () => {
   await using command = await startCommand({});
   command.process.stdout?.pause();
   await call(command, manyCalls);
@@ -138,7 +138,7 @@ test('after an outage the log states the number of lost lines in their place [D5
   await assertEnds(command, 'SIGTERM');
 });
 
-test('a reader that resumes in time gets every line, in order [D53]', async () => {
+test('a reader of the log that resumes in time gets every line, in order [D53]', async () => {
   const pipe = new Pipe();
   await using command = await startUnseen({ LOG_FORMAT: 'json' }, { stdout: pipe.output });
   const pid = command.process.pid;
@@ -180,7 +180,7 @@ test('`dev` with its output on a full disk starts, serves and ends [D53]', async
   const output = openSync('/dev/full', 'w');
   const [port, adminPort] = [await findFreePort(), await findFreePort()];
   const settings = { PORT: `${port}`, ADMIN_PORT: `${adminPort}`, EMBEDDED_BACKEND_PORT: '0', LOG_FORMAT: 'pretty' };
-  // SQLite is experimental in Node 22.
+  // In Node 22, SQLite causes a warning that it is experimental.
   const nodeFlags = ['--disable-warning=ExperimentalWarning'];
   await using command = runCommand(['dev'], settings, { stdout: output, nodeFlags });
   command.port = port;
@@ -215,7 +215,7 @@ describe('standard output', () => {
   });
 
   for (const printed of ['openapi', '--help']) {
-    test(`standard output on a full disk is an error: ${printed}`, () => {
+    test(`standard output of ${printed} on a full disk is an error`, () => {
       const { status, stderr } = shell(`${process.execPath} dist/command/main.js ${printed} > /dev/full`);
       assert.match(stderr.toString(), /^error: the output could not be written completely: ENOSPC.*\n$/);
       assert.equal(status, 1);

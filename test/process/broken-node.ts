@@ -1,5 +1,5 @@
 // Loaded into the built command with `node --import`: makes functions of Node throw. FAULTS lists the faults. A SIGUSR2
-// switches the next fault of the list on; the following SIGUSR2 switches that fault off. Both print a line to stderr.
+// switches the next fault of the list on; the following SIGUSR2 switches that fault off. Each prints a line to stderr.
 // The fault FAULT_FROM_START is on from the start.
 
 import { Server, Socket } from 'node:net';
@@ -41,7 +41,7 @@ function strike(): void {
 type Method = (this: unknown, ...parameters: unknown[]) => unknown;
 type Look = (self: unknown, first: unknown) => boolean;
 
-/** Makes a method of Node call `look` first, and throw if that returns true while the fault `name` is on. */
+/** Makes a method of Node call `look` first, and throw if `look` returns true while the fault `name` is on. */
 function breakMethod(name: string, holder: object, method: string, look: Look = () => true): void {
   if (!faults.includes(name)) return;
   const original = Reflect.get(holder, method) as Method;
@@ -58,7 +58,7 @@ breakMethod('accept', Server.prototype, 'listen', (server) => {
 });
 breakMethod('backend socket', Socket.prototype, 'connect');
 breakMethod('drain', Server.prototype, 'close');
-// The log copies each line into a buffer.
+// The log writes each line into a buffer. These faults break this write.
 for (const name of ['log', 'log and exceptions']) {
   breakMethod(
     name,

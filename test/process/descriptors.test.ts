@@ -14,7 +14,7 @@ import { useBackend } from '../helpers/suites.ts';
 // The backend closes after each answer, so each call needs a new connection to it.
 const closing = answer('{"id":5}', { headers: [['Connection', 'close']] });
 const backend = await useBackend(closing);
-// Calls are made before the first test, too.
+// Also answers the calls that are made before the first test.
 backend.answers(closing);
 afterEach(() => assert.deepEqual(backend.violations, []));
 
@@ -49,7 +49,7 @@ describe('ulimit -n 64', () => {
   after(() => command.stop());
 
   for (const round of [1, 2]) {
-    test(`200 connections: the process runs on, a call without a descriptor gets the operation's 500, and later calls succeed, round ${round}`, async () => {
+    test(`200 connections: the process runs on, a call for which no descriptor is free gets its operation's 500, and later calls succeed, round ${round}`, async () => {
       const clients = await openMany(command, 200);
       await poll(() => clients.some(({ isOpen }) => !isOpen), 'connections over the limit are closed');
       // The other queued connections may be accepted or not.
@@ -90,7 +90,7 @@ describe('ulimit -n 64', () => {
 
 const isWarning = ({ msg }: { msg?: unknown }) => String(msg).startsWith('too few file descriptors');
 
-test('fewer descriptors than the limits may need: one warning at the start [D26]', async (t) => {
+test('fewer descriptors than the limits may need cause one warning at the start [D26]', async (t) => {
   if (!existsSync('/proc/self/limits')) {
     t.skip('there is no /proc');
     return;
@@ -127,7 +127,7 @@ for (const sharing of ['cluster', 'reuse-port'] as const) {
       }
       const base = countDescriptors(command.process.pid) ?? 0;
       const clients: RawClient[] = [];
-      // One by one: the primary has the same limit and needs a descriptor for each connection that it passes on.
+      // Opened one by one, because the primary, too, has the limit and needs a descriptor to pass on a connection.
       await poll(async () => {
         const client = await command.connect();
         clients.push(client);

@@ -17,7 +17,7 @@ function start(environment: NodeJS.ProcessEnv = {}): Promise<Command> {
 }
 
 for (const signal of ['SIGTERM', 'SIGINT'] as const) {
-  test(`${signal} without calls in flight: exit code 0, and idle connections do not delay it [D33]`, async () => {
+  test(`${signal} without calls in flight ends the process with exit code 0, without a delay by idle connections [D33]`, async () => {
     await using command = await start();
     const clients = await Promise.all(Array.from({ length: 10 }, () => command.connect()));
     for (const client of clients.slice(0, 5)) await client.call('GET', '/api/work-items');
@@ -53,7 +53,7 @@ test('calls in flight finish; /readyz is 503 at once and no new connection is ac
   assert.equal(await command.exitCode(), 0);
 });
 
-test('a request whose head or body is incomplete may be completed [D33]', async () => {
+test('during a drain, a request whose head or body is incomplete may still be completed [D33]', async () => {
   await using command = await start();
   await using body = await command.connect();
   const put = requestBytes('PUT', '/api/work-items/5', { body: '{"a":1}' });
@@ -61,7 +61,7 @@ test('a request whose head or body is incomplete may be completed [D33]', async 
   await using head = await command.connect();
   const get = requestBytes('GET', '/api/work-items');
   await head.sendPieces([get.subarray(0, 20)]);
-  // When this later call has its reply, the gateway has read those bytes.
+  // When this later call has its reply, the gateway has read the bytes above.
   await command.call('GET', '/api/work-items');
   command.signal('SIGTERM');
   await isDraining(command);
@@ -72,7 +72,7 @@ test('a request whose head or body is incomplete may be completed [D33]', async 
   assert.equal(await command.exitCode(), 0);
 });
 
-test('a reply that a client is still reading is sent completely [D33]', async () => {
+test('a reply that a client is still reading when a drain begins is sent completely [D33]', async () => {
   const body = `"${'x'.repeat(16_000_000)}"`;
   backend.answersOnce(answer(body));
   await using command = await start();
@@ -113,7 +113,7 @@ for (const [delayMs, pauseMs] of [
   [300, 5],
 ] as const) {
   // prettier-ignore
-  test(`keep-alive clients under load lose no call: delay ${delayMs} ms, pause ${pauseMs} ms [D33]`, async () => {
+  test(`in a drain, keep-alive clients under load lose no call: SHUTDOWN_DELAY_MS=${delayMs}, ${pauseMs} ms between calls [D33]`, async () => {
     backend.answers(latency(2, answer('[]')));
     await using command = await start({ SHUTDOWN_DELAY_MS: String(delayMs), LOG_LEVEL: 'warn' });
     const lost: string[] = [];
@@ -144,7 +144,7 @@ for (const [delayMs, pauseMs] of [
             if (reply.header('connection') === 'close' && delayMs > 0) return;
             if (reply.header('connection') === 'close') break;
           } catch (error) {
-            // A new connection that is reset was still in the kernel's queue when the port closed.
+            // A new connection that is reset was still in the kernel's queue when the port closed: no lost call.
             if (isServed) lost.push(String(error));
             else notAccepted += 1;
             break;
@@ -166,7 +166,7 @@ for (const [delayMs, pauseMs] of [
 }
 
 for (const workers of ['1', '2']) {
-  test(`after SHUTDOWN_TIMEOUT_MS calls in flight are cut and logged as shutdown, exit code 1, WORKERS=${workers} [D33, D51]`, async () => {
+  test(`after SHUTDOWN_TIMEOUT_MS, calls in flight are cut and logged as shutdown, and the exit code is 1, WORKERS=${workers} [D33, D51]`, async () => {
     await using command = await start({ SHUTDOWN_TIMEOUT_MS: '1000', WORKERS: workers });
     const sent = [
       ['read', requestBytes('GET', '/api/work-items/5')],
@@ -219,7 +219,7 @@ for (const [first, second, environment] of [
   });
 }
 
-test('SIGTERM right after the log line `ready`: exit code 0 [D33]', async () => {
+test('SIGTERM right after the log line `ready` ends the process with exit code 0 [D33]', async () => {
   await using command = await start();
   command.signal('SIGTERM');
   assert.equal(await command.exitCode(), 0);

@@ -1,5 +1,5 @@
 // Loaded into the built command with `node --import`: the primary process and its workers exchange heartbeats four
-// times as often. The primary then declares a worker hung after 2.5 s instead of 10 s.
+// times as often. So the primary declares a worker hung after 2.5 s instead of 10 s.
 
 const original = globalThis.setInterval;
 

@@ -63,7 +63,7 @@ test('requests for /livez, /readyz and /metrics make no HTTP call to the backend
   assert.deepEqual(backend.requests, []);
 });
 
-test('/metrics has the successes of each operation from the start, so that the first one counts as an increase', async () => {
+test('/metrics has a counter of successes for each operation from the start, so that the first success is an increase', async () => {
   const text = await command.metrics();
   const statuses = { list: 200, create: 201, read: 200, update: 200, delete: 200 };
   const series = Object.entries(statuses).map(([operation, status]) => `operation="${operation}",status="${status}"`);
@@ -93,7 +93,7 @@ async function health(environment: NodeJS.ProcessEnv) {
   return { code, stdout, stderr };
 }
 
-test('`health`: a running gateway is alive, on any ADMIN_HOST and during a drain', async () => {
+test('`health` reports a running gateway as alive, on any ADMIN_HOST and during a drain', async () => {
   await using draining = await startCommand({ ADMIN_HOST: '0.0.0.0', SHUTDOWN_DELAY_MS: '60000' });
   draining.signal('SIGTERM');
   await logged(draining, /^draining/);
@@ -110,7 +110,7 @@ test('`health`: a running gateway is alive, on any ADMIN_HOST and during a drain
   }
 });
 
-test('`health`: without a listener, or with another server on the port, the exit code is 1', async () => {
+test('`health` ends with exit code 1 if nothing or another server listens on the port', async () => {
   const free = await findFreePort();
   const none = await health({ ADMIN_PORT: String(free) });
   assert.deepEqual([none.code, none.stdout], [1, '']);

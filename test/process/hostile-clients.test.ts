@@ -117,7 +117,7 @@ async function openMany(count: number, begin?: (socket: Socket) => Promise<void>
   return sockets;
 }
 
-/** Sends a byte every 100 ms on each connection; asserts that each is closed at most 3 s after `limitMs`. */
+/** Sends a byte every 100 ms on each connection; asserts that all are closed at most 3 s after `limitMs`. */
 async function dripUntilCut(sockets: Socket[], start: string, limitMs: number): Promise<void> {
   const took: number[] = [];
   const cut = sockets.map(async (socket) => {
@@ -136,7 +136,7 @@ async function dripUntilCut(sockets: Socket[], start: string, limitMs: number): 
 }
 
 describe('good clients are served during an attack', () => {
-  test('300 heads and 256 bodies sent byte by byte: cut off at their limits, not counted by IN_FLIGHT_MAX [D26, D35]', async () => {
+  test('300 heads and 256 bodies sent byte by byte are cut off at their limits and do not count for IN_FLIGHT_MAX [D26, D35]', async () => {
     await withGoodClients(async () => {
       const heads = await openMany(300);
       const bodies = await openMany(4 * inFlightMax);

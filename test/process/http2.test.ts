@@ -30,7 +30,7 @@ function start(environment: NodeJS.ProcessEnv = { HTTP2: 'true' }): Promise<Comm
   return startCommand({ BACKEND_URL: backend.url, TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile, ...environment });
 }
 
-/** The protocol that the gateway agrees on with a client that offers both. */
+/** The protocol that is agreed on if the client offers HTTP/2 and HTTP/1.1. */
 async function protocolOf(port: number): Promise<string | false | null> {
   const socket = connect({ port, host: '127.0.0.1', ALPNProtocols: ['h2', 'http/1.1'], rejectUnauthorized: false });
   await new Promise((resolve, reject) => socket.once('secureConnect', resolve).once('error', reject));
@@ -41,7 +41,7 @@ async function protocolOf(port: number): Promise<string | false | null> {
 // Changes only the version that Node reports.
 const olderNode = `data:text/javascript,${encodeURIComponent("Object.defineProperty(process,'versions',{value:{...process.versions,node:'24.21.0'}})")}`; // prettier-ignore
 
-test('HTTP2 on a Node before 26 is a problem for serve, dev and check, reported with all others [D39]', async () => {
+test('on a Node before 26, serve, dev and check report HTTP2 as a problem, together with all other problems [D39]', async () => {
   const environment = { HTTP2: 'true', NODE_OPTIONS: `--import=${olderNode}`, REQUEST_BYTES_MAX: 'x' };
   for (const command of ['serve', 'dev', 'check']) {
     const refused = await runToEnd([command], environment);
@@ -63,14 +63,14 @@ test('HTTP2 on a Node before 26 is a problem for serve, dev and check, reported 
 });
 
 describe('HTTP/2 of the command', { skip: noHttp2OfCommand }, () => {
-  test('without HTTP2 only HTTP/1.1 is agreed on [D39]', async () => {
+  test('without HTTP2=true the gateway agrees only on HTTP/1.1 [D39]', async () => {
     for (const environment of [{}, { HTTP2: 'false' }]) {
       await using command = await start(environment);
       assert.equal(await protocolOf(command.port), 'http/1.1');
     }
   });
 
-  test('with HTTP2 every worker prefers h2 [D39]', async () => {
+  test('with HTTP2=true every worker prefers HTTP/2 [D39]', async () => {
     await using command = await start({ HTTP2: 'true', WORKERS: '2' });
     for (let round = 0; round < 4; round += 1) {
       assert.equal(await protocolOf(command.port), 'h2');
@@ -136,7 +136,7 @@ describe('HTTP/2 of the command', { skip: noHttp2OfCommand }, () => {
   const startWithTokens = (keys: KeyServer, more: NodeJS.ProcessEnv) =>
     start({ HTTP2: 'true', AUTH_ISSUER: issuerName, AUTH_AUDIENCE: audience, AUTH_JWKS_URL: keys.url, ...more });
 
-  test('tokens: none, invalid, without the scope, in two fields, and valid [D41 to D43, D48]', async () => {
+  test('a missing token, an invalid token, a token without the scope and two authorization fields are refused; a valid token is accepted [D41 to D43, D48]', async () => {
     await using keys = await KeyServer.start(keySetOf(pair));
     const settings = { AUTH_SCOPES: 'read=items.read', BACKEND_IDENTITY_HEADER: 'x-user' };
     await using command = await startWithTokens(keys, settings);
@@ -150,7 +150,7 @@ describe('HTTP/2 of the command', { skip: noHttp2OfCommand }, () => {
       assertInvalidToken(await read([bearer(token)]));
     }
     assertNoScope(await read([bearer(goodToken(pair))]), 'items.read');
-    // Node's client sends no field twice.
+    // Node's client cannot send a field twice, so this request is sent as frames.
     await using frames = await FrameClient.begin(command.port);
     const twice = [['authorization', good[1]], ['authorization', 'Basic YTpi']] as const; // prettier-ignore
     frames.send(headers(1, requestFields('GET', item, twice)));

@@ -43,7 +43,7 @@ async function startBackend(tls: ServerOptions = { key, cert: readFileSync(certi
         outgoing.writeHead(204).end();
         return;
       }
-      // The list is sent in chunks, as by ASP.NET, and the item with a length.
+      // The list is sent in many chunks, as by ASP.NET, and the item in one.
       outgoing.writeHead(200, { 'content-type': 'application/json' });
       if (incoming.url === '/api/WorkItem') {
         for (let from = 0; from < list.length; from += 30_000) outgoing.write(list.subarray(from, from + 30_000));
@@ -95,7 +95,8 @@ test('a backend whose certificate is not trusted receives no call', async () => 
   assertReply(reply, 500, failed);
   assert.deepEqual(backend.calls, []);
   const line = await logged(gateway, 'backend call failed');
-  assert.equal(line['cause'], 'self-signed certificate: set BACKEND_CA_FILE to a file with the authorities to trust');
+  const advice = 'set BACKEND_CA_FILE to a file with the certificate authorities to trust';
+  assert.equal(line['cause'], `self-signed certificate: ${advice}`);
 });
 
 /** The OpenSSL of Node 22 has another name for the alert. */
@@ -220,7 +221,7 @@ describe('a backend that requires a client certificate', { skip: noOpenssl }, ()
       /^the connection was closed before the answer was complete$/,
     ],
   ] as const) {
-    test(`a backend that receives ${what}: unreachable, with the cause in the log, and check exits 1 [D40]`, async () => {
+    test(`a backend that receives ${what} is unreachable, the log has the cause, and check exits 1 [D40]`, async () => {
       backend.subjects.length = 0;
       await using gateway = await startCommand({ ...environment(), ...certificate() });
       assertReply(await gateway.call('GET', '/api/work-items/7'), 500, failed);

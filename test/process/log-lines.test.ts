@@ -27,7 +27,7 @@ const command = await startCommand({ BACKEND_URL: backend.url });
 after(() => command.stop());
 
 describe('by default', () => {
-  test('the user-agent: the first field, cut at 128 characters, escaped beyond ASCII [D62]', async () => {
+  test('the line has the first user-agent field, cut at 128 characters; characters beyond ASCII are escaped [D62]', async () => {
     for (const [agents, expected] of [
       [[], undefined],
       [['curl/8.5.0'], 'curl/8.5.0'],
@@ -42,7 +42,7 @@ describe('by default', () => {
     }
   });
 
-  test('the HTTP version [D62]', async () => {
+  test('the line has the HTTP version of the request [D62]', async () => {
     for (const http of ['1.1', '1.0']) {
       await using client = await command.connect();
       client.send(`GET /api/work-items HTTP/${http}\r\nHost: x\r\nX-Request-Id: http-${http}\r\n\r\n`);
@@ -52,7 +52,7 @@ describe('by default', () => {
     }
   });
 
-  test('the line of a failed call has all these fields, and the dashboard shows path and client [D52, D62]', async () => {
+  test('the line of a failed call has path, client, agent and HTTP version, and the dashboard shows path and client [D52, D62]', async () => {
     backend.answersOnce(answer('no', { status: 503 }));
     const line = await lineOf(command, '/api/work-items/77?secret', [['User-Agent', 'test "1"\u00e9']]);
     const expected = { path: '/api/work-items/77', client: '127.0.0.1' };
@@ -62,7 +62,7 @@ describe('by default', () => {
     assert.partialDeepStrictEqual(failures.find(isIt), expected);
   });
 
-  test('a client that has left: its address is in the line [D52]', async () => {
+  test('if the client has left, the line still has the address of the client [D52]', async () => {
     const gate = createGate();
     backend.answersOnce(behind(gate, answer('{}')));
     const calls = backend.requests.length;
@@ -75,7 +75,7 @@ describe('by default', () => {
     assert.partialDeepStrictEqual(line, { outcome: 'client-gone', path: '/api/work-items/6', client: '127.0.0.1' });
   });
 
-  test('lines of malformed requests, CONNECT and targets with credentials: the client, and no credentials [D52]', async () => {
+  test('lines of malformed requests, CONNECT and targets with credentials have the client and no credentials [D52]', async () => {
     for (const bytes of [
       '\x00\r\n\r\n',
       'CONNECT user:secret@x:1 HTTP/1.1\r\nHost: x:1\r\n\r\n',
@@ -112,7 +112,7 @@ describe('by default', () => {
   });
 });
 
-test('TRUSTED_PROXIES: the client is the forwarded address; an invalid address is a problem at the start [D32, D52]', async () => {
+test('with TRUSTED_PROXIES the client in the line is the forwarded address; an invalid proxy is a problem at the start [D32, D52]', async () => {
   const proxies = { TRUSTED_PROXIES: '127.0.0.1, 10.0.0.0/8', WORKERS: '2' };
   await using proxied = await startCommand({ BACKEND_URL: backend.url, ...proxies });
   for (const [headers, client] of [

@@ -113,7 +113,7 @@ test('large bodies beyond BUFFERED_BYTES_MAX: some calls get 503, the others are
   assertReply(await command.call('PUT', '/api/work-items/1', { body }), 200, '{"success":true}');
 });
 
-test('limits that need more memory than the machine has: check and serve warn with both figures', async () => {
+test('if the limits need more memory than the machine has, check and serve warn with both amounts', async () => {
   const environment = { BACKEND_URL: backend.url, BUFFERED_BYTES_MAX: String(2 ** 40), CONNECTIONS_MAX: '1000' };
   const needed = Math.ceil((2 ** 40 * 4) / 3) + 200_000_000 + 1_000 * 5_000;
   backend.answers(answer('[]'));

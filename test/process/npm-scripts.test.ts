@@ -116,7 +116,7 @@ describe('signals under npm run serve', () => {
     ['SIGTERM to npm alone', 'SIGTERM', false],
     ['Ctrl-C, to npm and the gateway,', 'SIGINT', true],
   ] as const) {
-    test(`${what} drains: a call in flight gets its reply, exit code 0 [D33]`, async () => {
+    test(`${what} begins a drain: a call in flight gets its reply, and the exit code is 0 [D33]`, async () => {
       await using gateway = await startUnderNpm();
       const { command, client, open } = gateway;
       if (toGroup) command.signalGroup(signal);
@@ -130,12 +130,12 @@ describe('signals under npm run serve', () => {
     });
   }
 
-  test('a second Ctrl-C cuts calls in flight: exit code 1 [D33]', async () => {
+  test('a second Ctrl-C cuts calls in flight, and the exit code is 1 [D33]', async () => {
     await using gateway = await startUnderNpm();
     const { command } = gateway;
     command.signalGroup('SIGINT');
     await command.log(isDrainLine, 'the drain begins');
-    // Each Ctrl-C sends two signals, and the OS merges a signal with a pending one of its kind.
+    // Repeated, because each Ctrl-C sends two signals, and the OS merges a signal with a pending one of its kind.
     const hasHeard = (): boolean => command.logs.some((line) => String(line['msg']).startsWith('second signal'));
     while (command.isRunning && !hasHeard()) {
       command.signalGroup('SIGINT');
@@ -208,7 +208,7 @@ describe('a clone with something missing', () => {
     await assertRefused(/`node` is v20\.1\.0 here\n.*`npm run dependencies` repairs the link/, '20.1.0');
   });
 
-  test('a Node that is new enough', async () => {
+  test('a Node that is new enough runs the command', async () => {
     for (const version of ['22.19.0', '23.0.0', '100.1.0']) assert.equal((await start(version)).code, 0, version);
   });
 

@@ -79,7 +79,7 @@ describe('the log line and the counters of every outcome', () => {
   ]; // prettier-ignore
 
   for (const [index, [what, backendAnswer, method, path, body, expected, ...counted]] of rows.entries()) {
-    test(`${what}: ${expected}`, async () => {
+    test(`the line of ${what} is "${expected}"`, async () => {
       if (backendAnswer !== undefined) backend.answers(backendAnswer);
       const id = `row-${index}`;
       const headers = [['X-Request-Id', id]] as const;
@@ -100,7 +100,7 @@ describe('the log line and the counters of every outcome', () => {
     ['malformed bytes', 'x\r\n\r\n', '400 bad-request'],
     ['a tunnel', 'CONNECT x:1 HTTP/1.1\r\nHost: x:1\r\n\r\n', '405 no-operation'],
   ] as const) {
-    test(`${what}: info ${outcome}`, async () => {
+    test(`the line of ${what} is "info ${outcome}"`, async () => {
       await using client = await RawClient.open(command.port);
       client.send(bytes);
       const id = (await client.reply()).header('x-request-id');
@@ -110,7 +110,7 @@ describe('the log line and the counters of every outcome', () => {
     });
   }
 
-  test('one call more than IN_FLIGHT_MAX: warn 503 overload', async () => {
+  test('the line of one call more than IN_FLIGHT_MAX is "warn 503 overload"', async () => {
     const gate = createGate();
     backend.answersOnce(behind(gate, answer('{}')));
     const held = command.call('GET', '/api/work-items/5');
@@ -123,7 +123,7 @@ describe('the log line and the counters of every outcome', () => {
     assert.deepEqual([line['level'], line['status'], line['msg']], ['warn', 503, 'turned away']);
   });
 
-  test('a client that leaves: info 0 client-gone', async () => {
+  test('the line of a client that leaves is "info 0 client-gone"', async () => {
     backend.answers(timeout);
     const client = await command.connect();
     client.send(requestBytes('GET', '/api/work-items/5', { headers: [['X-Request-Id', 'left']] }));
@@ -134,7 +134,7 @@ describe('the log line and the counters of every outcome', () => {
     count(request('read', 'client-gone', 'nobody'), call('read', 'cancelled', 'nobody'));
   });
 
-  test('each of these requests was counted once, with the party at fault', async () => {
+  test('each request of the tests above was counted once, with the party at fault', async () => {
     assert.deepEqual(await countersOf(command), expectedCounters);
   });
 });
@@ -145,7 +145,7 @@ describe('the verdict of the dashboard', () => {
     return { now, facts, verdict: judge(now, facts), parties: describeParties(now, facts) };
   }
 
-  test('calls for unknown items and rejected bodies: all is well', async () => {
+  test('all is well after calls for unknown items and calls with rejected bodies', async () => {
     await using command = await startCommand({ BACKEND_URL: backend.url });
     for (let round = 0; round < 10; round += 1) {
       backend.answersOnce(answer('{}', { status: 404 }), answer('{}', { status: 400 }), answer('{"id":5}'));
@@ -163,7 +163,7 @@ describe('the verdict of the dashboard', () => {
     assert.deepEqual(flows.create.failed, { backend: 0, gateway: 0, client: 10 });
     assert.deepEqual(flows.read.byStatus, { '2xx': 10, '4xx': 0, '5xx': 0, none: 0 });
     assert.equal(flows.all.failed.backend, 0);
-    // The alert with severity `page` sums these.
+    // The alert with severity `page` sums the counters with these faults.
     assert.doesNotMatch(Object.keys(await countersOf(command)).join(), /fault="(?:backend|gateway)"/);
     for (const { level } of command.logs) assert.equal(level, 'info');
   });
@@ -176,10 +176,10 @@ describe('the verdict of the dashboard', () => {
   };
 
   for (const [what, paths, level, title] of [
-    ['lists included: red', [['GET', '/api/work-items'], ['GET', '/api/work-items/5']], 'unwell', 'The backend fails calls'],
-    ['no list: amber', [['GET', '/api/work-items/5'], ['DELETE', '/api/work-items/5']], 'notice', 'No call succeeds'],
+    ['lists included, red', [['GET', '/api/work-items'], ['GET', '/api/work-items/5']], 'unwell', 'The backend fails calls'],
+    ['lists not included, amber', [['GET', '/api/work-items/5'], ['DELETE', '/api/work-items/5']], 'notice', 'No call succeeds'],
   ] as const) {
-    test(`a backend that rejects every call (${what}) is reported by verdict and /readyz until one succeeds [D51]`, async () => {
+    test(`a backend that rejects every call (${what}) is reported by verdict and /readyz until a call succeeds [D51]`, async () => {
       await using command = await startCommand({ BACKEND_URL: `${backend.url}/api/WorkItem` });
       backend.answers(answer('{}', { status: 404 }));
       for (const [method, path] of paths) await command.call(method, path);
@@ -198,7 +198,7 @@ describe('the verdict of the dashboard', () => {
   } // prettier-ignore
 });
 
-test('check reports a BACKEND_URL that already has the path which the gateway appends: the list is 404 [D51]', async () => {
+test('check reports a BACKEND_URL that already has the path which the gateway appends, because the list gets 404 [D51]', async () => {
   backend.answers(answer('{}', { status: 404 }));
   const { code, stderr } = await runHere(['check'], { BACKEND_URL: `${backend.url}/api/WorkItem` });
   assert.equal(code, 1);

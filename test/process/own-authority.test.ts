@@ -1,5 +1,5 @@
-// Redis and an issuer with certificates of a private authority. NODE_EXTRA_CA_CERTS names its file, as docs/security.md
-// describes. With a wrong authority, the log and `check` show how to fix the problem [D44, D47].
+// Redis and an issuer with certificates of a private authority. NODE_EXTRA_CA_CERTS names the authority's file, as
+// docs/security.md describes. With a wrong authority, the log and `check` show how to fix the problem [D44, D47].
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
@@ -13,7 +13,7 @@ import { useBackend, useCertificates } from '../helpers/suites.ts';
 
 const path = '/api/work-items/5';
 const untrusted =
-  /^[\w -]+: set NODE_EXTRA_CA_CERTS, in the environment at the start, to a file with the authority to trust$/;
+  /^[\w -]+: before the start, set NODE_EXTRA_CA_CERTS in the environment to a file with the certificate authority to trust$/;
 
 const backend = await useBackend('{"id":5}');
 
@@ -78,7 +78,7 @@ describe('a private authority', { skip: noOpenssl }, () => {
       });
     } // prettier-ignore
 
-    test('a wrong authority, another name, no TLS: check reports the cause', async () => {
+    test('check reports the cause: a wrong authority, another name in the certificate, or no TLS', async () => {
       await using elsewhere = await RedisServer.start({
         tls: { ...folder.issue(right, 'elsewhere', { names: ['DNS:elsewhere.example'] }), caFile: right.certFile },
       });
@@ -123,7 +123,7 @@ describe('a private authority', { skip: noOpenssl }, () => {
       assert.ok(stdout.includes(`keys: ${keys.url} has 1 usable key\n  key-1: ES256\n`), stdout);
     });
 
-    test('a wrong authority, another name, no TLS: check reports the cause, and sends no request', async () => {
+    test('check reports a wrong authority, another name, an expired certificate and a lack of TLS, and sends no request', async () => {
       const other = folder.issue(right, 'other', { names: ['DNS:elsewhere.example'] });
       const expired = folder.issue(right, 'expired', { days: -1 });
       await using keys = await KeyServer.start(keySetOf(pair), 0, server);

@@ -120,7 +120,7 @@ describe('inside a request', () => {
 
 describe('outside of any request', () => {
   for (const fault of ['rejection', 'exceptions', 'log and exceptions']) {
-    test(`${fault}: logged, calls in flight finish, exit code 1 [D28]`, async () => {
+    test(`a fault (${fault}) is logged if the log works, calls in flight finish, and the exit code is 1 [D28]`, async () => {
       await using command = await start([fault]);
       const { client, open } = await holdCall(backend, command);
       await turn(command, 'on');
@@ -136,7 +136,7 @@ describe('outside of any request', () => {
     });
   }
 
-  test('a fault during the start, after the listeners are open: exit code 1 [D28]', async () => {
+  test('a fault during the start, after the listeners are open, ends the process with exit code 1 [D28]', async () => {
     await using command = runCommand(['serve'], {
       ...environmentOf(['log']),
       FAULT_FROM_START: 'log',
@@ -148,7 +148,7 @@ describe('outside of any request', () => {
     assert.match(command.stderr, /SECRET log/);
   });
 
-  test('a fault in a drain that a signal began: the call finishes, exit code 1 [D28, D33]', async () => {
+  test('after a fault in a drain that a signal began, the call in flight finishes, and the exit code is 1 [D28, D33]', async () => {
     await using command = await start(['rejection']);
     const { client, open } = await holdCall(backend, command);
     command.signal('SIGTERM');

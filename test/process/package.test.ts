@@ -60,7 +60,7 @@ function npm(args: readonly string[], cwd: string): string {
 
 /** Packs the package in `from`; returns the path of the tarball. */
 function pack(from: string): string {
-  // Already built, so without scripts.
+  // Everything is built already, so npm runs no scripts.
   npm(['pack', '--ignore-scripts', '--pack-destination', folder], from);
   const [name = ''] = globSync('*.tgz', { cwd: folder });
   return join(folder, name);
@@ -356,7 +356,7 @@ describe('types and code for users of the package', () => {
 });
 
 test('the installation in an empty folder prints no warning, and the installed command runs', () => {
-  // Without its dependencies, which would come from a registry; they are copied after the installation.
+  // Installed without dependencies, because npm would fetch them from a registry. They are copied afterwards.
   const local = join(folder, 'local');
   cpSync(unpacked, local, { recursive: true });
   writeFileSync(join(local, 'package.json'), JSON.stringify({ ...manifest, dependencies: {}, devDependencies: {} }));
@@ -417,7 +417,7 @@ describe('@work-item-gateway/core, one package without dependencies for embeddin
     return await promisify(execFile)(process.env['GATEWAY_NODE'] ?? process.execPath, ['index.mjs'], { cwd: user });
   }
 
-  test('one package of at most 1 MB, without a dependency', () => {
+  test('npm installs one package of at most 1 MB, without a dependency', () => {
     assert.deepEqual(globSync('*', { cwd: join(user, 'node_modules') }), ['@work-item-gateway']);
     const [{ length }, bytes] = [filesIn(installed), bytesIn(installed)];
     assert.ok(length > 50 && bytes <= 1_000_000, `${length} files, ${bytes} bytes`);

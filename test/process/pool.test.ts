@@ -146,7 +146,7 @@ test('the start fails and leaves no worker if the port is in use or a worker can
 
 for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGKILL'] as const) {
   const isForGroup = signal !== 'SIGKILL';
-  test(`a worker that ${signal} ends during its start is ${isForGroup ? 'started again' : 'a failure'}`, async () => {
+  test(`a worker that ${signal} ends during its start ${isForGroup ? 'is started again' : 'makes the start fail'}`, async () => {
     const starting = start();
     await poll(() => workersNow() > 0, 'a worker starts');
     const [victim = 0] = childrenOf(process.pid) ?? [];
@@ -195,7 +195,7 @@ test('a worker that hangs is killed and replaced; until then the reports have on
   await using served = await start();
   for (let calls = 0; calls < 6; calls += 1) await served.call();
   const [victim = 0, other] = await served.pids();
-  // The last report of the victim has its counts.
+  // This is the last report of the victim. It has the counts of the victim's calls.
   await served.reports();
   process.kill(victim, 'SIGSTOP');
   const [report, ...others] = await served.reports();
@@ -211,7 +211,7 @@ test('a worker that hangs is killed and replaced; until then the reports have on
   assert.equal((await served.figures()).counted('death frozen'), 1);
 });
 
-test('a reload gives every worker the new settings and changes their number; counts and failures stay', async () => {
+test('a reload gives every worker the new settings and changes the number of workers; counts and failures stay', async () => {
   await using served = await start();
   for (let calls = 0; calls < 6; calls += 1) assertReply(await served.call(), 200, '[]');
   await served.call('GET', `${path}/none`);
@@ -237,7 +237,7 @@ test('a reload gives every worker the new settings and changes their number; cou
     const failures = joinFailures((await served.reports()).map((each) => each.failures));
     assert.equal(failures.at(-1)?.outcome, 'invalid-id');
     for (const cause of ['killed', 'signal', 'exit'] as const) {
-      assert.equal((await served.figures()).counted(`death ${cause}`), 0, 'a replaced worker is not dead');
+      assert.equal((await served.figures()).counted(`death ${cause}`), 0, 'a retired worker is not counted as dead');
     }
   }
   assert.deepEqual(served.lines, []);
@@ -248,7 +248,7 @@ test('a reload gives every worker the new settings and changes their number; cou
   assert.equal(workersNow(), 0);
 });
 
-test('calls in flight finish with the settings before a reload, and `finished` waits for them [D65]', async () => {
+test('calls in flight finish with the settings from before a reload, and `finished` waits for these calls [D65]', async () => {
   await using served = await start();
   const gate = createGate();
   backend.answers(behind(gate, answer('{"id":5}')));
@@ -299,7 +299,7 @@ for (const [signal, what] of [
   ['SIGKILL', 'is killed'],
   ['SIGSTOP', 'hangs'],
 ] as const) {
-  test(`a worker that ${what} before a reload does not delay it for good: there are two workers with the new settings`, async () => {
+  test(`a worker that ${what} before a reload does not block it: afterwards two workers have the new settings`, async () => {
     await using served = await start();
     const [victim = 0] = await served.pids();
     process.kill(victim, signal);
@@ -373,7 +373,7 @@ test('a drain lets calls in flight finish, ends every worker with exit code 0, a
   assert.deepEqual(served.lines, []);
 });
 
-test('a drain that exceeds its time limit cuts calls in flight, and a worker with exit code 1 is a failure', async () => {
+test('a drain that exceeds its time limit cuts calls in flight, and the exit code 1 of a worker is a failure', async () => {
   await using served = await start();
   backend.answers(behind(createGate(), answer('[]')));
   await using client = await RawClient.open(served.port);
@@ -393,7 +393,7 @@ test('a drain that exceeds its time limit cuts calls in flight, and a worker wit
 /** While the only worker is stopped, opens connections until one is refused. Each sends a list request. */
 async function callWhileStopped({ port }: Served, connectionsMax: number): Promise<RawClient[]> {
   const clients: RawClient[] = [];
-  // Two are sent to the worker, and `connectionsMax` wait in the pool.
+  // The pool sends two connections to the worker, lets `connectionsMax` wait, and refuses the next one.
   for (let count = 0; count < 2 + connectionsMax + 1; count += 1) {
     const client = await RawClient.open(port);
     client.send(requestBytes('GET', path));
@@ -414,7 +414,7 @@ test('connections wait for the successor of a worker that is killed; at most CON
   waiting?.destroy();
 });
 
-test('connections that wait when a drain begins are served', async () => {
+test('connections that wait for a worker when a drain begins are served', async () => {
   await using served = await start({ workers: '1', portSharing: 'cluster', connectionsMax: '3' });
   const [worker = 0] = await served.pids();
   process.kill(worker, 'SIGSTOP');
@@ -450,7 +450,7 @@ test('each early death doubles the pause before a worker is replaced', async () 
   }
 });
 
-test('a worker that cannot be replaced is logged, and tried again', { skip: noOpenssl }, async () => {
+test('if a worker cannot be replaced, this is logged, and the pool tries again', { skip: noOpenssl }, async () => {
   using folder = new CertificateFolder();
   const keys = keySetOf(createPair('one', 'ES256'));
   const authJwksFile = folder.write('keys.json', keys);

@@ -1,6 +1,6 @@
 // The rate limit of the built command: log and metrics [D46]; one limit for many gateways, counted by a real
-// Redis, and their behaviour during its outages [D47]. test/guards/hosts.test.ts and test/spec/rate-limit.test.ts test the
-// replies and clients behind proxies; pool.test.ts tests workers.
+// Redis, and the gateways' behavior during outages of Redis [D47]. test/guards/hosts.test.ts and
+// test/spec/rate-limit.test.ts test the replies and clients behind proxies; pool.test.ts tests workers.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -16,7 +16,7 @@ const backend = await useBackend(answer('{"id":5}'));
 
 const path = '/api/work-items/5';
 
-test('log and metrics have the limit; without TRUSTED_PROXIES a forwarded address is ignored', async () => {
+test('log and metrics report a refused request; without TRUSTED_PROXIES a forwarded address is ignored', async () => {
   await using command = await startCommand({ BACKEND_URL: backend.url, RATE_LIMIT: '1/1h' });
   const forwarded = { headers: [['X-Forwarded-For', '1.2.3.4']] } as const;
   assert.equal((await command.call('GET', path)).status, 200);
@@ -75,7 +75,7 @@ async function undisturbed(gateways: readonly Command[], act: (client: string) =
       await act(`198.51.100.${round}`);
       return;
     } catch (error) {
-      // The first outage is logged, 100 ms late. A short outage within ten seconds of another is not.
+      // The first outage is logged 100 ms late. A short outage within ten seconds of another is not logged.
       const wasDisturbed = await poll(hasLostRedis, 'an outage is logged', 1_000).then(
         () => true,
         () => false,
@@ -134,7 +134,7 @@ describe('while Redis does not count', { skip: withoutRedis }, () => {
       const gateways = [one, two];
       assert.deepEqual(await statusesOf(gateways, 40, '203.0.113.1'), { 200: 80 });
       await stop(redis);
-      // At most the limit, once per gateway.
+      // Each gateway serves at most the limit.
       const statuses = await statusesOf(gateways, 300, '203.0.113.1');
       assert.deepEqual(Object.keys(statuses), ['200', '429']);
       assert.ok((statuses[200] ?? 0) <= 200, String(statuses[200]));
@@ -167,7 +167,7 @@ describe('while Redis does not count', { skip: withoutRedis }, () => {
 
   test('Redis closes the connection of an idle gateway: the gateway opens another before the next call and logs nothing', async () => {
     await using redis = await RedisServer.start();
-    // A client that Redis does not count is refused.
+    // With `deny`, a client that Redis does not count is refused.
     await using gateway = await startGateway(redis.url, { RATE_LIMIT_FALLBACK: 'deny' });
     const connection = async () => {
       await new Promise((resolve) => setTimeout(resolve, 25));
@@ -194,7 +194,7 @@ describe('while Redis does not count', { skip: withoutRedis }, () => {
     ['allow', { 200: 300 }],
     ['deny', { 429: 300 }],
   ] as const) {
-    test(`RATE_LIMIT_FALLBACK=${fallback}, with Redis down at the start: ${JSON.stringify(statuses)}`, async () => {
+    test(`with RATE_LIMIT_FALLBACK=${fallback} and Redis down at the start, replies by status are ${JSON.stringify(statuses)}`, async () => {
       await using redis = await RedisServer.start();
       await redis.kill();
       await using gateway = await startGateway(redis.url, { RATE_LIMIT_FALLBACK: fallback });
@@ -210,7 +210,7 @@ describe('while Redis does not count', { skip: withoutRedis }, () => {
     });
   }
 
-  test('Redis is emptied: a client known to be over its limit stays refused, others start at zero', async () => {
+  test('after Redis is emptied, a client known to be over its limit stays refused, and other clients start at zero', async () => {
     await using redis = await RedisServer.start();
     await using gateway = await startGateway(redis.url);
     await undisturbed([gateway], async (client) => {
@@ -224,7 +224,7 @@ describe('while Redis does not count', { skip: withoutRedis }, () => {
     });
   });
 
-  test("an invalid value under one of the gateway's keys: that count starts again, others are unaffected", async () => {
+  test('if Redis has an invalid value under a key of the gateway, the count of this key starts again, and other counts are unaffected', async () => {
     await using redis = await RedisServer.start();
     await using gateway = await startGateway(redis.url);
     const prefix = 'work-item-gateway:rate:3600:';
@@ -289,7 +289,7 @@ describe('while Redis does not count', { skip: withoutRedis }, () => {
   });
 });
 
-test('`check` reports whether Redis counts, without a password', { skip: withoutRedis }, async () => {
+test('`check` reports whether Redis counts, and shows no password', { skip: withoutRedis }, async () => {
   await using redis = await RedisServer.start({ args: ['--requirepass', 'Tr0ub4dor'] });
   const environment = { BACKEND_URL: backend.url, RATE_LIMIT: '1/1s' };
   for (const [password, code, expected] of [

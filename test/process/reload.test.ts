@@ -87,7 +87,7 @@ for (const WORKERS of ['1', '2']) {
       assert.equal(await shownSetting(command, 'REQUEST_BYTES_MAX'), '10');
     });
 
-    test('a rate limit keeps its count if it is unchanged or lower, and starts at zero with a new window; a refused reload changes no limit', async () => {
+    test('a rate limit with the same window keeps its count, and one with a new window starts at zero; a refused reload changes no limit', async () => {
       await using command = await start({ WORKERS }, 'RATE_LIMIT=20/1h');
       const statuses = async (calls: number): Promise<number[]> => {
         const all: number[] = [];
@@ -115,7 +115,7 @@ for (const WORKERS of ['1', '2']) {
       assert.ok(!command.logs.some(({ msg }) => String(msg).startsWith('the primary process does not answer')));
     });
 
-    test('SIGTERM during a reload: the call in flight ends, exit code 0 [D33]', async () => {
+    test('after SIGTERM during a reload, the call in flight finishes, and the exit code is 0 [D33]', async () => {
       await using command = await start({ WORKERS });
       const held = await holdCall(backend, command);
       command.write('REQUEST_BYTES_MAX=10');
@@ -256,7 +256,7 @@ describe('SIGHUP with one process', () => {
     await logged(command, 'request');
   });
 
-  test('an idle connection is closed after a second; an earlier request on it is answered by the old settings', async () => {
+  test('an idle connection is closed a second after SIGHUP; a request on this connection before that gets the old settings', async () => {
     await using command = await start({ WORKERS: '1' });
     await using client = await command.connect();
     assertReply(await client.call('GET', list), 200, '[]');

@@ -143,7 +143,7 @@ test(
         const fetched = issuer.count;
         await poll(() => issuer.count >= fetched + 2, 'the new key is fetched', 3 * refreshMs + 10_000);
         key = next;
-        // After that many calls, no call with the old key is in flight.
+        // After four more calls for each caller, no call with the old key is in flight.
         const then = made;
         await poll(() => made >= then + 4 * connections, 'all use the new key', limitMs);
         const goneAt = performance.now();

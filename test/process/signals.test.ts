@@ -65,7 +65,7 @@ describe('before the gateway is ready', () => {
 });
 
 describe('a reload', () => {
-  test('400 SIGHUPs and a SIGTERM among them: exit code 0 [D33]', async () => {
+  test('a SIGTERM among 400 SIGHUPs ends the process with exit code 0 [D33]', async () => {
     await using command = await start();
     for (let signals = 0; signals < 200; signals += 1) command.signal('SIGHUP');
     command.signal('SIGTERM');
@@ -79,7 +79,7 @@ describe('a drain', () => {
     ['SIGTERM', 'SIGHUP'],
     ['SIGHUP', 'SIGTERM'],
   ] as const) {
-    test(`${signals.join(' and ')} together: a call in flight finishes, exit code 0 [D33]`, async () => {
+    test(`after ${signals.join(' and ')} together, a call in flight finishes, and the exit code is 0 [D33]`, async () => {
       await using command = await start();
       const { client, open } = await holdCall(backend, command);
       for (const signal of signals) command.signal(signal);
@@ -117,7 +117,7 @@ describe('a drain', () => {
     await command.log(({ level, worker }) => level === 'warn' && worker === victim, 'its end is logged');
   });
 
-  test('a primary process that is stopped during a drain for longer than SHUTDOWN_TIMEOUT_MS: exit code 0', async () => {
+  test('a primary process that SIGSTOP pauses during a drain for longer than SHUTDOWN_TIMEOUT_MS ends with exit code 0', async () => {
     await using command = await start({ SHUTDOWN_TIMEOUT_MS: '2000' });
     const pids = childrenOf(command.process.pid) ?? [];
     const { client, open } = await holdCall(backend, command);

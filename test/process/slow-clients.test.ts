@@ -14,7 +14,7 @@ const requestMs = 2000;
 const stallMs = 1000;
 const idleMs = 1500;
 
-// Its record is kept until the last test.
+// Not `useBackend`, which clears the record before each test: the last test needs the whole record.
 const backend = await ScriptedBackend.start();
 backend.answers(answer('[]'));
 const command = await startCommand({
@@ -28,7 +28,7 @@ after(async () => {
   await command.stop();
   await backend.stop();
 });
-// The first call of a process is its slowest.
+// The first call of a process is its slowest, so it is made before the tests.
 await command.call('GET', '/api/work-items');
 
 function pause(ms: number): Promise<void> {
@@ -57,7 +57,7 @@ describe('slow clients', { concurrency: true }, () => {
     ['a body sent byte by byte', requestMs, `${put}Content-Length: 1000\r\n\r\n`, ' '.repeat(1000)],
   ] as const) {
     const setting = limitMs === headersMs ? 'REQUEST_HEADERS_TIMEOUT_MS' : 'REQUEST_TIMEOUT_MS';
-    test(`${what}: 408 after ${setting}, and the connection is closed [D35]`, async () => {
+    test(`${what} gets 408 after ${setting}, and the connection is closed [D35]`, async () => {
       await using client = await command.connect();
       const started = performance.now();
       client.send(start);
@@ -94,7 +94,7 @@ describe('slow readers', () => {
     client.pause();
     const started = performance.now();
     const line = await logged(command, /^disconnected a client that stopped reading/);
-    // Not after an exact time, because the OS first accepts a part of the reply, and log lines are late.
+    // No upper limit, because the OS first accepts a part of the reply, and log lines are late.
     assert.ok(performance.now() - started > stallMs - 100);
     client.resume();
     await client.closed();

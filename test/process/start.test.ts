@@ -22,7 +22,7 @@ const hasIpv6 = Object.values(networkInterfaces()).some((all) => all?.some(({ ad
 const freePorts = { PORT: '0', ADMIN_PORT: '0', LOG_FORMAT: 'json' };
 
 describe('settings', () => {
-  test('--help prints help without colours and exits 0 [D32]', async () => {
+  test('--help prints help without colors and exits 0 [D32]', async () => {
     const { code, stdout, stderr } = await runToEnd(['--help']);
     assert.deepEqual({ code, stderr }, { code: 0, stderr: '' });
     assert.match(stdout, /Usage: work-item-gateway/);
@@ -36,7 +36,7 @@ describe('settings', () => {
     assert.deepEqual({ code, stdout }, { code: 0, stdout: `${version}\n` });
   });
 
-  test('every problem of flags and variables is listed, exit code 1, nothing started [D32]', async () => {
+  test('every problem of flags and variables is listed, the exit code is 1, and nothing is started [D32]', async () => {
     const variables = {
       ADMIN_PORT: '-1',
       LOG_LEVEL: 'loud',
@@ -98,7 +98,7 @@ describe('listening', () => {
     ['backend', 'EMBEDDED_BACKEND_HOST', {}],
   ] as const) {
     const host = '203.0.113.1';
-    test(`${command} ${JSON.stringify(environment)}: ${variable}=${host}, no address of this machine: exit code 1 [D31]`, async () => {
+    test(`${command} ${JSON.stringify(environment)}: ${variable}=${host} is no address of this machine, so the exit code is 1 [D31]`, async () => {
       const { code, output, stderr } = await runToEnd([command], {
         ...freePorts,
         EMBEDDED_BACKEND_PORT: '0',
@@ -162,7 +162,7 @@ test('the first run of `dev` serves samples, create, read, update and delete, an
 });
 
 describe('check', () => {
-  test('a backend that answers: exit code 0; one that answers HTML or is down: exit code 1 and its address', async () => {
+  test('check exits 0 if the backend answers, 1 if it answers HTML, and 1 with its address if it is down', async () => {
     const environment = { BACKEND_URL: backend.url };
     const check = () => runHere(['check'], environment);
     const well = await runToEnd(['check'], environment);
@@ -177,7 +177,7 @@ describe('check', () => {
     assert.ok(down.output.includes(String(backend.port)), down.output);
   });
 
-  test('CORS_ORIGINS: lists the pages that may call, and warns of plain http [D45]', async () => {
+  test('check lists the origins of CORS_ORIGINS, whose pages may call, and warns of plain http [D45]', async () => {
     const environment = { BACKEND_URL: backend.url };
     const none = await runHere(['check'], environment);
     assert.doesNotMatch(none.output, /cors/i);

@@ -144,7 +144,7 @@ describe('a terminal that closes', { skip }, () => {
     for (const port of ports) await poll(() => isRefused(port), `port ${port} is closed`);
   });
 
-  test('a closing terminal ends the embedded backend: exit code 0 [D54]', async () => {
+  test('a closing terminal ends the embedded backend with exit code 0 [D54]', async () => {
     const environment = { EMBEDDED_BACKEND_HOST: '127.0.0.1' };
     const terminal = new OnTerminal(`${gateway} backend`, environment);
     const port = Number(await terminal.shows(firstPort));
@@ -186,7 +186,7 @@ describe('on a terminal', { skip }, () => {
     assert.equal(await terminal.exitCode(), 0);
   });
 
-  test('output stopped by Ctrl-S: calls are served, and the process ends [D53]', async () => {
+  test('if Ctrl-S stops the output, calls are served, and SIGTERM still ends the process [D53]', async () => {
     const terminal = new OnTerminal(`${gateway} serve`, {});
     const port = Number(await terminal.shows(firstPort));
     terminal.type('\u0013');

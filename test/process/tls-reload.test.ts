@@ -1,5 +1,5 @@
-// New certificate files while the gateway runs [D37]: complete, matching and valid ones are used for new connections,
-// others are refused.
+// New certificate files while the gateway runs [D37]: complete, matching and valid files are used for new connections;
+// other files are refused.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -76,7 +76,7 @@ describe('new certificate files', { skip: noOpenssl }, () => {
     open.secureSocket.on('session', (next: Buffer) => (session = next));
     assertReply(await open.call('GET', '/api/work-items/7'), 200, item);
     await poll(() => session !== undefined, 'a session comes');
-    // The key first: then no state between the two writes is the same as an earlier pair.
+    // The key is written first, so that no state between the two writes is the same as an earlier pair.
     writeFileSync(files.keyFile, second.key);
     writeFileSync(files.certFile, second.cert);
     const [line] = await linesOf(gateway, taken, 1);
@@ -175,7 +175,7 @@ describe('new certificate files', { skip: noOpenssl }, () => {
     await callAs(other);
   });
 
-  test('files are read on SIGHUP; two SIGHUPs close together are one', async () => {
+  test('files are read on SIGHUP; two SIGHUPs close together count as one', async () => {
     const files = place(first);
     await using gateway = await start({ ...files.environment, TLS_RELOAD_MS: '3600000' });
     files.put(second);

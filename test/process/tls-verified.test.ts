@@ -51,7 +51,7 @@ describe('NODE_TLS_REJECT_UNAUTHORIZED=0', { skip: noOpenssl }, () => {
       await poll(() => guarded.told.outages.length > 0, 'the lack of keys is reported');
       assert.match(guarded.told.outages.join(), /^keys,unable to verify the first certificate: /);
       assert.equal(server.count, 0);
-      assert.equal(process.env['NODE_TLS_REJECT_UNAUTHORIZED'], '0', "the variable of the host's process");
+      assert.equal(process.env['NODE_TLS_REJECT_UNAUTHORIZED'], '0', "the variable of the host's process stays");
     });
   }
 

@@ -36,7 +36,7 @@ describe('clients over TLS', { skip: noOpenssl }, () => {
     TLS_KEY_FILE: server.keyFile,
   });
 
-  test('the same replies as over plain HTTP, any worker resumes a session, and plain HTTP gets no reply [D36]', async () => {
+  test('replies are the same as over plain HTTP, any worker resumes a session, and a plain request gets no reply [D36]', async () => {
     await using gateway = await startCommand({ ...environment(), WORKERS: '2', HOST: 'localhost' });
     const ready = await logged(gateway, 'ready');
     assert.equal(ready['url'], `https://localhost:${gateway.port}`);
@@ -65,7 +65,7 @@ describe('clients over TLS', { skip: noOpenssl }, () => {
     [{ TLS_MIN_VERSION: '1.3' }, ['tls 1.3']],
   ] as const) {
     test(
-      `sslscan finds ${versions.join(' and ')}, strong ciphers, no renegotiation or compression [D36]`,
+      `sslscan finds ${versions.join(' and ')}, strong ciphers, and no renegotiation or compression [D36]`,
       { skip: noScan },
       async () => {
         await using gateway = await startCommand({ ...environment(), ...settings });
@@ -91,7 +91,7 @@ describe('clients over TLS', { skip: noOpenssl }, () => {
     );
   }
 
-  /** The problems that `serve` prints at the start, without its last line. */
+  /** The problems that `serve` prints at the start, without the line "Nothing was started". */
   async function problemsOf(settings: NodeJS.ProcessEnv): Promise<string> {
     const { code, stderr } = await runHere(['serve'], settings);
     assert.equal(code, 1);

@@ -58,7 +58,7 @@ test('log and metrics have the reason for a refusal, and nothing of the token ex
     'info',
     403,
     'insufficient-scope',
-    'it lacks the scope items.read',
+    'the token lacks the scope items.read',
     'Bob',
   ]);
   assert.deepEqual(await lineOf('two'), ['info', 400, 'bad-request', 'two authorization fields']);
@@ -108,7 +108,7 @@ test('an issuer that is down: the gateway starts, logs each cause once, and serv
   assert.ok((await command.metrics()).includes('outcome="no-keys",fault="gateway"} 2\n'));
 });
 
-test('AUTH_JWKS_FILE: a new file is read when a token names its key; a file without keys makes the start fail', async () => {
+test('AUTH_JWKS_FILE is read again when a token names a new key; a file without keys makes the start fail', async () => {
   const file = join(folder, 'keys.json');
   writeFileSync(file, keySetOf(pair));
   {

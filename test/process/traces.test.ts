@@ -108,7 +108,7 @@ describe('spans', () => {
     assert.deepEqual(states, state.split(', '));
   });
 
-  test('an unsampled trace of a client exports no span, and the backend receives its flag [D49]', async () => {
+  test('no span of an unsampled trace is exported, and the backend receives the flag of the trace [D49]', async () => {
     const unsampled: unknown[] = [];
     for (const flags of ['00', '02', 'fe']) {
       const { id, headers } = withId(['Traceparent', `00-${parentTrace}-${parentSpan}-${flags}`]);
@@ -234,7 +234,7 @@ test('OTEL_TRACES_SAMPLER sets the sampler, and OTEL_TRACES_SAMPLER_ARG its rati
   const settings = { OTEL_TRACES_SAMPLER: 'traceidratio', OTEL_TRACES_SAMPLER_ARG: '0.25', WORKERS: '2' };
   await using command = await start(collector.url, settings);
   const clients = await Promise.all(Array.from({ length: 8 }, () => command.connect()));
-  // The parent is sampled, and the sampler ignores it.
+  // The sampler ignores that the parent is sampled.
   const calls = clients.map(async (client) => {
     for (let count = 0; count < 50; count += 1) {
       const trace = Buffer.from(crypto.getRandomValues(new Uint8Array(16))).toString('hex');
@@ -246,7 +246,7 @@ test('OTEL_TRACES_SAMPLER sets the sampler, and OTEL_TRACES_SAMPLER_ARG its rati
   await Promise.all(calls);
   const flags = backend.requests.map((request) => Number(request.header('traceparent')?.at(-1)) & 1);
   const sampled = flags.filter((flag) => flag === 1).length;
-  // The bounds are seven standard deviations away.
+  // The bounds are seven standard deviations from the expected 100.
   assert.ok(flags.length === 400 && sampled >= 40 && sampled <= 160, `${sampled}`);
   command.signal('SIGTERM');
   assert.equal(await command.exitCode(), 0, command.output);
@@ -287,17 +287,17 @@ describe('collectors', () => {
     assert.ok(silent.spans.length > 0, 'the gateway was connected');
   });
 
-  test('a collector that refuses spans and later accepts them: one log line for each, lost spans are counted [D49]', async () => {
+  test('a collector that refuses spans and later accepts them: each change is one log line, and lost spans are counted [D49]', async () => {
     await using collector = await Collector.start();
     collector.reply = (response) => response.writeHead(400).end('a secret of the collector');
     await using command = await start(collector.url);
     await assertUnharmed(command);
     const line = await failing(command);
     assert.deepEqual([line['level'], line['cause'], line['endpoint']], ['warn', 'status 400', `${collector.url}/`]);
-    await poll(async () => (await dropped(command)) === 400, 'all are counted');
+    await poll(async () => (await dropped(command)) === 400, 'all spans are counted');
     await assertUnharmed(command);
-    await poll(async () => (await dropped(command)) === 800, 'these are counted, too');
-    // An accepted batch, although its reply is not protobuf.
+    await poll(async () => (await dropped(command)) === 800, 'the spans of more calls are counted, too');
+    // The batch counts as accepted, although the reply is not protobuf.
     collector.reply = (response) => response.writeHead(200).end(Buffer.alloc(10_000, 0xff));
     await command.call('GET', path);
     await logged(command, /^trace export works again/);

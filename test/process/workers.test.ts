@@ -58,7 +58,7 @@ function isAlive(pid: number): boolean {
   }
 }
 
-/** A keep-alive client that calls without a pause and reconnects after `connection: close`; returns its calls. */
+/** Calls without a pause, on one connection until a reply has `connection: close`. Returns the number of calls. */
 async function callWithoutPause(command: Command, load: { readonly isOver: boolean }): Promise<number> {
   let calls = 0;
   let client: RawClient | undefined;
@@ -76,7 +76,7 @@ async function callWithoutPause(command: Command, load: { readonly isOver: boole
   return calls;
 }
 
-test('two workers serve; /metrics and /readyz cover both; SIGTERM drains both, exit code 0 [D33]', async () => {
+test('two workers serve, /metrics covers both, and SIGTERM drains both and ends with exit code 0 [D33]', async () => {
   await using command = await start();
   const pids = await reachWorkers(command, 2);
   assert.ok(!pids.includes(command.process.pid ?? 0), 'the primary process serves no calls');
@@ -102,7 +102,7 @@ test('two workers serve; /metrics and /readyz cover both; SIGTERM drains both, e
   assert.ok(!pids.some(isAlive));
 });
 
-test('SIGHUP gives both the new settings and changes WORKERS, and no call is lost [D65]', async () => {
+test('SIGHUP gives all workers the new settings and changes their number, and no call is lost [D65]', async () => {
   const file = join(folder, 'reload.env');
   writeFileSync(file, 'REQUEST_BYTES_MAX=100\nWORKERS=2\n');
   await using command = await start({ SETTINGS_FILE: file, WORKERS: '' });
@@ -135,7 +135,7 @@ test('/readyz is 503 while no worker answers', async () => {
 });
 
 for (const sharing of ['cluster', 'reuse-port']) {
-  test(`clients that connect while the gateway starts, and leave, do not end it, PORT_SHARING=${sharing}`, async () => {
+  test(`clients that connect while the gateway starts, and then leave, do not end the gateway, PORT_SHARING=${sharing}`, async () => {
     const port = await findFreePort();
     const clients: RawClient[] = [];
     let isStarted = false as boolean;
@@ -179,7 +179,7 @@ test('a worker that cannot start for lack of a descriptor is started when a desc
   assert.equal(await command.exitCode(), 0);
 });
 
-test('a primary process that is killed: its workers finish calls in flight and end', async () => {
+test('if the primary process is killed, its workers finish calls in flight and end', async () => {
   await using command = await start();
   const pids = await reachWorkers(command, 2);
   await using idle = await command.connect();
@@ -211,7 +211,7 @@ test('a primary process that is killed: its workers finish calls in flight and e
   assert.equal(await idle.closed(), 'end');
 });
 
-test('a primary process that is killed while its workers start: the workers end, too', async () => {
+test('if the primary process is killed while its workers start, the workers end, too', async () => {
   const command = runCommand(['serve'], { PORT: '0', ADMIN_PORT: '0', WORKERS: '2' });
   let pids: number[] = [];
   await poll(() => {
@@ -237,7 +237,7 @@ test('a worker that dies is counted, and the primary process keeps no connection
       () => undefined,
     );
   }
-  // One is sent to the worker, and another one waits until the worker has received it.
+  // One is sent to the stopped worker. Another one waits until the worker has received the first.
   await poll(() => served.size === clients.length - 2, 'the other worker serves all but two');
   process.kill(victim, 'SIGKILL');
   for (const client of clients.filter((each) => !served.has(each))) await client.closed();

@@ -39,7 +39,7 @@ const disturbanceMs = 1000;
 const busyMs = deadlineMs / 2;
 const warmUpMs = Math.min(60_000, (minutes * 60_000) / 4);
 
-/** Without the faults `late` and `diesIdle`, which affect other calls. */
+/** Without faults that are `late` or `diesIdle`: they affect other calls. */
 const faults: readonly Fault[] = [...Object.values(promptKinds).flat(), ...slow, ...stalls].filter(
   ({ diesIdle, late }) => !diesIdle && !late,
 );
@@ -180,7 +180,7 @@ class Client {
     }
   }
 
-  /** The gateway itself refuses 6 % of the calls: an invalid id, or a body that is not JSON. A third has a fault. */
+  /** The gateway itself refuses 6 % of the calls: an invalid id, or a body that is not JSON. 29 % have a fault. */
   #plan(kind: number): Run {
     const marker = `s${(markers += 1)}x`;
     const refused = kind < 0.03 ? operation(5) : kind < 0.06 ? operation(2) : undefined;

@@ -20,7 +20,7 @@ forEachTarget(
     };
 
     for (const { name, method, path, options } of operations) {
-      test(`${name}: any other host name is 403 and the backend is not called [D57]`, async () => {
+      test(`${name}: a host name that is not allowed is 403 and the backend is not called [D57]`, async () => {
         await target().withoutBackendCall(async () => {
           for (const host of evil) {
             const reply = await target().call(method, path, { ...options, headers: under(host) });
@@ -44,7 +44,7 @@ forEachTarget(
       });
     }
 
-    test('HEAD, OPTIONS, other methods and other paths are 403 for any other host name [D57]', async () => {
+    test('HEAD, OPTIONS, other methods and other paths are 403 for a host name that is not allowed [D57]', async () => {
       await target().withoutBackendCall(async () => {
         for (const [method, path] of [
           ['OPTIONS', '/api/work-items'],

@@ -149,7 +149,7 @@ test('if the backend accepts no connection, the client gets 500 after BACKEND_CO
   );
 });
 
-/** A backend that answers one call. After its answer (`idle`) or at the second call (`asked`) it accepts no more. */
+/** Answers one call. The backend accepts no connection after this answer (`idle`) or the second call (`asked`). */
 function startDyingBackend(dies: 'idle' | 'asked'): Promise<BlockingListener> {
   return BlockingListener.start(`
     server.on('connection', (socket) => {
@@ -169,7 +169,7 @@ function startDyingBackend(dies: 'idle' | 'asked'): Promise<BlockingListener> {
   `);
 }
 
-/** Resolves when it accepts no more and its listen queue is full; false if the queue has no limit. */
+/** Resolves with true when the backend's listen queue is full, or with false if that queue has no limit. */
 async function isFull(backend: BlockingListener): Promise<boolean> {
   await backend.prints(/^waits$/m);
   return await backend.fill();
@@ -200,7 +200,7 @@ test('a GET that is sent again keeps its deadline, even if the backend accepts n
   assert.ok((await took) < 5000, 'BACKEND_CONNECT_TIMEOUT_MS is not added to the deadline');
 });
 
-test('after an idle connection has died, BACKEND_CONNECT_TIMEOUT_MS limits the new one [D19]', async (context) => {
+test('after an idle connection has died, BACKEND_CONNECT_TIMEOUT_MS limits the wait for a new one [D19]', async (context) => {
   await using backend = await startDyingBackend('idle');
   const client = new BackendClient({
     backendUrl: new URL(`http://127.0.0.1:${backend.port}`),

@@ -1,4 +1,5 @@
-// Sends raw bytes that are malformed HTTP, or that two parsers could read differently [D27]. The command has the same parser.
+// Sends raw bytes that are malformed HTTP, or that two parsers could read differently [D27]. Runs only in-process, because
+// the command has the same parser.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -199,7 +200,7 @@ forEachTarget((target) => {
     ['a long header name', get(`${host}${'x'.repeat(100_000)}: 1`)],
     ['many trailers', `${chunkedUpdate}7\r\n{"a":1}\r\n0\r\n${'X: 1\r\n'.repeat(10_000)}\r\n`],
   ] as const) {
-    test(`${name}: over the size limit is 431 in JSON, and the connection closes [D27]`, async () => {
+    test(`a request over the size limit is 431 in JSON, and the connection closes: ${name} [D27]`, async () => {
       await target().withoutBackendCall(async () => {
         await using client = await target().connect();
         client.send(bytes);

@@ -114,7 +114,7 @@ const failures: Failure[] = [
   ['chunks over the limit', chunked(`3e9\r\n"${'x'.repeat(999)}"\r\n0\r\n\r\n`), 'too-large', 'an answer of more than 1000 bytes'],
   ['an answer over bufferedBytesMax', answer(`"${'x'.repeat(100)}"`), 'too-large', 'the limit of buffered bytes is reached', { bufferedBytesMax: 100 }],
   ['an answer after the deadline [D19]', timeout, 'timed-out', 'no complete answer within 100 ms', { backendTimeoutMs: 100 }],
-  ['a transfer-encoding of gzip and chunked', raw('HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n'), 'unreachable', 'an answer with a transfer-encoding other than one "chunked"'],
+  ['a transfer-encoding of gzip and chunked', raw('HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n'), 'unreachable', 'an answer with a transfer-encoding that is not exactly one "chunked"'],
   ['chunks in HTTP/1.0', raw('HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n'), 'unreachable', 'an answer with a transfer-encoding in HTTP/1.0'],
   ['a version that is not HTTP/1.1', raw('HTTP/3.0 200 OK\r\n\r\n'), 'unreachable', /an answer that is not HTTP\/1\.1/],
   ['a connection closed before the answer', rawThenClose(''), 'unreachable', /closed before the answer was complete/],
@@ -193,7 +193,7 @@ for (const [name, method, path, options, expected] of refusals) {
   });
 }
 
-test('a call over IN_FLIGHT_MAX is "overload"; the next call after one has ended is served [D26]', async () => {
+test('a call over IN_FLIGHT_MAX is "overload"; after the call in flight has ended, the next one is served [D26]', async () => {
   await using server = await serve({ inFlightMax: 1 });
   const gate = createGate();
   server.backend.answersOnce(behind(gate, answer('{}')));
@@ -249,7 +249,7 @@ test('a malformed pipelined request is "bad-request", after the request before i
   );
 });
 
-test('a client leaves during a read: the outcome is "client-gone", the backend call "cancelled" [D21]', async () => {
+test('a client leaves during a read: the outcome is "client-gone", and the backend outcome is "cancelled" [D21]', async () => {
   await using server = await serve();
   server.backend.answers(timeout);
   const client = await RawClient.open(server.port);
@@ -273,7 +273,7 @@ for (const [status, outcome] of [
   [200, 'client-gone'],
   [500, 'refused'],
 ] as const) {
-  test(`a client leaves during a write, the backend answers ${status}: the outcome is "${outcome}", without a status [D21]`, async () => {
+  test(`a client leaves during a write, and the backend answers ${status}: the outcome is "${outcome}", without a status [D21]`, async () => {
     await using server = await serve();
     const gate = createGate();
     server.backend.answers(behind(gate, answer('{}', { status })));

@@ -77,7 +77,7 @@ test('a window ends windowMs after its first request, to the millisecond', async
   assert.equal(await ask(), '10 "default";r=0;t=10');
 });
 
-test('the seconds left in a reply are never more than the window, at any fraction of the clock', async () => {
+test('the seconds left in a reply are never more than the window, whatever fraction of a millisecond the clock shows', async () => {
   await using server = await serveLimited(2, 1_000);
   await using client = await server.connect();
   // At this time, rounding makes `now + window - now` more than the window.
@@ -127,7 +127,7 @@ test('every reply to a counted request reports how many requests are left [D64]'
   assert.equal(tooLarge.header('ratelimit'), '"default";r=0;t=1');
 });
 
-test('requests without an operation do not count and are served over the limit', async () => {
+test('requests without an operation do not count, and are served even over the limit', async () => {
   await using server = await serveLimited(1, 60_000);
   await using client = await server.connect();
   for (let round = 0; round < 2; round += 1) {

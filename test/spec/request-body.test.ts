@@ -261,7 +261,7 @@ describe('REQUEST_BYTES_MAX=1000', () => {
               ],
             }),
           );
-          // Node sends it before the gateway gets the request.
+          // Node sends 100 Continue before the gateway gets the request.
           if (['plugin', 'node'].includes(target().kind)) assert.equal((await client.reply()).status, 100);
           assertReply(await client.reply(), 413, tooLarge);
         });
@@ -303,7 +303,7 @@ describe('REQUEST_BYTES_MAX=1000', () => {
         }
 
         for (const [framing, bytes] of framings(method, path, 'x'.repeat(200_000))) {
-          test(`${method} ${path} with a body over the limit is answered and the connection closed, ${framing} [D11]`, async () => {
+          test(`${method} ${path} with a body over the limit is answered, and the connection is closed, ${framing} [D11]`, async () => {
             await using client = await target().connect();
             client.send(bytes);
             const reply = await client.reply({ hasBody: method !== 'HEAD' });
@@ -345,7 +345,7 @@ describe('REQUEST_BYTES_MAX=1000', () => {
         beyond.send(begun);
         assertReply(await beyond.reply(), 200, '[]');
         beyond.send(chunk('x'.repeat(401)));
-        // Sends on, or the host's own time limit would close it.
+        // Sends continuously: otherwise the host's own time limit would close the connection.
         const sendOn = async (): Promise<void> => {
           while (beyond.isOpen) await beyond.sendPieces([chunk('x')]);
         };

@@ -50,7 +50,7 @@ forEachTarget((target) => {
   for (const [name, dies] of deaths) {
     for (const { name: operationName, method, path, options, status, body, failure } of operations) {
       const isRead = method === 'GET';
-      const what = isRead ? 'a read is sent again on a new one, even if others are idle' : 'a write is not sent again';
+      const what = isRead ? 'a read is sent again on a new connection, even if others are idle' : 'a write is not sent again';
       test(`operation ${operationName}: when its reused connection ${name}, ${what} [D20]`, async () => {
         await warm(target(), 3);
         target().backend.answers(onReused(dies));
@@ -62,7 +62,7 @@ forEachTarget((target) => {
     }
   }
 
-  test('ten GETs at once whose reused connections die all succeed, each sent at most twice [D20]', async () => {
+  test('if the reused connections of ten concurrent GETs die, all GETs succeed, each sent at most twice [D20]', async () => {
     await warm(target(), 10);
     target().backend.answers(onReused(resetPeer()));
     const replies = await Promise.all(

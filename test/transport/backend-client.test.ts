@@ -91,7 +91,7 @@ for (const [basePath, target] of [
   ['/base/', '/base/api/WorkItem'],
   ['/a//b///', '/a//b/api/WorkItem'],
 ] as const) {
-  test(`the base path "${basePath}", without trailing slashes, is put before the path of a call [D30]`, async () => {
+  test(`the path of a call begins with the base path "${basePath}" without its trailing slashes [D30]`, async () => {
     await using one = await start({ basePath });
     assert.equal((await one.call(get)).kind, 'ok');
     assert.equal((await one.backend.nextRequest()).target, target);
@@ -272,7 +272,7 @@ for (const [name, request, status] of early) {
       if (isKept) {
         const isUsedAgain = () =>
           one.backend.requests.some((each) => each.connection === 0 && each.indexOnConnection > 0);
-        // One call per connection, in parallel, uses every idle connection.
+        // Parallel calls, one per connection, use every idle connection.
         await poll(
           async () => {
             await Promise.all(Array.from({ length: one.backend.connectionsTaken }, () => one.call(get)));
@@ -456,7 +456,10 @@ for (const [name, answers, state] of [
 
 for (const [bytes, cause] of [
   ['200 O\x01K\r\nContent-Length: 2', 'an answer with a control character in its status line'],
-  ['200 OK\r\nTransfer-Encoding: gzip, chunked', 'an answer with a transfer-encoding other than one "chunked"'],
+  [
+    '200 OK\r\nTransfer-Encoding: gzip, chunked',
+    'an answer with a transfer-encoding that is not exactly one "chunked"',
+  ],
 ] as const) {
   test(`the outcome has the cause: ${cause} [D18]`, async () => {
     await using one = await start();
@@ -480,7 +483,7 @@ test('a call that has failed no longer has a deadline [D19]', async () => {
   one.backend.answersOnce(rawThenClose(''), timeout);
   const failed = one.send(get);
   assert.equal((await within(failed.outcome, 'an outcome')).kind, 'unreachable');
-  // If the failed call still had its deadline, it would pass during this call.
+  // If the failed call still had a deadline, the deadline would pass during this call.
   assert.equal((await one.call(get)).kind, 'timed-out');
   assert.equal(failed.outcomes.length, 1);
 });

@@ -22,7 +22,7 @@ forEachTarget(
       return gate;
     };
 
-    test('a request body is 503 without a backend call while another body uses up the limit, and succeeds afterwards', async () => {
+    test('while another body uses up the limit, a request body is 503 without a backend call; afterwards it succeeds', async () => {
       const gate = holdAnswer();
       await using holder = await target().connect();
       const held = holder.call('PUT', '/api/work-items/1', { body: large });

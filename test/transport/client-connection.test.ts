@@ -108,7 +108,7 @@ async function serve(t: TestContext, { isPaused = false } = {}) {
   };
 }
 
-/** Makes one exchange on a new connection and leaves it idle. `end` is the server's socket. */
+/** Makes one exchange on a new connection and leaves the connection idle. `end` is the server's socket. */
 async function beginIdle(t: TestContext, tap?: SocketTap) {
   const served = await serve(t);
   const opened = served.connect(tap);
@@ -205,7 +205,7 @@ test('an answer that arrives before its whole request is sent is valid, and its 
   assert.equal(connection.isClosed, true);
 });
 
-test('a request that is flushed in the event-loop turn of its answer, as over TLS, leaves its connection reusable', async (t) => {
+test('a connection can be used again if its request is flushed only in the event-loop turn of the answer, as over TLS', async (t) => {
   const { connect, socket } = await serve(t);
   let own: Socket | undefined;
   let onArrival = (): void => undefined;
@@ -283,7 +283,7 @@ for (const [what, strike] of [
   ['unsolicited bytes', (end: Socket) => end.write(small)],
   ['the end of the connection', (end: Socket) => end.end()],
 ] as const) {
-  test(`${what} just before a request is sent: the request is not sent [D18, D20]`, async (t) => {
+  test(`a request is not sent if ${what} arrived just before it [D18, D20]`, async (t) => {
     let onStrike: (() => void) | undefined;
     // `onStrike` runs before the connection handles the event.
     const { connection, received, end } = await beginIdle(t, (opened) => {
@@ -315,7 +315,7 @@ for (const size of [1, 300, 16_384, 16_385, 100_000]) {
   });
 }
 
-test('when the server resets the connection, the request has been sent or can be sent on another connection [D20]', async (t) => {
+test('if the server resets a connection just before a request, the request has been sent or can be sent on another connection [D20]', async (t) => {
   const { connection, end } = await beginIdle(t);
   end.resetAndDestroy();
   const second = new Exchange();
@@ -354,7 +354,7 @@ test('destroy causes no event; breakOff causes `broken`', async (t) => {
   assert.equal(connection.hasDiedUnsent, false);
 });
 
-test('breakOff before a request is sent: the request is not sent [D20]', async (t) => {
+test('a request that has not been sent yet is never sent after breakOff [D20]', async (t) => {
   const { connection, closeCount, received } = await beginIdle(t);
   const second = new Exchange();
   connection.send(head, [], second);

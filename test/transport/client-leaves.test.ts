@@ -15,13 +15,13 @@ const isRead = ({ method }: Operation) => method === 'GET';
 const atOnceMs = 1000;
 
 const leavings: [name: string, leave: (client: RawClient) => void][] = [
-  ['closes', (client) => client.destroy()],
-  ['resets', (client) => client.reset()],
-  ['sends its FIN and still reads', (client) => client.end()],
+  ['closes its connection', (client) => client.destroy()],
+  ['resets its connection', (client) => client.reset()],
+  ['closes only its sending side', (client) => client.end()],
 ]; // prettier-ignore
 
 forEachTarget((target) => {
-  /** Answers the next call with `parts`, or `{}`; the last part waits for `open`. `taken` gives the exchange. */
+  /** Answers the next call with `parts`, or `{}`. The last part waits for `open`; `taken` resolves before it. */
   function hold(...parts: readonly Uint8Array[]) {
     const gate = createGate();
     const done = createGate();
@@ -40,7 +40,7 @@ forEachTarget((target) => {
   for (const [how, leave] of leavings) {
     for (const each of operations) {
       const bytes = requestBytes(each.method, each.path, each.options);
-      test(`operation ${each.name}: a client that ${how} before its request is complete: no backend call [D21]`, async () => {
+      test(`operation ${each.name}: a client that ${how} before its request is complete causes no backend call [D21]`, async () => {
         await target().withoutBackendCall(async () => {
           for (const length of new Set([1, 10, bytes.indexOf('\r\n\r\n') + 2, bytes.length - 1])) {
             await using client = await target().connect();
@@ -56,7 +56,7 @@ forEachTarget((target) => {
           ['while the backend works', []],
           ['in the middle of the answer', [whole.subarray(0, 5000), whole.subarray(5000)]],
         ] as const) {
-          test(`operation ${each.name}: a client that ${how} ${when}: the read is cancelled at once [D21]`, async () => {
+          test(`operation ${each.name}: the read of a client that ${how} ${when} is cancelled at once [D21]`, async () => {
             const { taken } = hold(...parts);
             await using client = await target().connect();
             client.send(bytes);
@@ -67,7 +67,7 @@ forEachTarget((target) => {
           });
         }
       } else {
-        test(`operation ${each.name}: a client that ${how} while the backend works: the write runs to its end, and its answer is dropped [D21]`, async () => {
+        test(`operation ${each.name}: the write of a client that ${how} while the backend works runs to its end, and the answer is dropped [D21]`, async () => {
           const { taken, open, answered } = hold();
           await using client = await target().connect();
           client.send(bytes);
@@ -84,7 +84,7 @@ forEachTarget((target) => {
       }
     }
 
-    test(`a client that ${how} while it receives a large reply: other clients are served [D21]`, async () => {
+    test(`other clients are served after a client ${how} while it receives a large reply [D21]`, async () => {
       target().backend.answersOnce(answer(Buffer.alloc(8_000_000, '1')));
       await using client = await target().connect();
       client.send(requestBytes('GET', '/api/work-items'));
@@ -94,7 +94,7 @@ forEachTarget((target) => {
       await target().settle();
     });
 
-    test(`a client that ${how} after pipelined reads: each read that was sent to the backend is cancelled [D21]`, async () => {
+    test(`if a client ${how} after pipelined reads, each read that was sent to the backend is cancelled [D21]`, async () => {
       const { backend } = target();
       const open = new Set<Exchange>();
       backend.answers(async (exchange) => {

@@ -1,4 +1,4 @@
-// Counts the costs of a call, instead of timing them: an extra write, timer, promise or allocation for each call fails here.
+// Counts the costs of a call instead of timing them. An extra write, timer, promise or allocation makes a test fail.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -39,7 +39,7 @@ async function start(countsResources: boolean) {
     }
   };
   return {
-    /** The counts for each of some calls, after calls that let V8 optimize. */
+    /** The average counts of `count` calls, after `warmUp` calls in which V8 optimizes the code. */
     async measure(call: (typeof calls)[number], warmUp: number, count: number): Promise<Counts> {
       backend.answers(call[3]);
       await send(warmUp, call);
@@ -66,7 +66,7 @@ const bytesMax = 7_000;
 
 describe('on open connections, each call', () => {
   for (const call of calls) {
-    test(`${call[0]}: two writes, one immediate, one tick, no promise, no timer, three looks at the clock`, async () => {
+    test(`of operation ${call[0]} needs two writes, one immediate, one tick, three clock readings, no promise and no timer`, async () => {
       await using gateway = await start(true);
       const { clockReads, writes, resources } = await gateway.measure(call, 20, 100);
       assert.equal(writes, 2);

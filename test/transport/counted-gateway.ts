@@ -1,4 +1,4 @@
-// A gateway in a thread of its own, which counts what it costs: costs.test.ts asks before and after some calls.
+// A gateway in its own thread that counts its costs. costs.test.ts asks for the counts before and after some calls.
 
 import { createHook } from 'node:async_hooks';
 import { Socket } from 'node:net';
@@ -30,7 +30,7 @@ Socket.prototype.write = function (this: Socket, ...args: unknown[]) {
   return Reflect.apply(write, this, args);
 };
 
-// After the changes above.
+// Loaded only now, so that it uses the functions replaced above.
 const { createGatewayServer } = await import('../../packages/core/hosts/index.ts');
 
 const { backendUrl, countsResources } = workerData as { backendUrl: string; countsResources: boolean };

@@ -1,5 +1,5 @@
-// An answer without a length ends with its connection. Anyone on the network path can end a TLS connection, and Node
-// does not report whether the backend did. So an answer that may be incomplete fails [D18; RFC 9112, 8].
+// An answer without a length ends when its connection ends. Anyone on the network path can end a TLS connection, and
+// Node does not report whether the backend ended it. So an answer that may be incomplete fails [D18; RFC 9112, 8].
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -123,7 +123,7 @@ for (const [version, called] of [
 
     for (const [method, path, status, failed] of called) {
       for (const ending of endings) {
-        test(`${method} ${path}: without a length, a body that ends with a digit fails when the connection ends (${ending}), and other JSON succeeds [D18]`, async () => {
+        test(`${method} ${path}: if only the end of the connection (${ending}) ends the body, a body that ends with a digit fails, and other JSON succeeds [D18]`, async () => {
           for (const body of openBodies) {
             await check(method, path, { pieces: [headOf() + latin1(body)], ending }, 500, failed);
           }
@@ -164,7 +164,7 @@ for (const [version, called] of [
     test('the cause of the failure says that the backend should send a content-length', async () => {
       const answer: CutAnswer = { pieces: [`${headOf()}12`], ending: 'close_notify' };
       await check('GET', '/api/work-items', answer, 500, '{"error":"Failed to fetch work items"}');
-      assert.match(String(server.told.ended.at(-1)?.cause), /may lack digits.*content-length/);
+      assert.match(String(server.told.ended.at(-1)?.cause), /may lack its last digits.*content-length/);
     });
   });
 }

@@ -62,12 +62,12 @@ const badId = requestBytes('GET', '/api/work-items/a');
 const withToken = requestBytes('GET', '/api/work-items', { headers: [['Authorization', 'Bearer x']] });
 const chunkedHead = requestBytes('POST', '/api/work-items', { headers: [['Transfer-Encoding', 'chunked']] });
 
-// test/transport/server-turns.test.ts has replies at once and after microtasks. Here the gateway itself replies.
+// Here the gateway replies. test/transport/server-turns.test.ts tests handlers that reply at once or in microtasks.
 const refusals: [string, Buffer, number, Start?][] = [
   ['a bad id', badId, 400],
   ['a body in chunks that is not JSON', Buffer.concat([chunkedHead, chunk('{'), bytesOf('0\r\n\r\n')]), 500],
   [
-    'an invalid token, refused through a promise without IO',
+    'an invalid token, refused asynchronously but without I/O',
     withToken,
     401,
     async (listener) => {
@@ -77,7 +77,7 @@ const refusals: [string, Buffer, number, Start?][] = [
     },
   ],
   ...(['node', 'plugin'] as const).map((host): [string, Buffer, number, Start] => [
-    `${host}: an invalid token, refused through a promise without IO`,
+    `${host}: an invalid token, refused asynchronously but without I/O`,
     withToken,
     401,
     (onEvent) =>
@@ -88,7 +88,7 @@ const refusals: [string, Buffer, number, Start?][] = [
       }),
   ]),
   [
-    'two guards, of which the second refuses through a promise without IO',
+    'two guards, of which the second refuses asynchronously but without I/O',
     withToken,
     429,
     (listener) => startGateway({ host: 'http1', guards: [elsewhere(0), elsewhere(1)], onEvent: listener }),
@@ -111,7 +111,7 @@ describe('at most 16 pipelined requests are answered in one event-loop turn [D58
     });
   }
 
-  test('30 connections: at most 16 waiting requests, plus one new request from each connection', async () => {
+  test('with 30 connections, a turn answers at most 16 waiting requests plus one new request from each connection', async () => {
     await using server = await serve();
     const clients = await Promise.all(Array.from({ length: 30 }, () => RawClient.open(server.port)));
     const count = 500;

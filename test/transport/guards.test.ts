@@ -50,7 +50,7 @@ for (const [when, says] of [
   ['at once', (admission: Admission) => admission],
   ['later', async (admission: Admission) => await Promise.resolve(admission)],
 ] as const) {
-  test(`a guard that refuses ${when}: the client gets the guard's reply, no backend call, and the connection stays open`, async () => {
+  test(`if a guard refuses ${when}, the client gets the guard's reply without a backend call, and the connection stays open`, async () => {
     await using server = await serveSaying(() => says(refused));
     await using client = await server.connect();
     for (const { method, path, options } of operations) {
@@ -63,7 +63,7 @@ for (const [when, says] of [
     );
   });
 
-  test(`a guard that admits ${when}: the backend gets the call with its body`, async () => {
+  test(`if a guard admits ${when}, the backend gets the call with its body`, async () => {
     await using server = await serveSaying(() => says(admitted));
     await using client = await server.connect();
     for (const { method, path, options, status, body } of operations) {
@@ -129,7 +129,7 @@ test('`100 Continue` is sent after the guard has admitted the request', async ()
   assert.equal((await client.reply()).status, 200);
 });
 
-test('a client that leaves while the guard decides: no backend call', async () => {
+test('a client that leaves while the guard decides causes no backend call', async () => {
   await using server = await serveWaiting();
   const client = await server.connect();
   client.send(requestBytes('GET', '/api/work-items/5'));
@@ -149,7 +149,7 @@ test('a client that leaves while the guard decides: no backend call', async () =
   );
 });
 
-test('a client whose FIN cuts off its body while the guard decides gets 400, and no backend call', async () => {
+test('a client whose FIN cuts off its body while the guard decides gets 400 without a backend call', async () => {
   await using server = await serveWaiting();
   await using client = await server.connect();
   client.send('PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"a"');
@@ -187,7 +187,7 @@ test('pipelined requests are answered in order, with guards that decide at once 
   }
 });
 
-test("a guard that throws or rejects: the operation's 500, and no backend call [D28]", async () => {
+test("if a guard throws or rejects, the client gets the operation's 500 without a backend call [D28]", async () => {
   const fault = new TypeError('SECRET');
   for (const says of [
     () => {

@@ -104,7 +104,7 @@ describe('TLS handshakes', { skip: noOpenssl }, () => {
     assert.deepEqual(failures, ['127.0.0.1: the connection was closed during the TLS handshake']);
   });
 
-  test('at the connection limit an unfinished handshake is closed for a new client, and not reported as a failure [D26]', async (t) => {
+  test('at the connection limit, a connection without a finished handshake is closed to make room for a new one, and not reported as a failure [D26]', async (t) => {
     const clock = stopClock(t);
     const { server, raw, secure, failures, shed } = await listen(t, undefined, { connectionsMax: 20 });
     for (let count = 0; count < 20; count += 1) await raw();

@@ -104,7 +104,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
     },
   ]) {
     for (const code of [errorCodes.cancel, errorCodes.noError]) {
-      test(`${name}, reset with code ${code} right after its head, is not recorded as a bug [D28]`, async () => {
+      test(`a request with ${name} that is reset with code ${code} right after its head is not recorded as a bug [D28]`, async () => {
         await using server = await startGateway({ host: 'http2' });
         await using client = await FrameClient.begin(server.port);
         const head = flags.endHeaders | (ends ? flags.endStream : 0);
@@ -218,7 +218,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
     for (const client of clients) client.socket.destroy();
   });
 
-  test('a compression bomb, one byte for a field of 4,000, is refused at the limit, and memory use stays small', async () => {
+  test('a compression bomb (each byte stands for a field of 4,000 bytes) is refused at the limit, and memory use stays small', async () => {
     await using server = await startGateway({ host: 'http2' });
     const bytes = await growth(() =>
       servedWhile(server, async (client) => {
@@ -318,13 +318,13 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
   });
 
   for (const [how, padding] of [
-    ['many in a TLS record', 0],
+    ['many in each TLS record', 0],
     [
-      'each in its own TLS record',
+      'only one in each TLS record',
       recordBytes + 200 - headers(1, requestFields('GET', '/x', [['x', '1'.repeat(200)]])).length,
     ],
   ] as const) {
-    test(`at most 16 requests of one connection, ${how}, start in one event-loop turn [D58]`, async () => {
+    test(`at most 16 requests of one connection start in one event-loop turn, with ${how} [D58]`, async () => {
       await using server = await startGateway({ host: 'http2' });
       let inTurn = 0;
       let most = 0;

@@ -12,7 +12,7 @@ import { noHttp2 } from '../helpers/http2-client.ts';
 import { answer } from '../helpers/scripted-backend.ts';
 
 const run = promisify(execFile);
-// Debian's Python. Another one on the PATH lacks Debian's packages.
+// Debian's Python: another Python on the PATH lacks Debian's packages.
 const python = '/usr/bin/python3';
 const script = resolve(import.meta.dirname, 'http2-client.py');
 const limits = { timeout: 30_000 };
@@ -64,7 +64,7 @@ describe('python3-h2', { skip: skipWithout(python, ['-c', 'import h2'], 'python3
     });
   }
 
-  test('windows: a reply is sent as far as the window of its stream allows, and complete in the end [RFC 9113, 6.9]', async () => {
+  test('windows: a reply is sent as far as the window of its stream allows, and is complete in the end [RFC 9113, 6.9]', async () => {
     await using server = await startGateway({ host: 'http2' });
     const body = `"${'x'.repeat(200_000)}"`;
     server.backend.answers(answer(body));

@@ -81,7 +81,7 @@ async function open(
   };
 }
 
-/** The same after the exchange of settings. */
+/** Like `open`, and exchanges the settings. */
 async function begin(t: TestContext, script: Script = {}, limits: Partial<ServerLimits> = {}, budget?: BufferBudget) {
   const opened = await open(t, script, limits, budget);
   await opened.client.begin();
@@ -120,7 +120,7 @@ describe('times of a connection', { skip: noHttp2 }, () => {
     await send(head.subarray(12, 20));
     pass(99);
     assert.equal(socket.destroyed, false);
-    // The rest of this head, and the begin of the next one, which has its own time.
+    // The rest of this head, and the beginning of the next head, which has its own time limit.
     await send(Buffer.concat([head.subarray(20), get(5).subarray(0, 20)]));
     await client.replies(3);
     pass(399);
@@ -137,7 +137,7 @@ describe('times of a connection', { skip: noHttp2 }, () => {
     await client.replies(1);
     await poll(() => connection.streams === 0, 'the stream has closed');
     pass(4_999);
-    // A PING is not a request.
+    // A PING is not a request: the connection stays idle.
     await send(frame(frameTypes.ping, 0, 0, Buffer.alloc(8)));
     assert.equal(connection.isQuiet(0, 0), false);
     client.socket.pause();
@@ -210,7 +210,7 @@ describe('times of a connection', { skip: noHttp2 }, () => {
 });
 
 describe('times of a stream', { skip: noHttp2 }, () => {
-  test('an incomplete body is late at requestTimeoutMs, once, and its stream is reset after the reply [D35]', async (t) => {
+  test('an incomplete body is reported as late once, at requestTimeoutMs, and its stream is reset after the reply [D35]', async (t) => {
     const { client, send, pass, request } = await begin(t, {}, { requestTimeoutMs: 400 });
     await send(put(1), data(1, 5));
     const received = await request(0);
@@ -261,7 +261,7 @@ describe('times of a stream', { skip: noHttp2 }, () => {
     });
   }
 
-  test('after the first slice the time is replyStallTimeoutMs, and begins again with each slice [D35]', async (t) => {
+  test('after the first slice of a reply, the stall timeout is replyStallTimeoutMs, and begins again with each slice [D35]', async (t) => {
     const { client, send, pass, clock, request, framesOf } = await open(t, {}, { replyStallTimeoutMs: 7_000 });
     await client.begin(closedWindow);
     await send(get(1));
@@ -295,7 +295,7 @@ describe('times of a stream', { skip: noHttp2 }, () => {
 });
 
 describe('limits of a connection', { skip: noHttp2 }, () => {
-  // An open stream counts 8,192 bytes, and 128 bytes for each of its five fields in addition to the text.
+  // An open stream counts 8,192 bytes, plus 128 bytes for each of its five fields, plus the text of the fields.
   const heldBytes = 16_384;
   const rest = heldBytes - 8_192 - 5 * 128 - requestFields('GET', '/').flat().join('').length - 'x'.length;
   const head = (stream: number, more = 0): Buffer => get(stream, [['x', 'x'.repeat(rest + more)]]);
@@ -340,7 +340,7 @@ describe('limits of a connection', { skip: noHttp2 }, () => {
     assert.equal(received.length, 100);
   });
 
-  test('a head is 431 up to twice the limit and 32 bytes for each of 80 fields, and is reset beyond it [D39]', async (t) => {
+  test('a head over the limit is 431; over twice the limit plus 32 bytes for each of 80 fields, its stream is reset [D39]', async (t) => {
     const { client, send, refused } = await begin(t, {}, { requestHeadBytesMax: 1_024 });
     const used = requestFields('GET', '/').flat().join('').length + 5 * 32 + 'x'.length;
     const largest = 2 * 1_024 + 32 * 80 - used;
@@ -359,7 +359,7 @@ describe('limits of a connection', { skip: noHttp2 }, () => {
     await client.closed();
   });
 
-  test('after its reply, a body is dropped up to requestBytesMax; one byte more resets its stream with NO_ERROR [D11]', async (t) => {
+  test('after the reply, up to requestBytesMax of a body is dropped; one byte more resets the stream with NO_ERROR [D11]', async (t) => {
     const { client, send, framesOf, connection, received } = await begin(t, replies, { requestBytesMax: 1_000 });
     await send(put(1), put(3));
     await client.replies(1, 3);
@@ -375,7 +375,7 @@ describe('limits of a connection', { skip: noHttp2 }, () => {
 
 describe('bodies and replies of a stream', { skip: noHttp2 }, () => {
   for (const sizes of [[1], [sliceBytes], [sliceBytes + 1], [3 * sliceBytes], [5, 40_000, 1], [2 * sliceBytes, 1, 1]]) {
-    test(`a reply in pieces of ${sizes.join(', ')} bytes arrives unchanged, and is taken once [D14]`, async (t) => {
+    test(`a reply in pieces of ${sizes.join(', ')} bytes arrives unchanged, and "taken" is reported once [D14]`, async (t) => {
       const { client, send, request, framesOf, connection } = await begin(t);
       await send(get(1));
       const received = await request(0);
@@ -463,7 +463,7 @@ describe('bodies and replies of a stream', { skip: noHttp2 }, () => {
     assert.deepEqual([first.events, second.events], [['start', 'taken'], ['start', 'gone']]); // prettier-ignore
   });
 
-  test('a cut stream is reset with INTERNAL_ERROR, and its request has gone', async (t) => {
+  test('a stream that the handler cuts is reset with INTERNAL_ERROR, and "gone" is reported', async (t) => {
     const { client, send, request, budget } = await begin(t);
     await send(get(1));
     const received = await request(0);
@@ -489,7 +489,7 @@ describe('a client that leaves [D21]', { skip: noHttp2 }, () => {
   ];
   for (const [when, head, isReplied, events] of whens) {
     for (const [how, leave] of hows) {
-      test(`${when}, ${how}: the handler gets ${events.join(', ')}, and all memory is released`, async (t) => {
+      test(`if the client ${how} ${when}, the handler gets ${events.join(', ')}, and all memory is released`, async (t) => {
         const { client, send, request, budget, connection, faults } = await open(t);
         await client.begin(closedWindow);
         await send(head);

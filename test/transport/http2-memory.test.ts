@@ -31,7 +31,7 @@ function resets(client: FrameClient): number[] {
 }
 
 const admitted: Admission = { isAdmitted: true, identity: undefined };
-/** Number of calls of another client while the guard waits. They take more turns of the event loop than reading all bodies. */
+/** Calls of another client while the guard waits. They take more event-loop turns than reading all bodies would. */
 const rounds = 100;
 /** Initial window of a connection and of a stream, in bytes [RFC 9113, 6.9.2]. */
 const firstWindow = 65_535;

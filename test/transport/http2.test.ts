@@ -173,14 +173,14 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
       ['DELETE', item],
       ['POST', collection],
     ] as const) {
-      test(`${method}: a body shorter than its content-length: the stream is reset, and no backend call [RFC 9113, 8.1.1]`, async () => {
+      test(`${method}: the stream of a body shorter than its content-length is reset without a backend call [RFC 9113, 8.1.1]`, async () => {
         await assertMalformed(
           headers(1, requestFields(method, path, [['content-length', '5']]), flags.endHeaders),
           data(1, '{}', flags.endStream),
         );
       });
 
-      test(`${method}: a body longer than its content-length: the stream is reset, no backend call, and other streams are served [RFC 9113, 8.1.1]`, async () => {
+      test(`${method}: the stream of a body longer than its content-length is reset without a backend call, and other streams are served [RFC 9113, 8.1.1]`, async () => {
         await using server = await startGateway({ host: 'http2' });
         const gate = createGate();
         server.backend.answers(behind(gate, answer('{"id":5}')));
@@ -224,7 +224,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
       ['CONNECT', [[':method', 'CONNECT'], [':authority', 'host:443']], 405, methodNotAllowed],
     ]; // prettier-ignore
     for (const [name, fields, status, body] of refused) {
-      test(`a head with ${name} is ${status}, and no backend call [D27]`, async () => {
+      test(`a head with ${name} is ${status} without a backend call [D27]`, async () => {
         await using server = await startGateway({ host: 'http2' });
         await using client = await Http2Client.open(server.port);
         const stream = client.session.request(fields.flat(), { endStream: true });
@@ -313,7 +313,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
       ['extended CONNECT', [[':method', 'CONNECT'], [':protocol', 'websocket'], [':scheme', 'https'], [':authority', 'a'], [':path', item]]],
     ]; // prettier-ignore
     for (const [name, fields] of malformed) {
-      test(`a head with ${name}: its stream is reset, the connection stays open, and no backend call [D27]`, async () => {
+      test(`the stream of a head with ${name} is reset without a backend call, and the connection stays open [D27]`, async () => {
         await assertMalformed(headers(1, fields));
       });
     }
@@ -329,7 +329,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
       ['NUL', [['x-a', '\0']], flags.endStream],
       ['no end of the stream', [['x-a', '1']], 0],
     ] as const) {
-      test(`trailers with ${name}: the stream is reset, the connection stays open, and no backend call`, async () => {
+      test(`the stream of trailers with ${name} is reset without a backend call, and the connection stays open`, async () => {
         await assertMalformed(
           headers(1, requestFields('PUT', item), flags.endHeaders),
           data(1, '{}'),
@@ -377,7 +377,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
   });
 
   describe('GOAWAY [D33]', () => {
-    test('a drain sends GOAWAY, serves open streams and streams opened before the client gets the GOAWAY, and closes', async () => {
+    test('a drain sends GOAWAY, serves open streams and streams opened before the client gets the GOAWAY, then closes the connection', async () => {
       await using server = await startGateway({ host: 'http2' });
       await using client = await FrameClient.begin(server.port);
       const gate = createGate();
@@ -439,7 +439,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
   });
 
   describe('the number of connections [D26]', () => {
-    test('a connection is counted once; at the limit a connection without open streams is closed for a new one', async () => {
+    test('a connection is counted once; at the limit, a connection without open streams is closed to make room for a new one', async () => {
       await using server = await startGateway({ host: 'http2', settings: { connectionsMax: 1 } });
       await using first = await FrameClient.begin(server.port);
       first.send(headers(1, requestFields('GET', item)));

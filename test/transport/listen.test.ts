@@ -42,7 +42,7 @@ function bind(count: number): { descriptors: number[]; ports: number[] } {
   return { descriptors: sockets.map((socket) => socket.fd()), ports: sockets.map((socket) => socket.address().port) };
 }
 
-test('the URL of a listener can be used on this machine, whatever its address', async () => {
+test('the URL of a listener can be used on this machine, also for the addresses 0.0.0.0 and ::', async () => {
   for (const [host, scheme, shown] of [
     ['localhost', 'http', 'localhost'],
     ['127.0.0.1', 'https', '127.0.0.1'],
@@ -100,7 +100,7 @@ function refuse(t: TestContext, host: string, code: string): () => number {
 }
 
 for (const code of ['EADDRNOTAVAIL', 'EAFNOSUPPORT']) {
-  test(`on a machine without ::1, localhost is 127.0.0.1 alone: ${code}`, async (t) => {
+  test(`if ::1 fails with ${code}, a listener on localhost uses 127.0.0.1 alone`, async (t) => {
     refuse(t, '::1', code);
     const listener = await listen(echo(), 'localhost', 0, names);
     assert.equal(await echoes(listener.port), 'x.');
@@ -116,7 +116,7 @@ for (const [host, refusedHost, port, code, tries, message] of [
   ['127.0.0.1', '127.0.0.1', 80, 'EACCES', 1, /^port 80 on 127.0.0.1 needs .* above 1023 with PORT$/],
   ['a.example', 'a.example', 0, 'EAI_AGAIN', 1, /^this machine has no address a.example: .*HOST$/],
 ] as const) {
-  test(`${code} on ${refusedHost} port ${port} fails after ${tries} tries`, async (t) => {
+  test(`listening on ${host} port ${port} fails if ${refusedHost} fails with ${code} in ${tries} tries`, async (t) => {
     const free = await listen(echo(), '127.0.0.1', 0, names);
     await free.close();
     const refusals = refuse(t, refusedHost, code);
@@ -128,7 +128,7 @@ for (const [host, refusedHost, port, code, tries, message] of [
 }
 
 for (const host of ['127.0.0.1', 'localhost']) {
-  test(`a listener on ${host} that closes first accepts the connections that wait in its queue [D33]`, async () => {
+  test(`before a listener on ${host} closes, it accepts the connections that wait in its queue [D33]`, async () => {
     const listener = await listen(echo(), host, 0, names);
     const addresses = host === 'localhost' && hasIpv6 ? ['127.0.0.1', '::1'] : ['127.0.0.1'];
     const texts = Array.from({ length: 100 }, (_, index) => {
@@ -144,7 +144,7 @@ for (const host of ['127.0.0.1', 'localhost']) {
   });
 }
 
-test('all passed sockets are served, and close at once while their connections stay open', async () => {
+test('all passed sockets are served; after close they refuse new connections, and open connections stay open', async () => {
   const { descriptors, ports } = bind(2);
   const listener = await listenOnPassed(echo(), descriptors, 'https');
   assert.deepEqual([listener.port, listener.url], [ports[0], `https://127.0.0.1:${ports[0]}`]);
@@ -159,7 +159,7 @@ test('all passed sockets are served, and close at once while their connections s
   }
 });
 
-test('a passed descriptor that is not a TCP socket fails, and the sockets before it are closed', async () => {
+test('listening fails if a passed descriptor is not a TCP socket, and the sockets before that descriptor are closed', async () => {
   for (const [descriptor, reason] of [
     [openSync('/dev/null', 'r'), ''],
     // An abstract Unix socket. @types/node does not have `path` yet.

@@ -87,7 +87,7 @@ describe('without TLS', () => {
         t,
         createServer((socket) => socket.write('hello')),
         host,
-        // Another test must not listen on the same port of the other address of localhost.
+        // A port for this test alone: otherwise another test could listen on it at the other address of localhost.
         await findFreePort(),
       );
       const { result } = start(t, createOpenSocket(new URL(`http://${name}:${port}`)));
@@ -182,7 +182,7 @@ describe('over TLS', () => {
     const { port, seen } = await listenTls(t);
     let tls: ClientTls = trusted;
     const open = createOpenSocket(new URL(`https://localhost:${port}`), () => tls);
-    // A server sends a session after a full handshake. After a resumed one it need not.
+    // A server sends a session after a full handshake. After a resumed handshake it may send none.
     const connect = async (isNew: boolean) => {
       const { socket, result } = start(t, open);
       let hasSession = false;
@@ -198,7 +198,7 @@ describe('over TLS', () => {
       seen.map(({ isResumed }) => isResumed),
       [false, true, false, true],
     );
-    // The options are read for each connection. These trust no private authority.
+    // The options are read for each connection. The new options trust no private authority.
     tls = {};
     assert.equal((await failure(t, open)).code, 'DEPTH_ZERO_SELF_SIGNED_CERT');
   });

@@ -90,7 +90,7 @@ export class Received implements RequestReceiver {
   }
 }
 
-/** Called by the handler for its events, and its reply to a refused request. */
+/** Functions that the handler calls for its events, and its reply to a refused request. */
 export interface Script {
   onStart?: (received: Received) => void;
   onBody?: (received: Received, piece: Buffer) => void;
@@ -193,7 +193,7 @@ export async function serve(t: TestContext, script: Script = {}, limits: Partial
   };
 }
 
-/** The same with a client, and the server's end of its connection. */
+/** The result of `serve`, with a client and the server's end of its connection. */
 export async function serveOne(t: TestContext, script?: Script, limits?: Partial<ServerLimits>) {
   const served = await serve(t, script, limits);
   return { ...served, ...(await served.connectBoth()) };

@@ -50,7 +50,7 @@ for (const [what, length, served] of [
   ['of the largest allowed size', 100, ['/1', '/2', '/3']],
   ['one byte over the limit', 101, ['/1']],
 ] as const) {
-  test(`early replies to two requests with a body ${what}; requests served: ${served.length} [D11]`, async (t) => {
+  test(`early replies to two requests with a body ${what}: ${served.length} of 3 requests are served [D11]`, async (t) => {
     const script: Script = { onStart: (each) => each.reply(each.head.target) };
     const { client, received } = await serveOne(t, script, { requestBytesMax: 100 });
     const body = 'x'.repeat(length);
@@ -142,7 +142,7 @@ for (const [what, begun, rest] of [
   ['has no body', get('/1'), ''],
   ['has a body that has not arrived', put('/1', 5), 'hello'],
 ] as const) {
-  test(`holdBody after the reply has no effect: the request ${what}, and the next one is served`, async (t) => {
+  test(`holdBody has no effect after the reply to a request that ${what}, and the next request is served`, async (t) => {
     const { client, exchange, request } = await serveOne(t);
     client.send(begun);
     const first = await request(0);

@@ -178,7 +178,7 @@ describe('the last reply [D27]', () => {
     ['two lengths', 'PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n', 400],
     ['a head that is too large', `GET / HTTP/1.1\r\nHost: x\r\nA: ${'a'.repeat(2_000)}`, 431],
   ] as const) {
-    test(`${what} after other requests: these are answered first, then ${status}, then the connection closes`, async (t) => {
+    test(`requests before ${what} are answered; then the client gets ${status}, and the connection closes`, async (t) => {
       const { connect, refused } = await serve(t, echo, { requestHeadBytesMax: 1_000 });
       for (const count of [0, 1, 2, 3, 40]) {
         const client = await connect();
@@ -228,7 +228,7 @@ describe('the last reply [D27]', () => {
     }
   });
 
-  test('until the reply to a malformed body no other request starts, and then the connection closes', async (t) => {
+  test('no other request starts before the reply to a malformed body, and the connection closes after this reply', async (t) => {
     const { client, request, received } = await serveOne(t);
     client.send(`${put('/5', 'chunked')}none\r\n`);
     const broken = await request(0);

@@ -19,7 +19,7 @@ async function start(t: TestContext, connectionsMax: number) {
     clock,
     assertCounts: (full: number, shed: number, size: number, why = 'full, shed, size') =>
       assert.deepEqual([counts.full, counts.shed, served.server.size], [full, shed, size], why),
-    /** Opens a connection that must be accepted; others may be closed for it. */
+    /** Opens a connection that must be accepted; others may be closed to make room. */
     admit: async (): Promise<RawClient> => {
       const before = new Set(served.server);
       const client = await served.connect();
@@ -97,7 +97,7 @@ describe('idle connections [D26, D33]', () => {
 });
 
 describe('the limit on connections [D26]', { timeout: 30_000 }, () => {
-  test('a connection over the limit is closed while all others are busy, and accepted after one has closed', async (t) => {
+  test('while all connections are busy, a new one over the limit is closed; after a busy one has closed, a new one is accepted', async (t) => {
     const { admit, assertCounts, clock, request, server, turnAway } = await start(t, 3);
     const clients: RawClient[] = [];
     for (let index = 0; index < 3; index += 1) {
@@ -118,7 +118,7 @@ describe('the limit on connections [D26]', { timeout: 30_000 }, () => {
     assertCounts(1, 5, 3);
   });
 
-  test('a full server looks at most every 50 ms for connections idle for a second, closes some, and is reported once a second', async (t) => {
+  test('a full server closes some connections that were idle for a second; it looks for them at most once in 50 ms, and calls onFull at most once a second', async (t) => {
     const { admit, assertCounts, clock, turnAway } = await start(t, 64);
     const from = clock.now;
     for (let count = 0; count < 64; count += 1) await admit();
@@ -144,7 +144,7 @@ describe('the limit on connections [D26]', { timeout: 30_000 }, () => {
     assertCounts(2, 7, 64);
   });
 
-  test('a connection idle for exactly one second is closed for a new one', async (t) => {
+  test('a connection idle for exactly one second is closed to make room for a new one', async (t) => {
     const { admit, clock, server } = await start(t, 1);
     const first = await admit();
     clock.now += 1_000;
@@ -153,7 +153,7 @@ describe('the limit on connections [D26]', { timeout: 30_000 }, () => {
     assert.equal(server.size, 1);
   });
 
-  test('the longest-idle connections are closed for a new one, busy connections never', async (t) => {
+  test('the longest-idle connections are closed to make room for a new one, busy connections never', async (t) => {
     const { assertCounts, clock, connectBoth, connect, exchange, request } = await start(t, 64);
     const all: Awaited<ReturnType<typeof connectBoth>>[] = [];
     for (let count = 0; count < 64; count += 1) all.push(await connectBoth());

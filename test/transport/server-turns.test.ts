@@ -40,7 +40,7 @@ function padded(count: number, paddingBytes: number): Buffer {
   return gets(count, [['X-Padding', 'x'.repeat(paddingBytes)]]);
 }
 
-/** Counts the bytes that the server allocates for buffering. One allocation gets at most `sizeMax`. */
+/** Counts the bytes that the server allocates for buffering. One allocation gets at most `sizeMax` bytes. */
 function countAllocated(t: TestContext, sizeMax = Infinity): () => number {
   let total = 0;
   const allocate = Buffer.allocUnsafeSlow.bind(Buffer);
@@ -132,20 +132,20 @@ test('bytes that arrive while a connection waits for its turn are read after its
   );
 });
 
-for (const when of ['after it', 'before it, in small reads', 'before it, at once'] as const) {
-  test(`the last reply: all bytes sent ${when} are read and dropped, without a reset [D27]`, async (t) => {
+for (const when of ['after its reply', 'before its reply, in small reads', 'before its reply, at once'] as const) {
+  test(`all bytes after the last request that are sent ${when} are read and dropped, without a reset [D27]`, async (t) => {
     const { client, connection, request, received } = await serveOne(t);
     const { socket } = connection;
     const first = get('/0', [['Connection', 'close']]);
-    const more = padded(when === 'before it, at once' ? 20_000 : 1_000, 1_000);
+    const more = padded(when === 'before its reply, at once' ? 20_000 : 1_000, 1_000);
     client.send(first);
     const last = await request(0);
-    if (when === 'before it, in small reads') {
+    if (when === 'before its reply, in small reads') {
       // Paused because the buffer is full. No pending turn would resume the socket.
       await sendSlowly(client, socket, more.subarray(0, heldBytesMax));
       assert.equal(socket.isPaused(), true);
       client.send(more.subarray(heldBytesMax));
-    } else if (when === 'before it, at once') {
+    } else if (when === 'before its reply, at once') {
       client.send(more);
       await poll(() => socket.isPaused(), 'the socket is paused');
       await turns(10);
@@ -153,7 +153,7 @@ for (const when of ['after it', 'before it, in small reads', 'before it, at once
     last.reply('/0');
     await assertReplies(client, '/0');
     await assertEnds(client);
-    if (when === 'after it') client.send(more);
+    if (when === 'after its reply') client.send(more);
     await poll(() => socket.bytesRead === first.length + more.length, 'all of it is read');
     await poll(() => connection.isQuiet(0, 0), 'nothing is buffered');
     assert.equal(received.length, 1);
@@ -219,7 +219,7 @@ for (const [how, create, defer] of [
   ['answered after ten microtasks', get, afterMicrotasks],
   ['answered with process.nextTick', get, (reply: () => void) => process.nextTick(reply)],
 ] satisfies [string, (target: string) => Buffer, (reply: () => void) => void][]) {
-  test(`at most 16 pipelined requests start in one event-loop turn: ${how} [D58]`, async (t) => {
+  test(`at most 16 pipelined requests start in one event-loop turn if they are ${how} [D58]`, async (t) => {
     const started = new TurnCounter();
     const answer = (each: Received): void => defer(() => each.reply(each.head.target));
     const { client, received } = await serveOne(t, {
@@ -295,7 +295,7 @@ test('the socket of a client that sends one request at a time is not paused [D58
   assert.deepEqual(wasPaused, [false, false]);
 });
 
-test('a connection waits for one turn at a time, for new reads and for buffered bytes [D58]', async (t) => {
+test('a connection that has both new reads and buffered bytes waits for one turn at a time [D58]', async (t) => {
   const { client, connection } = await serveOne(t, echo);
   assert.ok(connection instanceof ServerConnection);
   const taken: string[] = [];

@@ -13,7 +13,7 @@ import { createGate, poll } from '../helpers/changes.ts';
 
 // More bytes than the socket buffers can take.
 const replyBytes = 32_000_000;
-const onlyLinux = process.platform === 'linux' ? false : 'only Linux lists the bytes that it still holds';
+const onlyLinux = process.platform === 'linux' ? false : 'only Linux has a list of the bytes that it still holds';
 
 /** A StallWatch on a stopped clock. */
 function startWatch(context: TestContext, timeoutMs: number, readTable = readUnacknowledged) {
@@ -94,7 +94,7 @@ async function startReply(host = '127.0.0.1') {
 
 for (const host of ['127.0.0.1', '::1']) {
   test(
-    `a client whose progress shows only in the table is not cut off, over ${host}`,
+    `a client whose progress shows only in the OS's table of sockets is not cut off, over ${host}`,
     { skip: onlyLinux },
     async (context) => {
       using reply = await startReply(host);

@@ -23,7 +23,7 @@ const options = {
   otelServiceName: '',
 } as unknown as TraceOptions;
 
-/** The names of the spans of a call for which the call to the backend was prepared. */
+/** The names of the spans of a request for which a backend call was prepared. */
 function namesFor(record: Partial<CallRecord>): string[] {
   const names: string[] = [];
   const write = createSpanWriter(options, ({ name, attributes }) =>

@@ -19,7 +19,7 @@ const day = 86_400_000;
 
 for (const [when, now, left, isRenewal, problems] of [
   ['14 days before its end', end - 14 * day, '14 days left', false, 0],
-  ['a moment later', end - 14 * day + 1, '13 days left', true, 0],
+  ['1 ms less than 14 days before its end', end - 14 * day + 1, '13 days left', true, 0],
   ['at its end', end, '0 days left', true, 0],
   ['after its end', end + 1, 'expired on 2126-10-28', false, 1],
 ] as const) {

@@ -48,14 +48,14 @@ describe('secrets are not shown', () => {
   // Places where a user may put a secret by mistake.
   const places: Record<string, (spelling: string) => [args: string[], environment?: Record<string, string>]> = {
     'the variable': (text) => [['serve'], { BACKEND_URL: text }],
-    'the flag': (text) => [['serve', '--backend-url', text]],
-    'the flag after =': (text) => [['serve', `--backend-url=${text}`]],
-    'the flag of check': (text) => [['check', '--backend-url', text]],
+    'the value of the flag': (text) => [['serve', '--backend-url', text]],
+    'the value of the flag after =': (text) => [['serve', `--backend-url=${text}`]],
+    'the value of the flag of check': (text) => [['check', '--backend-url', text]],
     'the variable of check': (text) => [['check'], { BACKEND_URL: text }],
     'the variable of openapi': (text) => [['openapi'], { BACKEND_URL: text }],
-    'a misspelt flag': (text) => [['serve', '--bakcend-url', text]],
-    'a misspelt flag after =': (text) => [['serve', `--bakcend-url=${text}`]],
-    'a flag of another command': (text) => [['dev', '--backend-url', text]],
+    'the value of a misspelt flag': (text) => [['serve', '--bakcend-url', text]],
+    'the value of a misspelt flag after =': (text) => [['serve', `--bakcend-url=${text}`]],
+    'the value of a flag of another command': (text) => [['dev', '--backend-url', text]],
     'an argument of serve': (text) => [['serve', text]],
     'a command': (text) => [[text]],
     'a second argument': (text) => [['serve', 'backend', text]],
@@ -188,7 +188,7 @@ describe('suggestions for misspelt words', () => {
     });
   }
 
-  test('a word after an unknown flag may be its value, and is not reported', async () => {
+  test("a word after an unknown flag is not reported, because it may be the flag's value", async () => {
     const { stderr } = await run(['--nope', 'value', '--none=1', 'word']);
     assert.deepEqual(stderr.match(/^error: .*/gm), [
       'error: --nope is not a flag of serve',
@@ -233,8 +233,8 @@ describe('the command to run next', () => {
     ['npm test', npm('test'), '/bin/work-item-gateway', ['serve'], 'work-item-gateway serve --help'],
     ['npx', {}, '/shop/node_modules/work-item-gateway/dist/command/main.js', ['serve'], 'npx work-item-gateway serve --help'],
     ['an installed command', {}, '/usr/local/bin/work-item-gateway', ['serve'], 'work-item-gateway serve --help'],
-    ['a file below', {}, resolve('dist/command/main.js'), ['serve'], 'node dist/command/main.js serve --help'],
-    ['a file elsewhere', {}, '/opt/gateway/main.js', ['serve'], 'node /opt/gateway/main.js serve --help'],
+    ['a file below the current folder', {}, resolve('dist/command/main.js'), ['serve'], 'node dist/command/main.js serve --help'],
+    ['a file in another folder', {}, '/opt/gateway/main.js', ['serve'], 'node /opt/gateway/main.js serve --help'],
     ['a file with a space', {}, '/opt/the gateway/main.js', ['serve'], 'node "/opt/the gateway/main.js" serve --help'],
   ] as const; // prettier-ignore
   for (const [title, environment, script, args, expected] of invocations) {
@@ -286,7 +286,7 @@ describe('--help', () => {
     });
   }
 
-  test('each setting has a short description, on one line without a terminal', async () => {
+  test('each setting has a short description; it is on one line if the output is not a terminal', async () => {
     for (const name of settingNames) assert.ok(briefOf(name).length <= 80, briefOf(name));
     const { stdout } = await run(['serve', '--help']);
     assert.ok(stdout.split('\n').length <= settingsOf('serve').length + 45);

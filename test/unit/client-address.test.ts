@@ -62,7 +62,7 @@ describe('x-forwarded-for', () => {
       assert.equal(clientAddress('10.0.0.1', [`6.6.6.6, ${malformed}`], trusted), '10.0.0.1'));
   }
 
-  test('40 lists, of 5,000 trusted entries or of 16 KB without an address, are read in 2 s', () => {
+  test('40 long lists (5,000 trusted entries, or 16 KB without an address) are read in less than 2 s', () => {
     const from = performance.now();
     for (let round = 0; round < 10; round += 1) {
       assert.equal(clientAddress('10.0.0.1', [`6.6.6.6${',10.1.1.1'.repeat(5_000)}`], trusted), '6.6.6.6');

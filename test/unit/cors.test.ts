@@ -60,7 +60,7 @@ describe('lists of headers', () => {
     assert.equal(cors.fieldsFor(own, undefined), others[1]);
   });
 
-  test("a preflight of an allowed origin gets the methods of the reply's Allow", () => {
+  test("a preflight of an allowed origin gets the methods of the reply's Allow header", () => {
     const preflight = cors.fieldsFor(options, ask(app));
     assert.deepEqual(cors.fieldsFor(options, ask(app)), preflight);
     assert.notDeepEqual(cors.fieldsFor(options, get(app)), preflight);
@@ -83,7 +83,7 @@ describe('lists of headers', () => {
 describe('advice of check about origins', () => {
   const advice = (...corsOrigins: string[]): string[] => describeOrigins({ corsOrigins }).slice(1);
 
-  test('no advice without origins, for https, for apps, or for localhost alone', () => {
+  test('there is no advice if there are no origins, or only https origins, apps or localhost', () => {
     assert.deepEqual(describeOrigins({}), []);
     for (const origins of [[app], ['http://localhost:5173', 'http://127.0.0.1:1'], [app, 'capacitor://localhost']]) {
       assert.deepEqual(advice(...origins), [], origins.join());
@@ -93,7 +93,7 @@ describe('advice of check about origins', () => {
     ]);
   });
 
-  test('about a star, http, and localhost next to other origins', () => {
+  test('there is advice about a star, about http, and about localhost next to other origins', () => {
     assert.match(advice('*').join(), /List the origins/);
     assert.match(advice('http://app.example.com').join(), /is not https/);
     assert.doesNotMatch(advice('http://app.example.com').join(), /Leave this origin out/);

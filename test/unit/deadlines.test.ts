@@ -50,7 +50,7 @@ async function elapse(ms: number): Promise<void> {
 for (let mask = 0; mask < 16; mask += 1) {
   const cleared = [0, 1, 2, 3].filter((index) => ((mask >> index) & 1) === 1);
   for (const order of [cleared, cleared.toReversed()]) {
-    test(`of four deadlines with ${order.join(', ') || 'none'} cleared, the others pass in order [D19]`, async () => {
+    test(`after clearing ${order.join(', ') || 'none'} of four deadlines, the others pass in order [D19]`, async () => {
       const { passed, early, start, clear } = createLine(6);
       for (let index = 0; index < 4; index += 1) start(index);
       for (const index of order) clear(index);

@@ -11,7 +11,7 @@ function errorOf(code: string | undefined, message = `connect ${code ?? ''} 127.
 
 const errors = [
   ['a refused connection', errorOf('ECONNREFUSED'), 'connection refused'],
-  ['the same at each address', new AggregateError([errorOf('ECONNREFUSED'), errorOf('ECONNREFUSED')], ''), 'connection refused'],
+  ['the same code at each address', new AggregateError([errorOf('ECONNREFUSED'), errorOf('ECONNREFUSED')], ''), 'connection refused'],
   ['two codes', new AggregateError([errorOf('ECONNREFUSED'), errorOf('ENETUNREACH')], ''), undefined],
   ['two codes, one of them unknown', new AggregateError([errorOf('ECONNREFUSED'), errorOf('EWHAT')], ''), undefined],
   ['no code', errorOf(undefined, 'the answer ended early'), undefined],
@@ -42,7 +42,7 @@ test('if one of several addresses had no file descriptor, the reason is no-descr
   assert.equal(reasonOfError(new AggregateError([errorOf('ECONNREFUSED'), errorOf('ENFILE')], '')), 'no-descriptor');
 });
 
-test('the text of a connection that failed at once does not name a local address that it never had', () => {
+test('if a connection failed at once, the error text names no local address, because there was none', () => {
   const error = errorOf('EMFILE', 'connect EMFILE 127.0.0.1:18002 - Local (undefined:undefined)');
   assert.equal(describeError(error), 'connect EMFILE 127.0.0.1:18002');
 });

@@ -110,7 +110,7 @@ function withoutFences(text: string): string {
   return text.replace(/^```.*?^```$/gms, '');
 }
 
-/** The anchors of a document's headings, as GitHub makes them: lower case, hyphens for spaces, `-1` for the second. */
+/** The anchors of headings, as GitHub makes them: lower case, hyphens for spaces, `-1` after a repeated heading. */
 function anchorsOf(text: string): string[] {
   const seen = new Map<string, number>();
   return [...withoutFences(text).matchAll(/^#+ (.+)$/gm)].map(([, heading = '']) => {

@@ -119,7 +119,7 @@ test('control characters in a path or a cause are escaped, and long texts are cu
   assert.ok((lines[0] ?? '').length < 2_100);
 });
 
-test('a dead backend causes few lines, and the rest is counted', (context) => {
+test('a dead backend causes few lines; further failures are only counted', (context) => {
   context.mock.timers.enable({ apis: ['setTimeout'] });
   const { lines, observer } = observe();
   for (let failed = 0; failed < 5_000; failed += 1) observer.onCallEnd(call('unreachable'));

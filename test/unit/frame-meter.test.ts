@@ -80,12 +80,12 @@ describe('the fields of a head are counted as they arrive [RFC 7541, 6]', () => 
     ['none', Buffer.alloc(0), 0],
     ['literal fields, some of them empty', fieldBlock([['a', '1'], ['', ''], ['b', ''], ['', 'x']]), 4],
     ['a text of more than 126 bytes', fieldBlock([['a', 'x'.repeat(127)], ['b'.repeat(300), 'x'.repeat(5000)]]), 2],
-    ['an entry of the table', firstOfTable(5), 5],
+    ['references to an entry of the table', firstOfTable(5), 5],
     ['an entry with a number of two bytes', Buffer.of(0xff, 0x00, 0xff, 0x80, 0x01), 2],
-    ['a field that is added to the table', Buffer.concat([indexedField('a', '1'), firstOfTable(2)]), 3],
-    ['a name of the table: added, not added, never added', Buffer.of(0x41, 1, 0x61, 0x01, 1, 0x61, 0x11, 1, 0x61), 3],
+    ['a field that is added to the table, and two references to it', Buffer.concat([indexedField('a', '1'), firstOfTable(2)]), 3],
+    ['fields with a name of the table: added to the table, not added, never added', Buffer.of(0x41, 1, 0x61, 0x01, 1, 0x61, 0x11, 1, 0x61), 3],
     ['a name of the table with a number of two bytes', Buffer.of(0x7f, 0x00, 1, 0x61, 0x0f, 0x80, 0x01, 0, 0x1f, 0x01, 0), 3],
-    ['a literal name that is never added', Buffer.of(0x10, 1, 0x61, 1, 0x62), 1],
+    ['a field with a literal name, never added to the table', Buffer.of(0x10, 1, 0x61, 1, 0x62), 1],
     ['Huffman-coded text, whose first bit is not part of the length', Buffer.of(0x00, 0x81, 0x1f, 0x82, 0xff, 0xff, 0x82), 2],
     ['an update of the table size is not a field', Buffer.of(0x20, 0x3f, 0xe1, 0x1f, 0x82, 0x82), 2],
     ['entry 0 of the table, which does not exist', Buffer.of(0x80, 0x82), 2],
@@ -167,7 +167,7 @@ describe('DATA over the expected length', () => {
   });
 
   for (const padding of [undefined, 0, 3]) {
-    test(`one byte more (padding ${padding}) stops the turn within its frame until the stream is forgotten`, () => {
+    test(`a frame with one byte too many (padding ${padding}) stops the turn within the frame, until the stream is forgotten`, () => {
       const { meter, excess } = expecting();
       const before = data(5);
       const bytes = Buffer.concat([before, data(1, 1, padding), data(2)]);

@@ -33,7 +33,7 @@ const fields = ['authorization', `Bearer ${goodToken(pair)}`];
 const head = { method: 'GET', target: '/', bodyLength: 0, expectation: 'none', persists: true, version: '1.1', fields } as const; // prettier-ignore
 const request: GuardedRequest = { head, operation: 'list', client: '192.0.2.1', identity: undefined };
 
-test('requests at once share the guards that the first of them creates; after close, the next request creates others', async () => {
+test('simultaneous requests share the guards that the first of them creates; after close, the next request creates new guards', async () => {
   await using server = await KeyServer.start(keySetOf(pair));
   using guards = create({ ...tokens, authJwksUrl: server.url, authJwksRefreshMs: 300_000 });
   const isAdmitted = async () => (await guards.admit(request)).isAdmitted;
@@ -86,7 +86,7 @@ test('a key file without keys makes the start fail, and the next request creates
   assert.equal(admission.outcome, 'no-keys');
 });
 
-test('without a guard that is on, requests are not admitted', async () => {
+test('if no guard is on, requests are not admitted', async () => {
   using guards = create({});
   await assert.rejects(async () => await guards.admit(request), new Error('no guard is on'));
 });

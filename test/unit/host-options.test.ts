@@ -27,7 +27,7 @@ const tlsWish =
   "must be an object with cert and key as PEM strings, and optionally clientCa, minVersion ('1.2' or '1.3') and ticketKeys (48 bytes)";
 const msWish = 'must be a whole number from 1 to 2147483647';
 const addressRule = 'must be an address, for instance http://localhost:5104';
-const textRule = 'must be a non-empty string (leave it out for none)';
+const textRule = 'must be a non-empty string (to set no value, leave out the option)';
 const textsRule = 'must be a non-empty array of non-empty strings';
 
 for (const [host, name, rule, wrong, right] of [

@@ -64,7 +64,7 @@ describe('an accepted head over HTTP/2', () => {
     }
   });
 
-  test('the body length is content-length, and 0 only if the stream ends with the head', () => {
+  test('the body length is 0 only if the stream ends with the head; otherwise it is a content-length above 0, or chunked', () => {
     for (const [fields, endsThere, length] of [
       [[], true, 0],
       [['content-length', '5'], true, 0],

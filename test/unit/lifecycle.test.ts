@@ -8,7 +8,7 @@ import { createGate } from '../helpers/changes.ts';
 
 const turn = () => new Promise((resolve) => setImmediate(resolve));
 
-test('a SIGHUP before the gateway is ready reloads once it is', async () => {
+test('SIGHUPs before the gateway is ready cause one reload as soon as it is ready', async () => {
   const signals = new EventEmitter();
   const begin = listenForReloads(signals);
   signals.emit('SIGHUP');
@@ -19,7 +19,7 @@ test('a SIGHUP before the gateway is ready reloads once it is', async () => {
   assert.equal(reloads, 1);
 });
 
-test('reloads run one after the other, and all signals during one cause one more', async () => {
+test('reloads run one after the other; all signals that arrive during a reload cause one more reload', async () => {
   const signals = new EventEmitter();
   const gates = [createGate(), createGate(), createGate()];
   let begun = 0;

@@ -145,7 +145,7 @@ describe('partial writes', () => {
 });
 
 describe('the limit on buffered lines', () => {
-  test('over it, lines are dropped until half of the buffer is written, and their number is written instead', async () => {
+  test('over the limit, lines are dropped until half of the buffer is written; the number of dropped lines is written instead', async () => {
     const gateway = create({ heldBytesMax: 100 });
     const { disk, output } = gateway;
     disk.isStalled = true;

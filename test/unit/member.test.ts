@@ -47,7 +47,7 @@ function say(message: FromWorker): void {
   worker.send({ say: message });
 }
 
-/** The kinds and contents of the messages that the worker has got, when there are `count`. */
+/** Waits until the worker has received `count` messages, and returns all that it has received. */
 async function received(count: number): Promise<Record<string, unknown>[]> {
   const lines = (): string[] => printed.split('\n').slice(0, -1);
   await poll(() => lines().length >= count, `${count} messages`);
@@ -81,7 +81,7 @@ test('new certificates are sent once, and not before the worker is ready', async
   ]);
 });
 
-test('a report is the one for its request', async () => {
+test('each request for a report gets its own report', async () => {
   await becomeReady();
   const reports = [member.report(question), member.report(question)];
   const asked = (await received(3)).slice(1);
@@ -117,7 +117,7 @@ test('a reload sends the share of the limits, and ends when the calls with the o
   assert.deepEqual((await received(3))[2], { kind: 'renew-tls', tls: { backend: { ca: 'newer' } } });
 });
 
-test('a reload rejects with the problem of the worker, and succeeds if the worker ends: its successor is new', async () => {
+test('a reload rejects with the problem of the worker, and succeeds if the worker ends, because its successor gets the settings', async () => {
   await becomeReady();
   const reloading = member.reload(settings, {});
   const { id } = (await received(2))[1] ?? assert.fail();
@@ -153,7 +153,7 @@ test('a ready worker gets each heartbeat as a request for a report without probe
   assert.equal(member.beat(), undefined, 'any message answers all heartbeats');
 });
 
-test('a starting worker gets no heartbeat, and sixty may pass', async () => {
+test('a starting worker gets no heartbeat message; its silence is reported after sixty heartbeats', async () => {
   await received(1);
   for (let beats = 0; beats < 60; beats += 1) assert.equal(member.beat(), undefined);
   assert.equal(member.beat(), 60);
@@ -162,7 +162,7 @@ test('a starting worker gets no heartbeat, and sixty may pass', async () => {
   assert.deepEqual((await received(2)).slice(1), [{ kind: 'cut' }]);
 });
 
-test('the end of a worker is reported once, with its signal; a message to it is ignored', async () => {
+test('the end of a worker is reported once, with its signal; a later message to it is ignored', async () => {
   say({ kind: 'start-error', message: 'the port is in use' });
   assert.deepEqual(await member.started, { kind: 'failed', message: 'the port is in use' });
   member.kill();
@@ -182,7 +182,7 @@ test('a worker that exits during its start has failed, with its exit code', asyn
   assert.deepEqual(events.at(-1), ['exit', 3, null]);
 });
 
-test('a process that the system cannot create is a failed start, without an exit', async () => {
+test('if the system cannot create the process, the start fails, and no exit is reported', async () => {
   const none = fork('none', { execPath: '/none', silent: true });
   const unborn = new Member(none, settings, { sharing, tls: {}, passed: [], keys: undefined }, observer);
   const message = 'a worker could not be started: spawn /none ENOENT';
@@ -191,13 +191,13 @@ test('a process that the system cannot create is a failed start, without an exit
   assert.deepEqual(events, [['gone']]);
 });
 
-test('an error of a running worker is reported, and is not its end', async () => {
+test('an error of a running worker is reported, but does not count as its end', async () => {
   await becomeReady();
   worker.emit('error', new Error('write EPIPE'));
   assert.deepEqual(events, [['ready'], ['unreachable']]);
 });
 
-test('a connection is passed to the worker, and closed here when it is sent', async (t) => {
+test('a connection is passed to the worker; once it is sent, the primary process closes its own descriptor', async (t) => {
   const { client, socket } = await openPair(t);
   member.take(socket, () => told('sent'));
   assert.equal(member.isReceiving, true);
@@ -230,7 +230,7 @@ for (const [signal, kind] of [
   ['SIGHUP', 'interrupted'],
   ['SIGKILL', 'failed'],
 ] as const) {
-  test(`a worker that ends by ${signal} during its start: ${kind}`, async () => {
+  test(`if a worker ends by ${signal} during its start, the result is ${kind}`, async () => {
     await received(1);
     worker.kill(signal);
     const advice = kind === 'failed' ? ': check whether the system was out of memory' : '';

@@ -5,7 +5,7 @@ import { totalmem } from 'node:os';
 import { test } from 'node:test';
 import { connectionKindOf, neededMemory, readMemoryLimit } from '../../packages/command/settings/warnings.ts';
 
-test('the needed memory is 4/3 of the bodies, 200 MB a process, and an amount for each connection that depends on its protocol', () => {
+test('the needed memory is 4/3 of the bodies, 200 MB a process, and for each connection an amount that depends on its protocol', () => {
   const limits = { bufferedBytesMax: 3_000_000, connectionsMax: 10_000, workers: 1 };
   assert.equal(neededMemory(limits, 'plain'), 254_000_000);
   assert.equal(neededMemory(limits, 'tls'), 714_000_000);
@@ -20,7 +20,7 @@ test('the settings decide the protocol of connections', () => {
   assert.equal(connectionKindOf({ tlsCertFile: 'cert.pem', http2: true }), 'http2');
 });
 
-test('the limit is that of the container, or else the memory of the machine', () => {
+test('the limit is that of the container; without one, it is the memory of the machine', () => {
   const constrained = process.constrainedMemory();
   const isConstrained = constrained > 0 && constrained < totalmem();
   assert.equal(readMemoryLimit(), isConstrained ? constrained : totalmem());

@@ -1,4 +1,4 @@
-// Optional packages: a setting that needs a missing one fails the start.
+// Optional packages: a setting that needs a missing package fails the start.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -13,7 +13,7 @@ test('installed packages and unused ones are no problem; a clone of the reposito
   assert.equal(isInstalled('no-such-package-of-ours'), false);
 });
 
-test('a problem for each setting names the packages to install', () => {
+test('for each setting, a problem names the packages to install', () => {
   assert.deepEqual(
     findMissingPackages(wanted, (name) => name === '@opentelemetry/api'),
     [

@@ -55,7 +55,7 @@ const rejected = [400, 404, 405, 406, 409, 410, 411, 412, 413, 414, 415, 422, 42
 
 for (const operation of operations) {
   const { name } = operation;
-  test(`${name}: an error status that blames the request is rejected, any other is refused [D51]`, () => {
+  test(`${name}: an error status that blames the request has the outcome "rejected", any other has "refused" [D51]`, () => {
     for (let status = 300; status <= 999; status += 1) {
       // A list has neither an id nor a body.
       const expected =

@@ -41,7 +41,7 @@ function open(t: TestContext) {
   return { clock, written, socket, kept, paced, pieces, receive, length };
 }
 
-/** The same after the preface, in a new turn. */
+/** As `open`, but after the preface, in a new turn. */
 async function begin(t: TestContext) {
   const opened = open(t);
   opened.receive(preface);
@@ -60,7 +60,7 @@ describe('a turn of the event loop', () => {
     ['frames', ping, 64, 256],
     ['heads', head(1), 4, 12],
   ] as const) {
-    test(`passes on ${atOnce} ${name} at once, then ${inOwnTurn} when its turn comes [D58]`, async (t) => {
+    test(`passes on ${atOnce} ${name} at once; a turn that the connection waited for passes on ${inOwnTurn} [D58]`, async (t) => {
       const { pieces, receive, length } = await begin(t);
       receive(...repeat(one, atOnce));
       await turns(3);
@@ -213,7 +213,7 @@ describe('the time of a head', () => {
 });
 
 describe('written bytes and the end', () => {
-  test('writes of one turn are one write of the socket, and end() ends it after them', async (t) => {
+  test('writes of one turn are one write of the socket, and end() ends the socket after them', async (t) => {
     const { paced, written, socket } = open(t);
     paced.cork();
     paced.write('a');
@@ -232,11 +232,11 @@ describe('written bytes and the end', () => {
   });
 
   for (const [name, act] of [
-    ['the client half-closes it', (socket: Socket) => socket.emit('end')],
-    ['it fails', (socket: Socket) => socket.emit('error', new Error('reset'))],
-    ['it closes', (socket: Socket) => socket.destroy()],
+    ['the client half-closes the connection', (socket: Socket) => socket.emit('end')],
+    ['the connection fails', (socket: Socket) => socket.emit('error', new Error('reset'))],
+    ['the connection closes', (socket: Socket) => socket.destroy()],
   ] as const) {
-    test(`when ${name}, both sockets are destroyed`, async (t) => {
+    test(`when ${name}, the socket and its paced socket are destroyed`, async (t) => {
       const { paced, socket, receive, length } = await begin(t);
       receive(...repeat(ping, 65));
       act(socket);
@@ -246,7 +246,7 @@ describe('written bytes and the end', () => {
     });
   }
 
-  test('destroying it destroys the socket', async (t) => {
+  test('destroying a paced socket destroys its socket', async (t) => {
     const { paced, socket } = open(t);
     paced.destroy();
     await turns(2);

@@ -53,7 +53,7 @@ test('a new worker assumes that its primary is up, because on a busy machine an 
   assert.deepEqual(await answer, [0, 1_000]);
 });
 
-test('a primary that was silent must answer before it counts again', async () => {
+test('a primary that was silent must answer a test question before it is asked to count again', async () => {
   const asked: unknown[] = [];
   const counter = new PrimaryCounter((id, sent) => asked.push([id, sent]));
   await counter.revive();

@@ -25,5 +25,5 @@ test('a changed figure changes every file', async () => {
   for (const [path, text] of await makeFiles(results)) assert.notEqual(text, files.get(path), path);
 });
 
-test('the recorded figures are formatted as a benchmark with --record writes them', () =>
+test('the file of recorded figures has the format in which --record writes it', () =>
   assert.equal(formatResults(readResults()), readFileSync(findResults(), 'utf8')));

@@ -1,4 +1,4 @@
-// The causes that are reported of a server that is not a usable Redis. They contain neither password nor user name [D47].
+// The reported causes if a server is not a usable Redis. They contain neither password nor user name [D47].
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';

@@ -119,7 +119,7 @@ function plain(value: unknown): unknown {
 describe('names and defaults', () => {
   const { settings, sources } = resolveSettings('serve', {}, {});
 
-  test('the table has exactly these settings', () => {
+  test('the table has exactly the expected settings', () => {
     assert.deepEqual(
       settingNames,
       expected.map(([name]) => name),
@@ -127,7 +127,7 @@ describe('names and defaults', () => {
   });
 
   for (const [name, flag, variable, value] of expected) {
-    test(`${name} is ${flag} and ${variable}, by default or if empty ${String(value)}`, () => {
+    test(`${name}: flag ${flag}, variable ${variable}, default "${String(value)}", also if the variable is empty`, () => {
       assert.equal(flagOf(name), flag);
       assert.equal(variableOf(name), variable);
       assert.equal(plain(settings[name]), value);
@@ -217,7 +217,7 @@ describe('docs', () => {
     }
   });
 
-  test('exactly these flags need no value', () => {
+  test('only the flags of switches need no value', () => {
     const switches = settingNames.filter((name) => rowOf(name).kind.isSwitch);
     assert.deepEqual(switches, ['corsCredentials', 'http2', 'docs', 'logClient']);
   });

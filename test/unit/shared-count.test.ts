@@ -128,7 +128,7 @@ describe('while the counter answers', () => {
     assert.equal(await shared.take('a'), 0);
   });
 
-  test('each result has the number left after it; requests of other gateways are subtracted', async () => {
+  test('each result has the number of requests that are left; requests of other gateways are subtracted', async () => {
     using shared = await begin();
     const lefts = async (keys: readonly string[]) => (await shared.resultsOf(keys)).map((each) => each?.left);
     assert.deepEqual(await lefts(['a', 'b', 'a', 'a']), [9, 9, 8, 7]);
@@ -168,7 +168,7 @@ describe('when the counter fails', () => {
     ['fails', () => Promise.reject(new Error('gone')), 'gone'],
     ['answers nothing', () => Promise.resolve([]), 'the answer is malformed'],
     ['answers fractions', () => Promise.resolve([0.5, 5]), 'the answer is malformed'],
-    ['answers a number left below -1', () => Promise.resolve([-2, 5]), 'the answer is malformed'],
+    ['answers a remaining number below -1', () => Promise.resolve([-2, 5]), 'the answer is malformed'],
     ['answers a negative time', () => Promise.resolve([1, -1]), 'the answer is malformed'],
     ['leaves out the time', () => Promise.resolve([1]), 'the answer is malformed'],
     ['answers text', () => Promise.resolve(['1', '5'] as unknown as number[]), 'the answer is malformed'],

@@ -36,7 +36,7 @@ const failed = (message: string, code?: unknown): ExportResult => ({
   error: Object.assign(new Error(message), code !== undefined && { code }),
 });
 
-/** The number of spans at which the SDK exports at once. */
+/** As soon as this many spans wait, the SDK exports them. */
 const batch = 512;
 let clock: HandClock;
 let spans: SpanExport;
@@ -96,7 +96,7 @@ async function exportBatch(result: ExportResult): Promise<void> {
   await answer(result);
 }
 
-test('the first loss is reported at once, later losses with the recovery, which alone is not reported', async () => {
+test('the first loss is reported at once, later losses together with the recovery; a success without a loss is not reported', async () => {
   await exportBatch(accepted);
   assert.deepEqual([lines, dropped], [[], 0]);
   await exportBatch(failed('', 503));
@@ -112,7 +112,7 @@ test('2,048 spans wait, further ones are dropped, and an accepted batch makes ro
   add(2_048 + 3);
   assert.deepEqual([lines, dropped], [[['losing', '2048 spans are already waiting', 1]], 3]);
   await answer(accepted);
-  // These spans were dropped while the batch waited.
+  // Spans were dropped while this batch waited, so its success is not yet the recovery.
   assert.equal(lines.length, 1);
   await answer(accepted);
   assert.deepEqual(lines.slice(1), [['recovered', '2048 spans are already waiting', 2]]);
@@ -122,7 +122,7 @@ test('2,048 spans wait, further ones are dropped, and an accepted batch makes ro
   assert.equal(dropped, 4);
 });
 
-test('of a flapping collector each lost span is in exactly one line, and lines come in pairs', async () => {
+test('if the collector fails and recovers repeatedly, each lost span is in exactly one line, and lines come in pairs', async () => {
   for (let round = 0; round < 30; round += 1) {
     await exportBatch(failed('down'));
     await exportBatch(accepted);
@@ -134,7 +134,7 @@ test('of a flapping collector each lost span is in exactly one line, and lines c
   assert.equal(dropped, 30 * batch);
 });
 
-test('close returns the number of unreported spans, and no line and no timer follows', async () => {
+test('close returns the number of unreported spans; after it, nothing is logged and no timer runs', async () => {
   await exportBatch(failed('a'));
   await exportBatch(failed('a'));
   add(batch);

@@ -125,7 +125,7 @@ test('every export is used', () => {
   assert.deepEqual(unused, []);
 });
 
-test('the test files and the skipped titles that the mutation tests name exist', () => {
+test('all test files and skipped titles in the lists of the mutation tests exist', () => {
   const files = [...new Set(batches.flatMap((batch) => batch.files))];
   assert.ok(files.length > 50);
   const texts = files.map((path) => readFileSync(join(root, path), 'utf8')).join('');

@@ -1,4 +1,4 @@
-// A worker process, as it follows the messages of its primary process: this test.
+// A worker process, which follows the messages of its primary process. The test acts as the primary.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -57,7 +57,7 @@ class TestedWorker extends Program {
     return find() ?? assert.fail();
   }
 
-  /** Asserts that it ends with this exit code. */
+  /** Asserts that the worker ends with this exit code. */
   async ends(code: number): Promise<void> {
     await poll(() => this.process.exitCode !== null, 'it ends');
     assert.equal(this.process.exitCode, code);
@@ -74,7 +74,7 @@ class TestedWorker extends Program {
 
 const list = requestBytes('GET', '/api/work-items');
 
-test('it reports its figures when asked, and a last time at its end', async () => {
+test('a worker reports its figures when asked, and a last time at its end', async () => {
   await using worker = new TestedWorker();
   {
     await using client = await RawClient.open(await worker.port());
@@ -93,7 +93,7 @@ test('it reports its figures when asked, and a last time at its end', async () =
   assert.deepEqual([last.id, last.reports.length], [-1, 1]);
 });
 
-test('in a drain it closes connections after their next reply, and finishes calls in flight [D33]', async () => {
+test('in a drain, a worker closes connections after their next reply, and finishes calls in flight [D33]', async () => {
   await using worker = new TestedWorker();
   const port = await worker.port();
   await using idle = await RawClient.open(port);
@@ -109,7 +109,7 @@ test('in a drain it closes connections after their next reply, and finishes call
   assert.equal(await isRefused(port), true);
 });
 
-test('if it is cut, calls in flight end, and the exit code is 1 [D33]', async () => {
+test('a worker that receives the message "cut" ends its calls in flight, and its exit code is 1 [D33]', async () => {
   await using worker = new TestedWorker({ shutdownTimeoutMs: '60000' });
   await using client = await RawClient.open(await worker.port());
   backend.answers(({ closed: isClosed }) => isClosed);
@@ -120,7 +120,7 @@ test('if it is cut, calls in flight end, and the exit code is 1 [D33]', async ()
   backend.answers(answer('[]'));
 });
 
-test('it ignores signals to the process group, and drains when its primary ends', async () => {
+test('a worker ignores signals to the process group, and drains when its primary ends', async () => {
   await using worker = new TestedWorker();
   const port = await worker.port();
   for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) worker.process.kill(signal);
@@ -132,7 +132,7 @@ test('it ignores signals to the process group, and drains when its primary ends'
   await worker.ends(0);
 });
 
-test('an operator reads why it cannot start; its exit code is 1', async () => {
+test('if a worker cannot start, the operator reads why, and the exit code is 1', async () => {
   await using first = new TestedWorker();
   const port = String(await first.port());
   await using second = new TestedWorker({ port });
@@ -175,18 +175,18 @@ test('new connections use new certificates [D37]', { skip: noOpenssl }, async ()
   assert.equal(await subject(), 'two');
 });
 
-test('its rate limit is counted by the primary process [D47]', async () => {
+test('the rate limit of a worker is counted by the primary process [D47]', async () => {
   await using worker = new TestedWorker({ rateLimit: '9/60s' });
   await using client = await RawClient.open(await worker.port());
   client.send(list);
   const { id, question } = await worker.message('count');
   assert.deepEqual(question, { rate: { limit: 9, windowMs: 60_000 }, keys: ['127.0.0.1'] });
-  // None left.
+  // No request is left.
   worker.send({ kind: 'counted', id, answer: [-1, 5_000] });
   assert.equal((await client.reply()).status, 429);
 });
 
-test('it passes on the keys that it fetches, and serves with keys that another worker has fetched [D44]', async () => {
+test('a worker passes on the keys that it fetches, and serves with keys that another worker has fetched [D44]', async () => {
   const pair = createPair('one', 'ES256');
   const text = keySetOf(pair);
   await using issuer = await KeyServer.start(text);
@@ -221,7 +221,7 @@ test('a reload that fails keeps the settings and says why; a later one applies a
   await worker.prints(/"status":201/);
 });
 
-test('it logs connections that were lost on the way for lack of a descriptor', async () => {
+test('a worker logs connections that were lost on the way to it for lack of a descriptor', async () => {
   await using worker = new TestedWorker({ logLevel: 'error' }, { sharing: 'cluster' });
   await worker.message('ready');
   for (const number of [1, 4, 5]) worker.send({ kind: 'connection', number });

@@ -39,12 +39,12 @@ function sorted(text: string): string {
 for (const [name, table, characters] of [
   ['a token [RFC 9110, 5.6.2]', tokenBytes, `!#$%&'*+-.^_\`|~${digits}${letters}`],
   [
-    'a value: tab, space, visible, above ASCII [RFC 9110, 5.5]',
+    'a value: tab, space, visible ASCII, and above ASCII [RFC 9110, 5.5]',
     textBytes,
     `\t${range(0x20, 0x7e)}${range(0x80, 0xff)}`,
   ],
   ['a method [D6, D27]', methodBytes, `${capitals}${digits}_-`],
-  ['a target: visible in ASCII [RFC 9112, 3.2]', targetBytes, range(0x21, 0x7e)],
+  ['a target: visible ASCII [RFC 9112, 3.2]', targetBytes, range(0x21, 0x7e)],
 ] as const) {
   test(`the bytes of ${name}`, () => {
     assert.equal(table.length, 256);
@@ -91,7 +91,7 @@ for (const [value, closes, keepsAlive] of [
   test(`a connection field ${JSON.stringify(value)} closes: ${closes}, keeps alive: ${keepsAlive} [RFC 9110, 7.6.1]`, () => assert.deepEqual(parseConnection(value), { closes, keepsAlive }));
 }
 
-test('a host is a name, an IPv4 address or an IPv6 address in brackets, and a port [RFC 9110, 7.2]', () => {
+test('a host is a name, an IPv4 address or an IPv6 address in brackets, and may have a port [RFC 9110, 7.2]', () => {
   // prettier-ignore
   for (const value of [
     '', 'x', 'a.example', 'A.Example:80', '127.0.0.1:65535', 'x:', 'x:0', 'x:00080', '[::1]', '[::1]:80',
@@ -112,7 +112,7 @@ test('a host is a name, an IPv4 address or an IPv6 address in brackets, and a po
   }
 });
 
-test('a target is a path, an absolute URI, or the form of its method [RFC 9112, 3.2]', () => {
+test('a target is a path, an absolute URI, `*` for OPTIONS, or an authority for CONNECT [RFC 9112, 3.2]', () => {
   // prettier-ignore
   for (const [target, method] of [
     ['/', 'GET'], ['/a?b:c@d//%zz"<>', 'GET'], ['//a', 'GET'], ['/', 'OPTIONS'], ['*', 'OPTIONS'],

@@ -114,7 +114,7 @@ test('every message has an expected reading', () => {
 });
 
 for (const [name, text] of Object.entries(requestTexts)) {
-  test(`requests: ${name}`, () => {
+  test(`requests are read correctly: ${name}`, () => {
     const { messages, flaw, isBetween, taken } = requests(text);
     assert.deepEqual(messages, expected(plainRequest, requestReadings[name] ?? []));
     assert.equal(flaw, undefined);
@@ -126,7 +126,7 @@ for (const [name, text] of Object.entries(requestTexts)) {
 }
 
 for (const [name, text] of Object.entries(answerTexts)) {
-  test(`answers: ${name}`, () => {
+  test(`answers are read correctly: ${name}`, () => {
     const { messages, flaw } = answers(text);
     assert.deepEqual(messages, expected(plainAnswer, answerReadings[name] ?? []));
     assert.equal(flaw, undefined);
@@ -138,7 +138,7 @@ for (const [role, read, texts] of [
   ['answers', readAnswers, flawedAnswerTexts],
 ] as const) {
   for (const [name, [upTo, after]] of Object.entries(texts)) {
-    test(`${role}: refused at the first byte that shows the flaw: ${name} [D27]`, () => {
+    test(`${role} are refused at the first byte that shows the flaw: ${name} [D27]`, () => {
       const before = upTo.slice(0, -1);
       assert.equal(read([bytesOf(before)]).flaw, undefined, 'the bytes before are valid');
       for (const pieces of [[bytesOf(upTo)], byteByByte(bytesOf(upTo)), [bytesOf(upTo + after)]]) {
@@ -146,7 +146,7 @@ for (const [role, read, texts] of [
         assert.equal(flaw?.kind, 'malformed');
         assert.ok(flaw.reason.length > 10);
         assert.ok(messages.every(({ isWhole }) => !isWhole));
-        // That byte is not consumed, unless it ends the head. All letters of a long method are consumed.
+        // The flawed byte is not consumed, unless it ends the head. All letters of a long method are consumed.
         const isTaken = upTo.endsWith('\n') || upTo.endsWith('M');
         assert.ok(taken === before.length || (isTaken && taken <= upTo.length + 1), String(taken));
       }
@@ -166,9 +166,9 @@ for (const [what, head, reason] of [
   ['two equal lengths', 'PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 1\r\n', 'an invalid content-length, or more than one'],
   ['a length and a coding', 'PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n', 'both a content-length and a transfer-encoding'],
   ['a coding and a length', 'PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n', 'both a content-length and a transfer-encoding'],
-  ['two codings', 'PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n', 'a transfer-encoding other than one "chunked"'],
-  ['another coding', 'PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n', 'a transfer-encoding other than one "chunked"'],
-  ['an empty coding', 'PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding:\r\n', 'a transfer-encoding other than one "chunked"'],
+  ['two codings', 'PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n', 'a transfer-encoding that is not exactly one "chunked"'],
+  ['another coding', 'PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n', 'a transfer-encoding that is not exactly one "chunked"'],
+  ['an empty coding', 'PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding:\r\n', 'a transfer-encoding that is not exactly one "chunked"'],
   ['a coding in HTTP/1.0', 'PUT / HTTP/1.0\r\nHost: x\r\nTransfer-Encoding: chunked\r\n', 'a transfer-encoding in HTTP/1.0'],
 ] as const) {
   test(`a request with ${what} is refused at the end of its head [D27]`, () => {
@@ -200,7 +200,7 @@ for (const [what, head, reason] of [
   ['two lengths (reported) and a wrong status', 'HTTP/1.1 099 x\r\nContent-Length: 1\r\nContent-Length: 1\r\n', 'an invalid content-length, or more than one'],
   ['two lengths (reported) and an interim status in HTTP/1.0', 'HTTP/1.0 100 x\r\nContent-Length: 1\r\nContent-Length: 1\r\n', 'an invalid content-length, or more than one'],
 ] as const) {
-  test(`an answer with ${what} is refused at the end of its head, with its reason [D18]`, () => {
+  test(`an answer with ${what} is refused at the end of its head, and the reason is reported [D18]`, () => {
     assert.equal(answers(`${head}\r`).flaw, undefined);
     assert.deepEqual(answers(`${head}\r\n`).flaw, {
       kind: 'malformed',
@@ -216,7 +216,7 @@ test('a 204 with a length of 0 keeps its connection open, a 204 with any other l
   assert.equal(persists('Connection: close\r\nContent-Length: 0\r\n'), false);
 });
 
-test("the last keep-alive field of an answer is used, and a request's is ignored", () => {
+test('the last keep-alive field of an answer is used, and in a request the field is ignored', () => {
   const fields = 'KEEP-ALIVE: \t timeout=5 \t\r\nOrigin: timeout=6\r\nContent-Length: 0\r\nDate: timeout=7\r\n';
   assert.equal(answers(`HTTP/1.1 200 x\r\n${fields}\r\n`).messages[0]?.head.keepAliveSeconds, 5);
   assert.equal(

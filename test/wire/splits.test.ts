@@ -46,13 +46,13 @@ const roles: readonly [string, Read, Readonly<Record<string, string>>][] = [
 
 for (const [role, read, texts] of roles) {
   for (const [name, text] of Object.entries(texts)) {
-    test(`${role}: ${name}, split at every byte`, () => {
+    test(`${role}: ${name}, split at any byte, gives the same result`, () => {
       checkAllCuts(text, read, {});
       // Followed by the end of the connection.
       checkAllCuts(text, read, { isEnded: true });
     });
 
-    test(`${role}: ${name}, with a head limit at each of its bytes`, () => {
+    test(`${role}: ${name}, split and with a head limit at any byte, gives the same result`, () => {
       const bytes = Buffer.from(text, 'latin1');
       for (let headBytesMax = 1; headBytesMax <= Math.min(bytes.length, pairsBytesMax); headBytesMax += 1) {
         const whole = comparable(read([Buffer.from(bytes)], { headBytesMax }));
