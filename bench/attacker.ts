@@ -1,4 +1,4 @@
-// Hostile clients in a separate process. The parent process orders one attack at a time over IPC, and later its end. This
+// Hostile clients in a separate process. Over IPC, the parent process starts one attack at a time, and later ends it. This
 // process has a low priority, so that the load generator on the same core keeps its schedule.
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
@@ -17,7 +17,7 @@ export interface AttackReport {
 }
 
 interface Attack {
-  /** The gateway that it attacks. */
+  /** The gateway to attack. */
   door: 'plain' | 'tokens' | 'TLS';
   run: (port: number, forged: string) => Promise<void>;
 }
@@ -55,7 +55,7 @@ function keeping(count: number, begin: (socket: Socket, forged: string) => void)
   };
 }
 
-/** Does something again and again, `count` times at once. */
+/** Repeats `act` in `count` parallel loops. */
 function repeating(count: number, act: (port: number) => Promise<void>): Attack['run'] {
   const repeat = async (port: number): Promise<void> => {
     while (isOn) await act(port);
@@ -132,7 +132,7 @@ const plain: Record<string, Attack['run']> = {
     socket.resume().end(`GET /api/work-items HTTP/1.1\r\nHost: x\r\n${'a: 1\r\n'.repeat(20_000)}\r\n`);
     await closed(socket);
   }),
-  'requests sent ahead': repeating(2, async (port) => {
+  'pipelined requests': repeating(2, async (port) => {
     const socket = await open(port);
     socket.write(GET.repeat(500));
     let replies = 0;
@@ -142,8 +142,8 @@ const plain: Record<string, Attack['run']> = {
     });
     await closed(socket);
   }),
-  'refusals sent ahead': flooding(many('GET /api/work-items/a')),
-  'OPTIONS sent ahead': flooding(many('OPTIONS /api/work-items')),
+  'pipelined refusals': flooding(many('GET /api/work-items/a')),
+  'pipelined OPTIONS': flooding(many('OPTIONS /api/work-items')),
   'one-byte chunks': keeping(100, (socket) => {
     socket.write(CHUNKED);
     flood(socket, CHUNKS);
@@ -157,9 +157,9 @@ const plain: Record<string, Attack['run']> = {
 }; // prettier-ignore
 
 const withTokens: Record<string, Attack['run']> = {
-  'no token sent ahead': flooding(many('GET /api/work-items')),
-  'Bearer x sent ahead': flooding(many('GET /api/work-items', 'Authorization: Bearer x\r\n')),
-  'forged tokens sent ahead': keeping(100, (socket, forged) =>
+  'pipelined requests without a token': flooding(many('GET /api/work-items')),
+  'pipelined malformed tokens': flooding(many('GET /api/work-items', 'Authorization: Bearer x\r\n')),
+  'pipelined forged tokens': keeping(100, (socket, forged) =>
     flood(socket, many('GET /api/work-items', `Authorization: Bearer ${forged}\r\n`)),
   ),
 };
@@ -182,7 +182,7 @@ async function stop(): Promise<void> {
   isOn = false;
   for (const socket of sockets) socket.destroy();
   await running;
-  // These sockets were opened meanwhile.
+  // Sockets that were opened while the attack was ending.
   for (const socket of sockets) socket.destroy();
   sockets.clear();
 }

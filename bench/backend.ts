@@ -3,7 +3,7 @@
 import { createServer, type Socket } from 'node:net';
 import { CREATED_ITEM, EXACT_PROBE, ITEM, makeList, NOT_JSON, PROBE_IDS } from './work-items.ts';
 
-/** `list` is the number of items in the list, or -1 for a list that is not JSON. `held` withholds all answers but those of items. */
+/** `list` is the number of items in the list, or -1 for a list that is not JSON. `held` withholds all answers but those with an item. */
 export interface BackendOrder {
   list?: number;
   held?: boolean;
@@ -45,7 +45,7 @@ let lastBody = '';
 function chooseAnswer(head: string): Buffer {
   switch (head.charCodeAt(0)) {
     case 0x47: {
-      // GET: the direct contender uses the gateway's path, all others the backend's.
+      // GET: node-net passes on the gateway's path, all other contenders send the backend's path.
       const path = head.slice(4, head.indexOf(' ', 4));
       const slash = path.indexOf('/', 5);
       if (slash < 0) return list;

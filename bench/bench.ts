@@ -30,7 +30,7 @@ export interface LoadCase {
   name: string;
   one: Running;
   workload: Workload;
-  /** Default: those of the workload. */
+  /** Default: the number of the workload. */
   connections?: number;
   /** Calls a second; default: as many as possible. */
   rate?: number;
@@ -121,7 +121,7 @@ export class Bench implements AsyncDisposable {
     return [...this.#others].filter(([, cores]) => cores > OTHERS_MAX).map(([name]) => name);
   }
 
-  /** The cases that `--only` names; all if it names none of them. */
+  /** The cases that `--only` names, and those that `extra` adds; all cases if `--only` names none of them. */
   choose<Case extends { name: string }>(cases: readonly Case[], extra: (one: Case) => boolean = () => false): Case[] {
     this.#names.push(...cases.map(({ name }) => name));
     const { only } = this.flags;
@@ -198,7 +198,7 @@ export class Bench implements AsyncDisposable {
 
   /**
    * Measures all cases in turns: each round measures each case once, in alternating order, so that a slow change of the machine's
-   * speed affects all alike. If other programs disturbed it, waits for a quiet machine and repeats it.
+   * speed affects all alike. A measurement that other programs disturbed is repeated when the machine is quiet.
    */
   async takeTurns<Case extends { name: string }, Figure>(
     cases: readonly Case[],

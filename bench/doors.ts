@@ -1,4 +1,4 @@
-// Settings of gateways with tokens or TLS, and what their clients need.
+// Settings of gateways with tokens or TLS, and the tokens and the CA for their clients.
 import { CertificateFolder } from '../test/helpers/certificates.ts';
 import { audience, createPair, goodToken, issuerName, keySetOf } from '../test/helpers/issuer.ts';
 import { join } from 'node:path';

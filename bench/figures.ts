@@ -12,12 +12,12 @@ const root = join(import.meta.dirname, '..');
 const PICTURE = 'bench/comparison.svg';
 const MARKED = /(?<=<!-- figures:begin -->\n).*?(?=<!-- figures:end -->)/gs;
 
-/** Goals of figures; those of the guards are in scenarios/guards.ts. */
+/** Goals of figures. The goals of guards are in scenarios/guards.ts. */
 export const GOALS = {
   firstReplyMs: 250,
   idleMb: 70,
   cancelledMs: 100,
-  /** p99 of good clients during an attack [D58]: this, or ten times the p99 without an attack. */
+  /** p99 of good clients during an attack [D58]: 250 ms, or ten times the p99 without an attack if that is longer. */
   hostileP99Ms: (withoutMs: number): number => Math.max(250, 10 * withoutMs),
 };
 
@@ -113,7 +113,7 @@ function growthLines({ growth }: Results): Line[] {
   const gain = ((growth.workers['1'] ?? NaN) / (growth.workers['2'] ?? NaN)) * 2;
   const sizes = lists.map(([size]) => size).join(', ');
   return [
-    [`list of ${sizes} ÷ read: processor time`, factors.join(', '), ''],
+    [`processor time ÷ that of a read: lists of ${sizes}`, factors.join(', '), ''],
     ['capacity of two workers ÷ one', gain.toFixed(2), ''],
   ];
 }
@@ -187,7 +187,7 @@ function makePerformance(results: Results): string {
   return [
     makeTable(['Figure', 'Measured', 'Goal'], lines),
     `Recorded on ${recorded.join(', ')}.`,
-    ...(noisy.length === 0 ? [] : [`Disturbed by other work on the machine: ${noisy.join(', ')}.`]),
+    ...(noisy.length === 0 ? [] : [`Other work on the machine disturbed the scenarios ${noisy.join(', ')}.`]),
   ].join('\n\n');
 }
 
@@ -242,7 +242,7 @@ function makeReliability({ restart }: Results): string {
   };
   const twice = (contender: string): Cell => judge(rowOf(contender, 'fail-over')?.writtenTwice ?? NaN, 0, '', 0);
   const lines: [string, (contender: string) => Cell][] = [
-    ['down 300 ms: failed calls sent after its return', late],
+    ['down for 300 ms: failed calls sent after that', late],
     ['killed: recovery, ms (worst)', recovery],
     ['killed, another listens: failed reads / writes', failed('fail-over')],
     ['killed, another listens: writes sent twice', twice],
@@ -274,18 +274,18 @@ function makeFleet({ fleet }: Results): string {
 /** The processes of a fleet for some calls a second, from recorded costs. */
 function makeSizing(results: Results): string {
   const guard = (name: string) => results.guards.rows.find((row) => row.name === name) ?? { factor: NaN };
-  // At the rate of the comparison, a process is about as busy as it should be.
+  // At the constant rate of the comparison, a process is about as busy as planned.
   const costOfCall = (name: string): number => findPeer(results, name)?.paced?.['mixed']?.us ?? NaN;
   const tls = guard('TLS, HTTP/1.1').factor ?? NaN;
   const guards = ['remembered token', 'rate limit in Redis, 10,000/s'].map(
     (name) => (guard(name) as { moreUs?: number }).moreUs ?? NaN,
   );
   const gatewayUs = guards.reduce((sum, us) => sum + us, costOfCall('gateway') * tls);
-  // TLS on both of its sides.
+  // HAProxy uses TLS to clients and to gateways.
   const balancerUs = costOfCall('haproxy') * (2 * tls - 1);
   const busy = 0.7;
   const backendS = 0.05;
-  // The mix: a tenth of the calls are lists of 42 KB, all others have 432 B; both heads.
+  // The mix: a tenth of the calls are lists of 42 KB, all others have 432 B. The two heads of a call have 500 B.
   const bytesOfCall = 0.1 * 42_000 + 0.9 * 432 + 500;
   const rates = [1_000, 10_000, 100_000, 1_000_000];
   const processesFor = (rate: number, us: number): number => Math.ceil((rate * us) / 1e6 / busy);

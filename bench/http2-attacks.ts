@@ -19,7 +19,7 @@ import {
 } from '../test/helpers/http2-frames.ts';
 
 const STREAMS_AT_ONCE = 100;
-// With 100 connections these are 500 reads. Above IN_FLIGHT_MAX, the gateway would refuse good clients too.
+// On 100 connections, 500 reads are in flight. More than IN_FLIGHT_MAX would make the gateway refuse good clients too.
 const READS_AT_ONCE = 5;
 const ITEM = requestFields('GET', '/api/work-items/17');
 const LIST = requestFields('GET', '/api/work-items');
@@ -59,7 +59,7 @@ export const HTTP2_ATTACKS: Readonly<Record<string, Http2Attack>> = {
       }
     },
   },
-  // Each connection has 100 streams with a bad id, and opens another for each that is answered.
+  // Each connection has 100 requests with an invalid item id. For each answered request it sends another.
   'many streams': {
     run: (client, onStreams) => {
       client.send(windowUpdate(0, 2 ** 30));
@@ -75,7 +75,7 @@ export const HTTP2_ATTACKS: Readonly<Record<string, Http2Attack>> = {
       return flood(client, CONTINUATIONS);
     },
   },
-  // Each connection has 100 streams and accepts no byte of a reply; 25 of the replies have 4 MB.
+  // Each connection has 100 streams and accepts no byte of a reply. On 25 connections, one of the replies has 4 MB.
   'zero windows': {
     settings: [[settingIds.initialWindowSize, 0]],
     run: (client, onStreams, index) =>
@@ -90,7 +90,7 @@ export const HTTP2_ATTACKS: Readonly<Record<string, Http2Attack>> = {
       }
     },
   },
-  // Each connection has 100 requests without their bodies, of 80 fields in 80 bytes.
+  // Each connection has 100 requests whose bodies never come. Most of their heads have 80 fields in 80 bytes.
   'heads that stay': {
     connections: 150,
     run: async (client, onStreams) => {

@@ -28,7 +28,7 @@ export interface LoadResult {
   /** Actual length of the measured time. */
   elapsedMs: number;
   processorMs: number;
-  /** The latency of each request that was due in the measured time. In a closed loop, a request is due at the last reply. */
+  /** The latency of each request that was due in the measured time. In a closed loop, a request is due when the reply before it ends. */
   latenciesMs: number[];
   /** Constant rate only: requests without a reply two seconds after the end of the measured time. */
   unanswered: number;

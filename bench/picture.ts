@@ -6,7 +6,7 @@ import { escapeText } from './tables.ts';
 import { WORKLOADS } from './workloads.ts';
 
 const PANELS = ['item', 'list100', 'put', 'post'];
-/** Bars would be the same job in another host, or no job at all. */
+/** Contenders without a bar: the relay that does not read HTTP, and the gateway in another host or with another log level. */
 const WITHOUT_BAR = ['node-net', 'gateway-plugin', 'next-gateway', 'gateway-info'];
 const WIDTH = 880;
 const PANEL_WIDTH = 410;

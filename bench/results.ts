@@ -67,7 +67,7 @@ export interface Results {
   hostile: Run & { rate: number; rows: { name: string; rest: string; p99Ms: number }[] };
   aborts: Run & { clients: number; cancelledMs: Record<string, number> };
   restart: Run & { rate: number; contenders: { name: string; version: string }[]; rows: RestartRow[] };
-  /** CPU time in µs that a call takes less without a part, by workload; for the whole gateway the CPU time of a call. */
+  /** CPU time in µs that a call saves without a part, by workload. The row of the whole gateway has the CPU time of a call. */
   ablation: Run & { rows: { name: string; us: Record<string, number> }[] };
   /** Written by test/fleet: `done` counts lost writes that a backend had done. */
   fleet: Run & {

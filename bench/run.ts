@@ -47,7 +47,7 @@ ${Object.entries(SCENARIOS)
   --seconds S   measured seconds of a case in each round
   --rate N      calls a second, in scenarios at a constant rate
   --only NAME   only these cases; repeatable
-  --minutes N   time of the run: a scenario whose share is over begins no further round (${MINUTES})
+  --minutes N   time of the run; a scenario that has used its share begins no further round (${MINUTES})
   --quick       one round of half a second, without waiting for a quiet machine
   --record      records the scenarios' figures in bench/results and places them in the documents`;
 

@@ -89,9 +89,9 @@ export interface Running {
 export interface StartOptions {
   /** Settings in addition to those of the contender. */
   env?: Record<string, string>;
-  /** Default: that of the common backend. */
+  /** Default: the port of the common backend. */
   backendPort?: number;
-  /** Not only on the first core. */
+  /** The contender may use all cores, not only the first. */
   onAllCores?: boolean;
   /** The CA of a contender with TLS, as PEM. */
   ca?: string | undefined;

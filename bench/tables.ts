@@ -26,7 +26,7 @@ export function median(values: readonly number[]): number {
   return quantile(values, 0.5);
 }
 
-/** For 0.5 the median: of an even number of values, the mean of the middle two. Otherwise the value at that share. */
+/** For the share 0.5 the median (with an even number of values, the mean of the middle two), otherwise the value at that share. */
 export function quantile(values: readonly number[], share: number): number {
   const sorted = values.toSorted((a, b) => a - b);
   if (share !== 0.5) return sorted[Math.max(0, Math.ceil(sorted.length * share) - 1)] ?? NaN;

@@ -1,4 +1,4 @@
-// http-proxy-middleware on Express, with keep-alive to the backend, which is off by default.
+// http-proxy-middleware on Express. Keep-alive to the backend is on here, but off by default.
 import { Agent } from 'node:http';
 import express from 'express';
 import { createProxyMiddleware } from 'http-proxy-middleware';

@@ -8,7 +8,7 @@ import type { Results } from '../results.ts';
 import { existing, median } from '../tables.ts';
 import { WORKLOADS } from '../workloads.ts';
 
-/** A part, and how to take it out: in the one file that has the text `from`, it becomes `to`. */
+/** A part, and how to take it out: in the one file that has the text `from`, that text becomes `to`. */
 type Part = readonly [name: string, from: string, to: string];
 
 const PARTS: readonly Part[] = [
@@ -20,8 +20,8 @@ const PARTS: readonly Part[] = [
   ['budget of buffered bytes', 'take(bytes) {', 'take(bytes) { return true;'],
   ['JSON check', 'function isJson(bytes) {', 'function isJson(bytes) { return true;'],
   ['head and body in one write', 'oneWriteBytesMax = 16384', 'oneWriteBytesMax = -1'],
-  ['a look at the connection before a send', 'setImmediate(sendAll);', 'sendAll();'],
-  ['clock held during an event', 'instant = clock.now();', ''],
+  ['check of the connection before a request', 'setImmediate(sendAll);', 'sendAll();'],
+  ['one reading of the clock for each event', 'instant = clock.now();', ''],
   ['clock', 'monotonicMs() {', 'monotonicMs() { return 1;'],
 ]; // prettier-ignore
 
@@ -66,7 +66,7 @@ export const scenario: Scenario = {
       const results = await bench.loadInTurns(cases);
       const costs = existing(results.get(existing(cases[0])));
       for (const [index, [, without]] of [...results].entries()) {
-        // Each round by itself, since the machine's speed changes between rounds.
+        // Compares costs of the same round only, since the machine's speed changes between rounds.
         const savings = without.map(({ us }, round) => existing(costs[round]).us - us);
         existing(rows[index]).us[workload.name] = median(index === 0 ? costs.map(({ us }) => us) : savings);
       }

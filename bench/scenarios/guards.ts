@@ -110,7 +110,7 @@ async function measureWithH2load({ port, pid, ca }: Running, seconds: number, ar
   return ((processorMs(pid) - before) * 1_000) / Number(succeeded);
 }
 
-/** Compares a variant with the one that it names, in the median of the rounds. */
+/** Compares a variant with its `comparedWith`: the median of the differences or ratios in each round. */
 function compare({ name, moreUsMax, factorMax }: Variant, own: readonly number[], other: readonly number[]) {
   const row: GuardRow = { name };
   const goal = factorMax ?? moreUsMax;

@@ -18,7 +18,7 @@ function makeCases(running: readonly Running[], workload: Workload): LoadCase[] 
 }
 
 export const scenario: Scenario = {
-  title: 'the gateway and other programs that do its job, or proxy',
+  title: 'the gateway and its peers: programs that do the same job, and proxies',
   rounds: 3,
   seconds: 1,
   minutes: 8.5,

@@ -21,8 +21,8 @@ const CLOSING_MS = 50;
 const CONNECTIONS_MAX = 2_048;
 const RECOVERY_MS_MAX = 200;
 
-// Configured as each project documents. nginx is as in the comparison: `keepalive` (ngx_http_upstream_module), and the default
-// `proxy_next_upstream error timeout` (ngx_http_proxy_module).
+// Each contender is configured as its project documents. nginx is as in the comparison: `keepalive` (ngx_http_upstream_module),
+// and the default `proxy_next_upstream error timeout` (ngx_http_proxy_module).
 const contenders: { contender: Contender; env?: Record<string, string> }[] = [
   { contender: findContender('gateway') },
   { contender: { ...findContender('haproxy'), start: runHaproxy('haproxy-restart.cfg') } },
@@ -90,13 +90,13 @@ function makeRow({ one, mode }: Case, verdicts: readonly OutageVerdict[]): Resta
   };
 }
 
-/** Returns the broken promises of the gateway. */
+/** Describes the goals that the gateway has missed. */
 function findMisses({ mode, recoveryMaxMs }: RestartRow, verdicts: readonly OutageVerdict[]): string[] {
   const isGentle = mode === 'hand-over' || mode === 'close-idle';
   const hasOutage = mode === 'kill' || mode === 'stop';
   const lostReads = count(verdicts, isGentle ? ['cut', 'after'] : ['after'], true);
   return [
-    ...(lostReads > 0 ? [`${mode}: ${lostReads} reads failed although a backend was there`] : []),
+    ...(lostReads > 0 ? [`${mode}: ${lostReads} reads failed although a backend listened`] : []),
     ...(hasOutage && recoveryMaxMs > RECOVERY_MS_MAX ? [`${mode}: recovery took ${recoveryMaxMs.toFixed(0)} ms`] : []),
   ];
 }
@@ -131,7 +131,7 @@ export const scenario: Scenario = {
         const outage = await existing(modes[mode])(backend);
         await delay(AFTER_MS);
         const verdict = judgeOutage(await load.stop(), backend.readRecord(), outage);
-        // It counts even if the round is repeated.
+        // A write that was sent twice is a fault even if the round is repeated.
         if (verdict.writtenTwice > 0 && one.contender.name === 'gateway')
           bench.miss(`${mode}: ${verdict.writtenTwice} writes were sent twice`);
         return verdict;
@@ -145,7 +145,7 @@ export const scenario: Scenario = {
         '',
         'failed reads',
         'failed writes',
-        'of them sent later',
+        'of these, sent after the outage',
         'writes sent twice',
         'reads sent again',
         'recovery, ms (worst)',

@@ -9,7 +9,7 @@ import { memoryMb } from '../processes.ts';
 import { formatRange, median } from '../tables.ts';
 
 const REST_MS = 2_000;
-/** Memory hardly differs between starts. */
+/** Memory is measured in these rounds only, because it hardly differs between starts. */
 const MEMORY_ROUNDS = 3;
 const SOURCE = join(import.meta.dirname, '../../packages/command/main.ts');
 
