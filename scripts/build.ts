@@ -18,7 +18,7 @@ embedScanner();
 // dist/core is a package of its own, for programs that embed the gateway. It imports no file outside itself.
 cpSync(`${compiled}/core`, 'dist/core', { recursive: true });
 for (const name of ['package.json', 'README.md']) cpSync(`packages/core/${name}`, `dist/core/${name}`);
-// Handwritten types for CommonJS.
+// The handwritten types for CommonJS, which tsc does not copy.
 for (const path of globSync('packages/core/**/*.d.cts')) cpSync(path, path.replace('packages', 'dist'));
 cpSync('LICENSE', 'dist/core/LICENSE');
 await bundleCommand();
@@ -50,7 +50,7 @@ async function bundleCommand(): Promise<void> {
     logLevel: 'warning',
     plugins: [{ name: 'keep places', setup: (bundle) => bundle.onLoad({ filter: /\.js$/ }, keepPlace) }],
   });
-  // A module finds other files from its own place. The bundle changes this place, so each module gets the original one.
+  // A module finds other files by its own URL. Bundling changes this URL, so each module gets its original URL.
   function keepPlace({ path }: OnLoadArgs): OnLoadResult {
     const place = `new URL('${relative(from, path).replaceAll('\\', '/')}', import.meta.url).href`;
     return { contents: readFileSync(path, 'utf8').replaceAll('import.meta.url', place) };

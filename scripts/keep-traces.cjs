@@ -1,4 +1,4 @@
-// For the image: turns the optional peers that traces need into dependencies, so that `npm prune --omit=dev` keeps them.
+// For the image: turns the optional peers for traces into dependencies, so that `npm prune --omit=dev` keeps them.
 
 'use strict';
 

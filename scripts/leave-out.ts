@@ -1,7 +1,7 @@
-// Checks each part that a build may leave out. Deletes its folder, and its lines in the lists of parts, from a copy of the
-// repository. Then checks that types compile, that the command serves, and that using the part gives an error that names
-// it. `--suites` also runs every test that does not need the part. With names of parts as arguments, checks only these
-// parts.
+// Checks each part that a build may leave out. Deletes the part's folder, and its lines in the lists of parts, from a
+// copy of the repository. Then checks that types compile, that the command serves, and that using the part gives an
+// error that names its folder. `--suites` also runs every test that does not need the part. With names of parts as
+// arguments, checks only these parts.
 
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -64,7 +64,7 @@ const parts: Readonly<Record<string, Part>> = {
 const root = resolve(import.meta.dirname, '..');
 // Built by `npm ci`, and not in git.
 const built = ['packages/core/json/scanner.wasm', 'packages/command/api-reference/swagger-ui'];
-// These tests need all parts: documents describe them, and `npm run secure` uses most of them.
+// These tests need all parts: documents describe all parts, and `npm run secure` uses most parts.
 const testsOfAll = /^test\/(?:examples\/(?:documents|secure)|unit\/(?:documents|leave-out))\.test\.ts$/;
 const index = 'packages/core/hosts/index.ts';
 const lists = ['packages/command/parts.ts', 'packages/core/guards/parts.ts', index];
@@ -228,7 +228,7 @@ function runTests(copy: string, part: Part): number {
   const tests = findTests(part);
   const { status, stdout } = spawnSync(
     process.execPath,
-    // Skips the test that every export is used, because some exports are used only by the part.
+    // Skips the test "every export is used", because some exports are used only by the part.
     ['--test', '--test-concurrency=4', '--test-timeout=120000', '--test-skip-pattern=every export is used', ...tests],
     { cwd: copy, encoding: 'utf8', maxBuffer: 1_073_741_824 },
   );

@@ -69,7 +69,7 @@ function describeDefaults(name: SettingName, users: readonly Command[], unit: st
     .join('; ');
 }
 
-/** A default in a larger unit, ` (10 MiB)` or ` (30 s)`, or nothing for small numbers. */
+/** A default in a larger unit, such as ` (10 MiB)` or ` (30 s)`; empty for small numbers. */
 function describeAmount(amount: number, unit: string | undefined): string {
   if (unit === 'bytes') {
     const [size, name] = (

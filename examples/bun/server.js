@@ -4,7 +4,7 @@ const call = createFetchHandler({ backendUrl: process.env.BACKEND_URL ?? 'http:/
 
 const server = Bun.serve({
   port: Number(process.env.PORT ?? 3000),
-  // In seconds, and more than the backend timeout of 30. Bun's default of 10 would cut calls to a slow backend.
+  // In seconds: longer than the backend timeout (30), because Bun's default (10) would cut calls to a slow backend.
   idleTimeout: 40,
   routes: { '/api/work-items': call, '/api/work-items/*': call },
   fetch: () => new Response('Work items are at /api/work-items'),

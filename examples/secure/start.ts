@@ -1,5 +1,6 @@
-// A demo of the gateway with every protection on: `npm run secure`. Creates a temporary CA with a certificate, and a key and
-// tokens of an issuer. Runs `npm start` with them and prints commands to try. Removes all files at the end.
+// A demo of the gateway with every protection on: `npm run secure`. Creates temporary files: a CA, its
+// certificate for this machine, and the key and tokens of an issuer. Runs `npm start` with these files and prints
+// commands to try. Removes all files at the end.
 
 import { execFileSync, spawn } from 'node:child_process';
 import { generateKeyPairSync, sign } from 'node:crypto';
@@ -93,7 +94,7 @@ gateway.stdout.on('data', (data: Buffer) => {
     process.stdout.write(advice);
   }
 });
-// Ctrl-C also reaches the gateway, which drains and exits. Then this process ends.
+// Ctrl-C also reaches the gateway, which drains and exits. This process ignores Ctrl-C and ends after the gateway.
 process.on('SIGINT', () => undefined);
 process.on('SIGTERM', () => gateway.kill('SIGTERM'));
 gateway.on('exit', (code) => {

@@ -23,7 +23,7 @@ export interface Finding {
   readonly advice: string;
 }
 
-/** Explains why `call` failed, by the first row of `failures` that applies. */
+/** Explains why `call` failed, with the first row of `failures` that applies. */
 export function explainFailure(call: Call, backendUrl: URL): Finding {
   const applies = ([, when, , , onlyIf]: Failure): boolean =>
     when.some((each) => each === call.outcome || each === call.answer?.status) && onlyIf?.(call, backendUrl) !== false;
@@ -32,7 +32,7 @@ export function explainFailure(call: Call, backendUrl: URL): Finding {
   return createFinding(call, code, title.replace('{method}', call.operation.method), given);
 }
 
-/** Makes a finding that `call` showed. By default it breaks the operation, and clients get the reply of `call`. */
+/** Makes a finding that `call` showed. Defaults: severity `breaks`, and the reply of `call` as `clients`. */
 export function createFinding(
   call: Call,
   code: string,
@@ -103,7 +103,7 @@ const failures: readonly Failure[] = [
   ['no-connection', ['unreachable'], 'the backend does not answer at all',
     'Is the backend running? Is BACKEND_URL its address? Can this machine reach it? Does it expect https?',
     ({ hasBytes }) => !hasBytes],
-  ['malformed-answer', ['unreachable'], 'the answer is not complete, unambiguous HTTP/1.1',
+  ['malformed-answer', ['unreachable'], 'the answer is incomplete, invalid or ambiguous HTTP/1.1',
     'The backend, or a proxy in front of it, breaks the framing of HTTP or closes the connection in the middle of an answer. Fix the backend or the proxy. The gateway never passes on part of an answer.'],
   ['timed-out', ['timed-out'], 'no complete answer in time',
     'The connection attempt got no answer within BACKEND_CONNECT_TIMEOUT_MS. Possible causes: a firewall, a wrong address, or a backend that accepts no more connections.',

@@ -1,14 +1,14 @@
 #!/usr/bin/env node
 // Entry point of the command. Only this file and cluster/worker.ts call process.exit.
 
-// Checked first, because on an older Node, loading the rest fails with an unhelpful stack.
+// Checked first, because loading the rest on an older Node fails with an unhelpful stack.
 const [major = 0, minor = 0] = process.versions.node.split('.').map(Number);
 if (major < 22 || (major === 22 && minor < 19)) {
   process.stderr.write(`error: work-item-gateway needs Node 22.19 or newer; this is Node ${process.versions.node}\n`);
   process.exit(1);
 }
 
-// Signals are held while the rest is loaded, which takes 0.1 s or more.
+// Loading the rest takes 0.1 s or more. Signals that arrive meanwhile are handled afterwards.
 const { holdSignals } = await import('./service/lifecycle.ts');
 const signals = holdSignals(process);
 
@@ -16,7 +16,7 @@ let outputError: NodeJS.ErrnoException | undefined;
 process.stdout.on('error', (error) => {
   outputError ??= error;
 });
-// An error of standard error cannot be reported anywhere.
+// A failed write to standard error cannot be reported anywhere.
 process.stderr.on('error', () => undefined);
 
 // Removes NODE_TLS_REJECT_UNAUTHORIZED, because with the value 0 Node warns that certificates are not verified, although
@@ -52,9 +52,9 @@ if (process.stdout.writableLength > 0) {
   signals.release();
   await new Promise((resolve) => process.stdout.write('', resolve));
 }
-// A stream emits its errors one turn later, so the process waits for that turn.
+// A stream emits its errors one turn of the event loop later, so the process waits for that turn.
 await new Promise(setImmediate);
-// A reader that has closed the pipe (EPIPE) needs no more output.
+// EPIPE is no failure: the reader has closed the pipe and needs no more output.
 if (outputError !== undefined && outputError.code !== 'EPIPE') {
   process.stderr.write(`error: the output could not be written completely: ${outputError.message}\n`);
   exitCode ||= 1;

@@ -15,7 +15,7 @@ const signalCodes = { SIGHUP: 129, SIGINT: 130, SIGTERM: 143 } as const;
 // Signals within this time are treated as one, because npm and the terminal may both deliver the same signal.
 const repetitionMsMax = 1_000;
 
-/** Source of signals: the process. */
+/** The part of `process` that delivers signals. */
 interface Signals {
   on(name: keyof typeof signalCodes, listener: () => void): void;
 }
@@ -36,7 +36,7 @@ export function findProblems(flags: GivenFlags): readonly string[] {
   ];
 }
 
-// The template, or the problem with it, of each set of flags. A file is read only once, because it can be a pipe.
+// The template that the flags give, or the problem with it. Stored, because a file that is a pipe can be read only once.
 const templates = new WeakMap<GivenFlags, Template | string>();
 
 function templateOf(flags: GivenFlags): Template | string {

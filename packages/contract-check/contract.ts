@@ -1,5 +1,5 @@
 // Checks a backend's contract: which operations work through this gateway, and what clients get from the other operations
-// [D61]. This file reads and watches connections; writes.ts writes.
+// [D61]. This file makes the reads and watches an idle connection; writes.ts makes the writes.
 
 import { Calls, type Call } from '../backend-probe/calls.ts';
 import { describeReply, show, type Finding } from '../backend-probe/failures.ts';
@@ -65,7 +65,7 @@ async function tryOperations(session: Session): Promise<void> {
 
 // At most this many listed items are read. The second is read only if the first was deleted after the list was read.
 const triesMax = 2;
-// The largest 32-bit integer. A backend with 32-bit ids may refuse larger ids.
+// The search for an unused id starts at the largest 32-bit integer: a backend with 32-bit ids may refuse larger ids.
 const largestId = 2_147_483_647;
 
 // Reads the list, one of its items, and an item that does not exist.
@@ -122,8 +122,8 @@ async function readMissing(session: Session, list: Call, id: string): Promise<vo
 
 const byteOrderMark = Buffer.from([0xef, 0xbb, 0xbf]);
 
-// Warns of oddities in usable answers. They break no operation, but clients may fail on them. Also warns of slow
-// and of large answers, because later ones may exceed a limit.
+// Warns of oddities in usable answers: an oddity breaks no operation, but clients may fail on it. Also warns of slow
+// and large answers, because later answers may exceed a limit.
 function inspectAnswers(session: Session): void {
   const { backendTimeoutMs, responseBytesMax } = session.options.settings;
   const slowMs = session.options.slowMs ?? backendTimeoutMs / 2;
@@ -147,7 +147,7 @@ const idleWaitMsMax = 10_000;
 // A margin for the network's latency, and for the time that closing takes.
 const marginMs = 1_000;
 
-// Checks whether the backend keeps connections open between calls, and how soon it closes an idle one.
+// Checks whether the backend keeps connections open between calls, and how soon it closes an idle connection.
 async function tryConnection(session: Session): Promise<ConnectionFacts> {
   const { backendIdleTimeoutMs: idleTimeoutMs } = session.options.settings;
   const { made } = session.calls;

@@ -46,7 +46,7 @@ const breaking = {
 // prettier-ignore
 const warnings = {
   'list-not-array': ['the list is not a JSON array',
-    'The gateway passes on any JSON. Either clients must expect this form, or the backend must answer with an array of items. An error must not have a success status.'],
+    'The gateway passes on any JSON. Either clients must expect this form, or the backend must answer with an array of items. If the answer is an error, it must not have a success status.'],
   'items-without-id': ['items of the list have no recognizable id',
     'Clients read, change and delete an item by its id. Each item should have an integer property `id`.'],
   'id-negative': ['an id is negative: {0}',

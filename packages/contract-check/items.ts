@@ -1,5 +1,5 @@
-// Work items: their ids, whether the gateway can request them, and the item that the check creates. That item has a
-// unique marker in one of its strings, by which the check finds it again.
+// Work items: their ids, whether the gateway can request an item by its id, and the item that the check creates. The
+// check finds that item again by a unique marker in one of the item's strings.
 
 import { closeSync, openSync, readSync } from 'node:fs';
 
@@ -13,7 +13,7 @@ const { rawJSON, isRawJSON } = JSON as unknown as {
 
 export type Item = Readonly<Record<string, unknown>>;
 
-/** Parses JSON, with integers beyond 2^53 kept as text; undefined if it cannot be parsed. */
+/** Parses JSON. Keeps integers beyond 2^53 as text. Returns undefined if the JSON cannot be parsed. */
 export function readJson(bytes: Buffer): unknown {
   try {
     const text = new TextDecoder().decode(bytes);
@@ -50,7 +50,7 @@ export interface ItemId {
    * an id that the gateway refuses or changes.
    */
   readonly kind: 'whole' | 'long' | 'text' | 'unusable';
-  /** The id that the gateway requests when a client sends `text` in a path; undefined if it refuses `text`. */
+  /** The id that the gateway requests when a client sends `text` in a path; undefined if the gateway refuses `text`. */
   readonly asked: string | undefined;
 }
 
@@ -130,7 +130,7 @@ function readStart(name: string): string {
   }
 }
 
-/** Returns the JSON of the item, with `marker` in its property. */
+/** Returns the JSON of the item, with `marker` as the value of `property`. */
 export function writeItem({ item, property }: Template, marker: string): Buffer {
   return Buffer.from(JSON.stringify({ ...item, [property]: marker }));
 }

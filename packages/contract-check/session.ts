@@ -14,7 +14,7 @@ export interface ContractOptions {
   readonly write: Template | undefined;
   /** Aborting this signal ends the check after cleaning up. */
   readonly stop: AbortSignal;
-  /** Aborting this signal ends the check at once. Calls in flight fail, and nothing is cleaned up. */
+  /** Aborting this signal ends the check immediately. Calls in flight fail, and nothing is cleaned up. */
   readonly cut: AbortSignal;
   /** Longest time to watch an idle connection. */
   readonly idleWaitMsMax?: number;
@@ -48,7 +48,7 @@ export class Session {
     this.calls = new Calls(options.settings, options.tls, options.cut);
   }
 
-  /** The id of an item; undefined if it has none, or several different ones. */
+  /** The id of an item; undefined if the item has no id, or several different ids. */
   idOf(item: Item): ItemId | undefined {
     const [first] = idsOf(item, this.options.settings.itemIdParsing);
     return first && this.hasNoOtherId(item, first.text) ? first : undefined;
@@ -71,8 +71,8 @@ export class Session {
   }
 
   /**
-   * Makes a call for the clean-up, even after `stop`. A failure is not a finding, except for a timeout. Throws `Stopped`
-   * for a timeout and after `cut`.
+   * Makes a call for the clean-up, even after `stop`. A timeout becomes a finding; other failures do not. Throws
+   * `Stopped` for a timeout and after `cut`.
    */
   async look(name: OperationName, id?: string): Promise<Call> {
     const call = await this.#make(name, id);
@@ -118,7 +118,7 @@ export class Session {
   }
 
   /**
-   * Adds a finding. A finding that breaks operations sets the verdict of each operation that was called to `broken`.
+   * Adds a finding. If it breaks operations, each of these operations that was called gets the verdict `broken`.
    * Equal findings of several operations become one finding.
    */
   add(finding: Finding): void {

@@ -27,9 +27,9 @@ const ownItem = 'a read proved that the check created it';
 const anotherItem =
   'after its delete, a read of its id shows something else, and the list does not prove that the item is gone';
 
-/** Creates, reads, changes and deletes an item, and reports what it leaves behind. Throws `Stopped` to end the check. */
+/** Creates, reads, changes and deletes an item, and reports what is left behind. Throws `Stopped` to end the check. */
 export async function tryWrites(session: Session, template: Template, found: Found): Promise<void> {
-  // If a create's answer is wrong, only the list can identify the created item.
+  // Every listed item needs a usable id: if a create's answer is wrong, only the list can identify the created item.
   const isUsable = (item: Item): boolean => ![undefined, 'unusable'].includes(session.idOf(item)?.kind);
   if (found.items?.every(isUsable) !== true) {
     const why =
@@ -60,7 +60,7 @@ class OwnItem {
   readonly #named = new Set<string>();
   // The id in the create's answer, if the gateway cannot request items by this id.
   #unusableId: string | undefined;
-  // Ids of items that a read has proved to be ours, each with the reason why the item still exists; undefined if gone.
+  // Ids of items that a read has proved to be ours. Each value: why the item still exists; undefined if it is gone.
   readonly #own = new Map<string, string | undefined>();
   // Other ids for which a read finds no item.
   readonly #absent = new Set<string>();

@@ -14,7 +14,7 @@ export interface Operation {
   /** True: the backend's JSON is the reply [spec 4, rules 3, 5]. False: the reply is `{"success":true}` [rule 4]. */
   readonly passesAnswer: boolean;
   readonly successStatus: 200 | 201;
-  /** Message of the client's 404; undefined if a backend's 404 is a failure [spec 7, rule 1]. */
+  /** Message of the 404 that the client gets; undefined if a backend's 404 is a failure [spec 7, rule 1]. */
   readonly notFoundMessage: string | undefined;
   /** Message of the 500 reply to every other failure [spec 7]. */
   readonly failureMessage: string;
@@ -32,7 +32,7 @@ export const operations: readonly Operation[] = [
   { name: 'delete', method: 'DELETE', on: 'item',       takesBody: false, passesAnswer: false, successStatus: 200, notFoundMessage: undefined,             failureMessage: 'Failed to delete work item' },
 ];
 
-/** True for list and read, because repeating them does no harm at the backend [D20, D21]. */
+/** True for list and read. Repeating them does no harm at the backend [D20, D21]. */
 export function isRead(operation: Operation): boolean {
   return operation.method === 'GET';
 }

@@ -65,7 +65,7 @@ export function faultOfBackendOutcome(outcome: BackendOutcome): Fault {
   return outcome === 'cancelled' ? 'nobody' : outcomes[outcome].fault;
 }
 
-/** Statuses with which a healthy backend rejects a request. For a list they are failures of the backend. */
+/** Statuses with which a healthy backend rejects a request. For `list` they are failures of the backend. */
 export const rejectedStatuses: readonly number[] = [
   400, 404, 405, 406, 409, 410, 411, 412, 413, 414, 415, 422, 428, 431,
 ];
@@ -78,12 +78,12 @@ export function outcomeOfAnswer(
   { on, takesBody, notFoundMessage }: Pick<Operation, 'on' | 'takesBody' | 'notFoundMessage'>,
 ): (typeof unsuccessfulAnswers)[number] {
   if (status === 404 && notFoundMessage !== undefined) return 'not-found';
-  // A list has no id and no body that a backend could reject, so the backend's address must be wrong.
+  // If `list` is rejected, the backend's address must be wrong, because the request has no id and no body to reject.
   const canBeRejected = on === 'item' || takesBody;
   return canBeRejected && status !== undefined && rejectedStatuses.includes(status) ? 'rejected' : 'refused';
 }
 
-/** Returns the outcome of a malformed request from its reply's status. 404 and 405: it matches no operation [D6]. */
+/** Returns the outcome of a malformed request from its reply's status. 404, 405: no operation matches [D6]. */
 export function outcomeOfMalformed(status: number): 'no-operation' | 'bad-request' {
   return status === 404 || status === 405 ? 'no-operation' : 'bad-request';
 }

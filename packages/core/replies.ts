@@ -14,7 +14,7 @@ export function createFixedReply(status: number, headers: readonly string[], bod
   return { ...createReplyHead(status, headers), body };
 }
 
-/** Returns one list: `contentType` (undefined without a body), the headers of all replies, and `others` [D24]. */
+/** Returns header names and values: `content-type` if given, the headers that every reply has, and `others` [D24]. */
 export function replyHeaders(contentType: string | undefined, others: readonly string[] = []): string[] {
   return [
     ...(contentType === undefined ? [] : ['content-type', contentType]),
@@ -72,12 +72,12 @@ export const replies = {
   internalError: errorReply(500, 'Internal server error'),
 };
 
-/** Returns the reply to a request over the rate limit [D46]. `headers` (name, value, ...) describe the limit. */
+/** Returns the reply to a request over the rate limit [D46]. `headers` (names and values) describe the limit. */
 export function replyTooManyRequests(seconds: number, headers: readonly string[]): FixedReply {
   return errorReply(429, 'Too many requests', ['retry-after', String(seconds), ...headers]);
 }
 
-/** Returns the 403 for a token without `scope`. `scope` has no quotes or backslashes [RFC 6749, 3.3; D43]. */
+/** Returns the 403 for a token without `scope`. A scope has no quotes or backslashes to escape [RFC 6749, 3.3; D43]. */
 export function createScopeReply(scope: string): FixedReply {
   const value = `${challenge}, error="insufficient_scope", scope="${scope}"`;
   return errorReply(403, 'Forbidden', ['www-authenticate', value]);
@@ -90,13 +90,13 @@ export function replyToBroken(reason: BrokenReason): FixedReply {
   return reason.kind === 'head-too-large' ? replies.headersTooLarge : replies.badRequest;
 }
 
-/** The heads of replies that pass on the backend's JSON, by operation [spec 4]. */
+/** The heads of replies that pass on the backend's JSON, one for each operation [spec 4]. */
 export const answerHeads = perOperation(({ successStatus }) => createReplyHead(successStatus, replyHeaders(json)));
 
 /** The 500 reply of each operation [spec 7]. */
 export const failureReplies = perOperation((operation) => errorReply(500, operation.failureMessage));
 
-/** The reply of each operation to a backend's 404: a 404 for `read`, a 500 for all others [spec 7, rule 1]. */
+/** Each operation's reply if the backend answers 404: a 404 for `read`, a 500 for all others [spec 7, rule 1]. */
 export const notFoundReplies = perOperation((operation) =>
   operation.notFoundMessage === undefined ? failureReplies[operation.name] : errorReply(404, operation.notFoundMessage),
 );

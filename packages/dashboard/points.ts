@@ -33,7 +33,7 @@ export function loadOf(reports: readonly Report[]): Load {
   };
 }
 
-/** The point of one step. */
+/** The charts' point for one step. */
 export function pointOf({ from, at, passed, isIdle }: Stretch, reports: readonly Report[]): Point {
   return {
     at,

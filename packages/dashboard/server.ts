@@ -58,7 +58,7 @@ export const createDashboard: CreateDashboard = (sources, history) => {
   const points: Point[] = [];
   let shown = '';
   let changedAt = 0;
-  // At most one state a second is made, whatever the number of pages [D59].
+  // Reads the state at most once a second, whatever the number of open pages [D59].
   const readState = share(async () => {
     const reports = await sources.reports({ withProcessMetrics: false, probesBackend: true });
     const details: Details = {

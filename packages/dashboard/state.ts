@@ -88,8 +88,9 @@ export interface Facts {
   /** One entry for each `use` that has certificate files. */
   readonly certificates: readonly CertificateStatus[];
   readonly settings: readonly ShownSetting[];
-  /** Length of the whole history (`historyMs`) and of one step (`stepMs`). */
+  /** Length of the whole history. */
   readonly historyMs: number;
+  /** Length of one step of the history. */
   readonly stepMs: number;
   readonly kinds: readonly Kind[];
 }
@@ -120,7 +121,7 @@ export interface Now extends Load {
 /** The part of the state that seldom changes. */
 export interface Details {
   readonly facts: Facts;
-  /** All failures kept, latest first. */
+  /** All stored failures, latest first. */
   readonly failures: readonly Failure[];
 }
 

@@ -5,7 +5,7 @@ import { describeError, reasonOfError, type Peer } from '../core/backend/describ
 import type { OpenSocket } from '../core/http1/client-connection.ts';
 import type { Reason } from '../core/reasons.ts';
 
-/** The words for the backend in messages for operators. */
+/** How messages to operators name the backend, and what they advise. */
 export const backendPeer: Peer = {
   name: 'the backend',
   plainScheme: 'http:',
@@ -16,7 +16,7 @@ export interface BackendStatus {
   readonly isReachable: boolean;
   /** Start of this state, in milliseconds since 1970. */
   readonly since: number;
-  /** Why the backend does not answer; undefined while it does. */
+  /** Why the backend does not answer; undefined while it answers. */
   readonly cause: string | undefined;
   /** The cause as a code. */
   readonly reason?: Reason | undefined;
@@ -92,7 +92,7 @@ export class BackendMonitor {
   }
 }
 
-// Milliseconds since 1970, by a clock that is never set back.
+// Milliseconds since 1970, from a clock that is never set back.
 function monotonicNow(): number {
   return Math.round(performance.timeOrigin + performance.now());
 }

@@ -7,8 +7,9 @@ export interface CertificateStatus {
   readonly own: { readonly subject: string; readonly names: readonly string[]; readonly expiresAt: number } | undefined;
   /** Why the current files were refused; empty if they are in use. */
   readonly problems: readonly string[];
-  /** `taken`: how many times since the start new files were accepted. `refused`: how many times they were refused. */
+  /** Number of times since the start that new files were accepted. */
   readonly taken: number;
+  /** Number of times that new files were refused. */
   readonly refused: number;
 }
 

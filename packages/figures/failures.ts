@@ -30,7 +30,7 @@ export interface Failure {
 export interface LastFailure {
   /** Milliseconds since 1970. */
   readonly at: number;
-  /** Calls to the backend since then, except failures of this party. The most recent ones may not be counted yet. */
+  /** Calls to the backend since then, except failures of this party. The most recent calls may not be counted yet. */
   readonly callsSince: number;
 }
 
@@ -39,7 +39,7 @@ export const failuresMax = 50;
 const storedMax = 4 * failuresMax;
 const causeLengthMax = 200;
 
-/** A failed request; malformed if it has no path. */
+/** A finished request; it was malformed if it has no path. */
 type Ended = Pick<CallRecord, 'requestId' | 'client' | 'status' | 'outcome' | 'cause' | 'durationMs'> &
   Partial<Pick<CallRecord, 'operation' | 'path' | 'reason'>>;
 
@@ -53,7 +53,7 @@ export function joinFailures(lists: readonly (readonly Failure[])[]): Failure[] 
 }
 
 export class RecentFailures {
-  // In order of arrival, because many can have the same `at`.
+  // In order of arrival, which `at` does not show: many failures can have the same `at`.
   #failures: Failure[] = [];
 
   /** Keeps `call` if it failed. Keeps the client's address only if `showsClient`. */

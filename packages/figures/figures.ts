@@ -1,6 +1,6 @@
 // Counts requests and other events of one process in an array of fixed size, the block. All counts in /metrics and on
-// the dashboard come from these blocks. A request changes at most eight numbers and allocates nothing. Adding the
-// blocks of several workers, number by number, gives their sum.
+// the dashboard come from these blocks. A request changes at most eight numbers and allocates nothing. The
+// blocks of several workers are added number by number.
 
 import type { CallRecord } from '../core/call/call-record.ts';
 import { operations, type OperationName } from '../core/operations.ts';
@@ -54,7 +54,7 @@ export const publishedBounds: readonly number[] = [
 // to about 20 % (above 0.5 ms).
 const partsOfBucket = 5;
 
-/** Upper bounds of the internal buckets, in milliseconds; every fifth is a published one. */
+/** Upper bounds of the internal buckets, in milliseconds; every fifth is also a published bound. */
 const boundsMs: readonly number[] = publishedBounds.flatMap((bound, index) => {
   const from = publishedBounds[index - 1] ?? bound / 10;
   return Array.from({ length: partsOfBucket }, (_, part) =>
@@ -166,7 +166,7 @@ export class Figures {
     return this.#durations(offsets[name] + durationsAt);
   }
 
-  /** Durations from sending a call to the backend to its outcome. */
+  /** Durations of backend calls, from sending the call until its outcome. */
   backendDurations(name: FigureName): Durations {
     return this.#durations(offsets[name] + backendDurationsAt);
   }
@@ -194,7 +194,7 @@ export class Figures {
   }
 }
 
-// The first bucket whose bound is not below the duration.
+// Returns the index of the first bucket whose bound is at least `durationMs`.
 function bucketOf(durationMs: number): number {
   let low = 0;
   let high = boundsMs.length;
@@ -211,7 +211,7 @@ function bucketOf(durationMs: number): number {
 
 export interface Durations {
   readonly sumMs: number;
-  /** Counts per bucket of `boundsMs`, and a last one for durations above every bound. */
+  /** Counts per bucket of `boundsMs`. The last count is for durations above every bound. */
   readonly counts: Float64Array;
 }
 
@@ -226,7 +226,7 @@ export function publishedCounts({ counts }: Durations): number[] {
   return sums.filter((_, index) => index % partsOfBucket === partsOfBucket - 1);
 }
 
-/** Returns the quantile `share`, such as 0.99, in milliseconds; undefined without durations. */
+/** Returns a quantile in milliseconds; undefined without durations. `share` is, for instance, 0.99. */
 export function percentile(durations: Durations, share: number): number | undefined {
   const count = countOf(durations);
   if (count === 0) return undefined;

@@ -28,13 +28,13 @@ export function addFigures(reports: readonly Pick<Report, 'figures'>[]): Figures
   return sum;
 }
 
-/** All counts from the start until `at`, in milliseconds since 1970. */
+/** All counts from the start until `at` (milliseconds since 1970). */
 interface Step {
   readonly at: number;
   readonly figures: Figures;
 }
 
-/** The counts between `from` and `at`, in milliseconds since 1970. */
+/** The counts between `from` and `at` (milliseconds since 1970). */
 export interface Stretch {
   readonly from: number;
   readonly at: number;
@@ -48,12 +48,12 @@ const culprits = ['backend', 'gateway'] as const;
 type Culprit = (typeof culprits)[number];
 
 export class History {
-  // The first step is the last one before the history. At the start of the process all its counts are zero.
+  // The first step is only the base: the counts at the moment when the history begins. At first they are all zero.
   readonly #steps: [Step, ...Step[]];
   // For each party, the counts when its last failure was seen.
   readonly #marks = countCalls(new Figures());
 
-  /** `startedAt` is in milliseconds since 1970. The caller records a step every `stepMs`. */
+  /** `startedAt` is in milliseconds since 1970. The caller must call `record` every `stepMs`. */
   constructor(startedAt: number) {
     this.#steps = [{ at: startedAt, figures: new Figures() }];
   }
@@ -84,7 +84,7 @@ export class History {
     );
   }
 
-  /** Returns the last failure that each party caused, or null. `failures` is sorted, the latest first. */
+  /** Returns for each party the last failure that it caused, or null. `failures` is sorted, the latest first. */
   lastFailures(counted: Figures, failures: readonly Failure[]): Record<Culprit, LastFailure | null> {
     const count = this.#mark(counted);
     const describe = (fault: Culprit): LastFailure | null => {
@@ -94,8 +94,8 @@ export class History {
     return { backend: describe('backend'), gateway: describe('gateway') };
   }
 
-  // Keeps the counts of each party with new failures. A count shrinks when a worker is killed. In this case too, the
-  // party counts as having new failures.
+  // If a party has new failures, keeps its counts as its mark. A count shrinks when a worker is killed; then too, the
+  // party is treated as having new failures.
   #mark(counted: Figures): Record<Culprit, Count> {
     const count = countCalls(counted);
     for (const fault of culprits) {
@@ -109,9 +109,10 @@ function stretchOf(from: Step, counted: Figures): Stretch {
   return { from: from.at, at: Date.now(), passed: counted.since(from.figures), isIdle: !counted.isOther(from.figures) };
 }
 
-/** Calls since the start: those that the party caused to fail, and all other calls to the backend that were not cancelled. */
 interface Count {
+  /** Calls since the start that failed because of this party. */
   readonly failed: number;
+  /** All other calls to the backend since the start, except cancelled calls. */
   readonly well: number;
 }
 

@@ -8,7 +8,7 @@ import type { Registry } from '@prometheus-io/client';
 const require = createRequire(import.meta.url);
 
 const unwanted = [
-  // Gauges with names of counters. The library has the same gauges by `type`, under names without `_total`.
+  // Gauges that are named like counters. The library has these gauges by `type`, too, under names without `_total`.
   'nodejs_active_handles_total',
   'nodejs_active_requests_total',
   'nodejs_active_resources_total',

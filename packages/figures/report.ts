@@ -45,7 +45,7 @@ export interface Reporter {
   readonly reports: (request: ReportRequest) => Promise<readonly Report[]>;
 }
 
-/** The data for the reports of one process. The gateway's observer writes them. */
+/** The data for the reports of one process. The gateway's observer writes this data. */
 export interface Records {
   readonly figures: Figures;
   readonly failures: RecentFailures;
@@ -53,7 +53,7 @@ export interface Records {
   readonly keys: KeyRecords;
 }
 
-/** A serving: the objects that serve clients by one set of settings. During a reload a process has two servings. */
+/** The objects (a serving) that serve clients with one set of settings. During a reload a process has two servings. */
 export interface ReportedServing {
   readonly gateway: Gateway;
   /** Open client connections. An HTTP/2 connection has `streams`, its number of open streams. */
@@ -132,7 +132,6 @@ function msOf(nanoseconds: number): number {
   return Math.max(0, nanoseconds / 1e6 - eventLoopResolutionMs);
 }
 
-/** The state of the issuer's keys. */
 interface KeyStatus {
   /** Number of usable keys. */
   readonly keys: number;
@@ -141,7 +140,7 @@ interface KeyStatus {
 }
 
 export class KeyRecords {
-  /** Undefined before the first note. */
+  /** Undefined until `note` is called for the first time. */
   status: KeyStatus | undefined;
 
   note(news: Partial<KeyStatus>): void {

@@ -89,7 +89,7 @@ async function readBody(request: IncomingMessage): Promise<Buffer | undefined> {
   return Buffer.concat(pieces);
 }
 
-/** Parses a path segment as a 32-bit integer; undefined if it is not one. */
+/** Parses a path segment as a 32-bit integer; undefined if the segment is not such an integer. */
 function readId(segment: string): number | undefined {
   const text = decodePercent(segment) ?? segment;
   const id = Number(text);

@@ -7,8 +7,8 @@ const strictUtf8 = new TextDecoder('utf-8', { fatal: true });
 const idMember = /^\s*"(?:i|\\u0069)(?:d|\\u0064)"\s*:\s*/;
 
 /**
- * The JSON text of a work item without the value of its `id`. `beforeId`, an id in decimal and `afterId` together are the
- * text of the item with that id.
+ * The JSON text of a work item without the value of its `id`. `beforeId` + an id in decimal + `afterId` is the text
+ * of the item with that id.
  */
 export interface ItemText {
   readonly beforeId: string;
@@ -17,7 +17,7 @@ export interface ItemText {
   readonly sentId: unknown;
 }
 
-/** Reads the work item in `bytes`; undefined if they are not one JSON object in UTF-8. */
+/** Reads the work item in `bytes`; undefined if `bytes` is not one JSON object in UTF-8. */
 export function readItemText(bytes: Uint8Array): ItemText | undefined {
   let text: string;
   let value: unknown;

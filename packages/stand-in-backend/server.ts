@@ -60,8 +60,8 @@ export async function startEmbeddedBackend(options: EmbeddedBackendOptions): Pro
     // A connection's requests are answered in order, so that a pipelined read sees the write before it, as in Kestrel.
     connection.lastAnswer = connection.lastAnswer.then(() => answer(request, response));
   });
-  // Tracks all connections, because Node tracks only those with requests. The server's own `close` would wait for a
-  // connection that has sent half a head and, before Node 26, for one that has sent nothing.
+  // Tracks all connections, because Node tracks only connections with requests. The server's own `close` would wait for
+  // a client that has sent half a head and, before Node 26, for a client that has sent nothing.
   server.on('connection', (socket) => {
     connections.set(socket, { requestsInFlight: 0, lastAnswer: Promise.resolve() });
     socket.once('close', () => connections.delete(socket));

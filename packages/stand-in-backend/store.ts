@@ -1,4 +1,4 @@
-// Keeps the work items in SQLite: the schema, the five statements and the sample items. Uses only the id of an item.
+// Keeps the work items in SQLite: the schema, the five statements and the sample items. Reads no field except the id.
 
 import { DatabaseSync } from 'node:sqlite';
 

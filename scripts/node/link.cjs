@@ -1,6 +1,6 @@
-// Links node_modules/.bin/node to the platform's Node if the link is missing. npm up to 10 removes the link together
-// with the packages of other platforms, which have a program of the same name. As in start.cjs, the syntax is
-// for old Nodes.
+// Links node_modules/.bin/node to the platform's Node if the link is missing. npm 10 and older versions remove the
+// link together with the packages for other platforms, because each of these packages has a program `node`. As in
+// start.cjs, the syntax is for old versions of Node.
 
 'use strict';
 

@@ -160,7 +160,7 @@ import { createFetchHandler, type FetchHandler } from 'work-item-gateway/fetch';
 export const options: WorkItemGatewayOptions = { backendUrl: 'http://localhost:5104' };
 export const call: FetchHandler = createFetchHandler({ backendUrl: 'http://localhost:5104' });
 export const server = createGatewayServer({ backendUrl: 'http://localhost:5104' });
-// @ts-expect-error it is not any
+// @ts-expect-error the plugin's type is not any
 export const none: number = gateway;
 `;
 
@@ -172,7 +172,7 @@ async function compile(folder: string, module: string, resolution: string, files
   for (const file of files) writeFileSync(join(folder, file), typed);
   const options = ['--noEmit', '--strict', '--skipLibCheck', 'false', '--target', 'es2022', '--types', 'node'];
   const tsc = join(root, 'node_modules/typescript/bin/tsc');
-  // Only our own errors count, because other packages' types may conflict with each other.
+  // Only errors in our own files are reported, because other packages' types may conflict with each other.
   const { stdout } = await run(
     process.execPath,
     [tsc, ...options, '--module', module, '--moduleResolution', resolution, '--esModuleInterop', ...files],
@@ -244,7 +244,8 @@ try {
     return assertNone(installed.warnings, 'from the tarball, without a warning');
   });
   // All allowed versions of Node.js can `require` ES modules, so CommonJS types for an ES module are correct. publint and
-  // attw report such types as wrong, so their rules are off. The checks below import and compile the package both ways.
+  // attw report such types as wrong, so the rules about them are off. The checks below import and compile the package
+  // both ways.
   // dist/core is also a package of its own, so its package.json has fields that this package ignores.
   const falseFindings = ['EXPORTS_TYPES_INVALID_FORMAT', 'NESTED_PACKAGE_JSON_FIELD_IGNORED'];
   await check('publint', async () => {
@@ -300,8 +301,8 @@ try {
     await check(`SBOM, ${format}`, async () => {
       const { folder: target } = use();
       const { packages } = readJson(join(target, 'package-lock.json')) as { packages: object };
-      // The lock file has an entry for the folder itself and none for Swagger UI, so the number of its entries is the
-      // number of packages, ours included.
+      // The lock file has an entry for the folder itself, but no entry for Swagger UI. So the number of entries equals
+      // the number of packages, ours included.
       const wanted = Object.keys(packages).length;
       const sbom = JSON.parse(await createSbom(use(), format)) as Sbom;
       const root = sbom.metadata?.component ?? sbom.packages?.[0];

@@ -1,4 +1,4 @@
-// The interface between the admin listener and the dashboard, which a build can leave out.
+// The interface between the admin listener and the dashboard. A build can leave the dashboard out.
 
 import type { FixedReply } from '../../core/replies.ts';
 import type { CertificateStatus } from '../../figures/certificate-status.ts';

@@ -1,5 +1,5 @@
-// The admin listener: the dashboard, /livez, /readyz and /metrics, on a port of its own for operators. A connection has one
-// request, and the limits are low [D59].
+// The admin listener: the dashboard, /livez, /readyz and /metrics, on a port of its own for operators. Each connection
+// serves one request, and the limits are low [D59].
 
 import { readRequestId } from '../../core/call/request-context.ts';
 import { isAllowedHost } from '../../core/admission/host-names.ts';
@@ -52,7 +52,7 @@ const failures = {
   internalError: json(500, { error: 'Internal server error' }),
 };
 
-/** Creates the admin server, with the dashboard if the build has it, and starts recording the history. */
+/** Creates the admin server and starts recording the history. No dashboard without `createDashboard`. */
 export function createAdminServer(sources: AdminSources, createDashboard?: CreateDashboard): AdminServer {
   const history = new History(performance.timeOrigin);
   const dashboard = createDashboard?.(sources, history);
@@ -118,7 +118,7 @@ function closingReply(head: FixedReply, fields: readonly string[]): Reply {
   return { head, added: [], requestId, pieces, length: head.body.length, closes: true, drains: false };
 }
 
-// Returns the function that ends the recording.
+// Starts recording the history. Returns the function that ends the recording.
 function record(
   history: History,
   { reports, onFault }: AdminSources,

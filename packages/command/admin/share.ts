@@ -2,7 +2,7 @@
 
 const restMs = 1_000;
 
-/** Wraps `make`. Callers during a run of `make`, and in the second after it, get the result or failure of that run. */
+/** Wraps `make`. Calls during a run of `make`, and up to 1 s after its end, get the result or failure of that run. */
 export function share<T>(make: () => Promise<T>): () => Promise<T> {
   let shared: Promise<T> | undefined;
   let goodUntil = 0;

@@ -1,5 +1,5 @@
-// The API reference at /docs and the OpenAPI document at /openapi.json. Loaded only with DOCS on. All pages are read into
-// memory at the start and sent like any reply.
+// The API reference at /docs and the OpenAPI document at /openapi.json. This module is loaded only if DOCS is on. All
+// pages are read into memory at the start and sent like any reply.
 
 import { readFileSync } from 'node:fs';
 
@@ -15,7 +15,7 @@ const css = 'text/css; charset=utf-8';
 const javascript = 'text/javascript; charset=utf-8';
 const svg = 'image/svg+xml';
 
-// Allows only files from this gateway, calls to this gateway, and no inline script or style.
+// Allows only files from this gateway and calls to it. Forbids inline scripts and styles.
 const contentSecurityPolicy = [
   "default-src 'none'",
   "script-src 'self'",

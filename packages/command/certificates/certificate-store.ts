@@ -43,7 +43,7 @@ interface Use {
 }
 
 // A changed file may still be incomplete. No check can detect this, because a truncated chain still matches its key. So
-// changed files are read again at this interval until two readings are equal, at most `settleTries` times.
+// changed files are read again at this interval until two reads in a row are equal, at most `settleTries` times.
 const settleMs = 100;
 const settleTries = 20;
 // Session ticket keys are replaced after this time, because a stolen key decrypts the TLS 1.2 sessions resumed with it.
@@ -57,8 +57,9 @@ export class CertificateStore {
   #ticketKeys = drawTicketKeys();
   #ticketKeysSince = Date.now();
   #timer: NodeJS.Timeout | undefined;
-  // The latest check, and the check that has not started yet.
+  // The check that was requested last.
   #last = Promise.resolve();
+  // The requested check that has not started yet.
   #next: Promise<void> | undefined;
   #onChange: (tls: TlsInForce) => void = () => undefined;
 
@@ -104,7 +105,7 @@ export class CertificateStore {
     clearInterval(this.#timer);
   }
 
-  /** Checks the files, after the check in progress if there is one. Resolves when done; never rejects. */
+  /** Checks the files. Waits for a check in progress first. Resolves when done; never rejects. */
   async look(): Promise<void> {
     if (this.#next === undefined) {
       this.#next = this.#last.then(async () => {
@@ -137,7 +138,7 @@ export class CertificateStore {
     use.seen = texts;
     if (areSame(texts, use.inForce)) {
       use.problems = [];
-      this.#logger.info({ use: use.name }, 'certificate files match the ones in force again');
+      this.#logger.info({ use: use.name }, 'certificate files again match the certificates in force');
       return false;
     }
     const set = readCertificateSet(use.files, texts);

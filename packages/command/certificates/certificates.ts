@@ -59,7 +59,7 @@ export interface CertificateSet {
   readonly cert: string | undefined;
   readonly key: string | undefined;
   readonly ca: string | undefined;
-  /** The leaf certificate; undefined without one. */
+  /** The leaf certificate; undefined if `cert` is. */
   readonly own: CertificateFacts | undefined;
   /** The certificates after the leaf, in the order of the file. */
   readonly chain: readonly CertificateFacts[];
@@ -69,13 +69,13 @@ export interface CertificateSet {
 export interface CertificateFacts {
   readonly subject: string;
   readonly issuer: string;
-  /** Such as `DNS:gateway.example.com`, `IP Address:10.0.0.1`. */
+  /** Such as `DNS:gateway.example.com` or `IP Address:10.0.0.1`. */
   readonly names: readonly string[];
   /** Milliseconds since 1970. */
   readonly validFrom: number;
   readonly validTo: number;
   readonly isAuthority: boolean;
-  /** True if the next certificate in the file issued this one, or if this one is the last. */
+  /** True if the next certificate in the file issued this certificate, or if this is the last certificate. */
   readonly leadsToNext: boolean;
 }
 
@@ -121,7 +121,7 @@ export function dateOf(time: number): string {
   return new Date(time).toISOString().slice(0, 10);
 }
 
-// The name of the variable, and the path of the file if it is safe to show.
+// Returns the name of the variable, with the file's path if the path is safe to show.
 function nameOf({ variable, path }: NamedFile): string {
   const shown = quoteIfPlain(path);
   return shown === undefined ? variable : `${variable} (${shown})`;

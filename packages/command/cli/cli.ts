@@ -25,11 +25,11 @@ import { resolveSettings } from '../settings/resolve.ts';
 import { findInvocation, programName, type Invocation } from './invocation.ts';
 import { findStrayWords, flagsOf } from './stray-words.ts';
 
-// Width of the help without a terminal: enough for one line per setting, so that grep finds a whole setting.
+// Width of the help if the output is not a terminal. Each setting fits in one line, so grep prints a whole setting.
 const unboundColumns = 160;
 // Largest length of a list of choices in the help, in characters. Longer lists are only in docs/settings.md.
 const choicesLengthMax = 70;
-// A switch also accepts a value, but the help does not show it.
+// Makes commander accept a value for a switch, too. The help does not show this text.
 const switchValue = ' [value]';
 const aboutSettings = `
 Give each setting as a flag, or as the environment variable that is in brackets
@@ -88,7 +88,7 @@ export async function runCli(argv: readonly string[], terminal: Terminal, parts:
   }
 }
 
-// Each value is optional for commander, which otherwise ends the program at the first missing value.
+// Declares the values of flags as optional, because commander would end the program at the first missing value.
 function createOptions(name: Command): Option[] {
   const own = Object.entries(commands[name].ownFlags ?? {}).map(([flag, { placeholder, help }]) =>
     new Option(placeholder === undefined ? flag : `${flag} [${placeholder}]`, help).helpGroup('Contract:'),
@@ -114,9 +114,9 @@ function createOption(name: SettingName, command: Command): Option {
 /** A command line as parsed by commander. */
 interface CommandLine {
   readonly name: Command;
-  /** The flags given to the command, by their names in camel case. A flag without a value is `true`. */
+  /** The given flags; the keys are their names in camel case. A flag without a value is `true`. */
   readonly flags: Readonly<Record<string, string | true>>;
-  /** Words that are neither a known flag nor its value. */
+  /** Words that are neither known flags nor values of known flags. */
   readonly strayWords: readonly string[];
   readonly argv: readonly string[];
   readonly invocation: Invocation;

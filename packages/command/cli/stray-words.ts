@@ -11,9 +11,9 @@ export function flagsOf(command: Command): string[] {
 }
 
 /**
- * Returns the problems with arguments that are neither a known flag nor its value. A word after an unknown flag may be a
- * secret value. So a problem names a word only if the word has at most 20 characters, all letters or hyphens, and is in
- * the command's place or right after the command.
+ * Returns the problems with arguments that are neither known flags nor values of known flags. A word after an unknown
+ * flag may be a secret value. So a message shows a word only if the word is the first argument or directly follows the
+ * command, and if it has at most 20 characters, all letters or hyphens.
  */
 export function findStrayWords(command: Command, stray: readonly string[], argv: readonly string[]): string[] {
   const flags = stray.filter((word) => word.startsWith('-'));
@@ -36,7 +36,7 @@ const otherNames: Readonly<Record<string, string>> = { '--config': flagOf('setti
 
 function describeUnknownFlag(command: Command, flag: string): string {
   if (!/^--?[a-z][a-z-]{0,39}$/i.test(flag)) {
-    return `an argument that begins with - (not shown) is not a flag of ${command}`;
+    return `an argument (not shown) begins with a hyphen, but is not a flag of ${command}`;
   }
   const known = [...flagsOf(command), '--help'];
   if (known.includes(flag)) return `${flag} takes no value`;

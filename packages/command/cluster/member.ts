@@ -14,13 +14,13 @@ import { toPlain, type FromWorker, type ToWorker, type WorkerStart } from './mes
 const reportTimeoutMs = 1_000;
 // A worker is killed as hanging after this many heartbeats without a message from it. The longest task of a worker takes
 // less than a tenth of that time. A start on a busy machine takes longer, so a starting worker has a higher limit. The
-// limits count heartbeats and not seconds, because time passes while the primary process is stopped and reads no messages.
+// limits count heartbeats, not seconds: time passes while the primary process is stopped and reads no messages.
 const missedBeatsMax = 10;
 const missedStartBeatsMax = 60;
 // Node cannot listen for signals in its first moments, so one of these signals to the process group may end a starting
 // worker.
 const groupSignals: ReadonlySet<string | null> = new Set(['SIGTERM', 'SIGINT', 'SIGHUP']);
-// Turns of the event loop in which the last messages of an ended worker may arrive. Normally one or two are enough.
+// Largest number of event-loop turns to wait for the last messages of an ended worker. Normally one or two are enough.
 const lastTurnsMax = 100;
 
 export type StartOutcome =
@@ -55,7 +55,7 @@ export class Member {
   isFrozen = false;
   readonly #process: ChildProcess;
   readonly #observer: MemberObserver;
-  // By kind and id.
+  // The receivers of awaited answers, by the answer's kind and id.
   readonly #awaitedAnswers = new Map<string, (answer: Answer) => void>();
   // Connections that wait until the worker has received the connections sent before them.
   readonly #untaken = new Set<Socket>();
@@ -96,21 +96,21 @@ export class Member {
     return this.#lastReport;
   }
 
-  /** True while a connection waits to be sent, because the worker has not received the previous one. */
+  /** True while a connection waits to be sent, because the worker has not received the previous connection. */
   get isReceiving(): boolean {
     return this.#untaken.size > 0;
   }
 
   send(message: ToWorker): void {
     if (this.#process.connected) {
-      // A failed send is ignored, because it means that the worker has ended, and the exit is reported.
+      // A failed send means that the worker has ended. It is ignored, because the event `exit` reports this end.
       this.#process.send(message, () => undefined);
     }
   }
 
   /**
-   * Passes a connection to the worker, and calls `onSent` when it is sent. If the worker ends before it has received the
-   * connection, closes it.
+   * Passes a connection to the worker, and calls `onSent` when the connection is sent. If the worker ends before it has
+   * received the connection, closes the connection.
    */
   take(socket: Socket, onSent?: () => void): void {
     this.#untaken.add(socket);
@@ -135,7 +135,7 @@ export class Member {
 
   /**
    * Makes the worker serve new connections with `settings`, as `ClientService.reload` does [D65]. Rejects with a
-   * StartError if the worker cannot. If the worker ends, its successor gets the settings, so the reload succeeds.
+   * StartError if the worker cannot use them. If the worker ends, its successor gets them, so the reload succeeds.
    */
   async reload(settings: Settings, tls: TlsInForce): Promise<{ readonly finished: Promise<unknown> }> {
     this.settings = settings;
@@ -160,8 +160,8 @@ export class Member {
   }
 
   /**
-   * Counts a heartbeat, and sends it if the worker is ready. If too many heartbeats are unanswered, returns their number
-   * and does nothing else. Each message of the worker answers all heartbeats so far.
+   * If too many heartbeats are unanswered, only returns their number. Otherwise counts a heartbeat, and sends it if the
+   * worker is ready. Each message of the worker answers all heartbeats so far.
    */
   beat(): number | undefined {
     if (this.#missedBeats >= (this.#isReady ? missedBeatsMax : missedStartBeatsMax)) return this.#missedBeats;
@@ -266,7 +266,7 @@ function shareOf(settings: Settings): ReturnType<typeof toPlain> {
   });
 }
 
-// Waits for the last messages of a worker, which may arrive after its exit; the channel closes after them.
+// Waits for the last messages of a worker, which may arrive after its exit. The channel closes after them.
 async function lastMessagesOf(child: ChildProcess): Promise<void> {
   for (let turns = 0; child.connected && turns < lastTurnsMax; turns += 1) {
     await new Promise((resolve) => setImmediate(resolve));

@@ -50,7 +50,7 @@ export type FromWorker =
   | { readonly kind: 'ready'; readonly url: string }
   /** The worker cannot start; `message` is for the operator. */
   | { readonly kind: 'start-error'; readonly message: string }
-  /** New connections use the settings of `reload`, or the old settings stay because of `problem`. */
+  /** New connections use the settings of `reload`. If there is a `problem`, they use the old settings instead. */
   | { readonly kind: 'reloaded'; readonly id: number; readonly problem: string | undefined }
   /** The calls that use the old settings have ended, or the reload has failed. */
   | { readonly kind: 'reload-finished'; readonly id: number }

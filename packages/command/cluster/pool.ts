@@ -32,7 +32,7 @@ const settledMs = 10_000;
 // Time that a worker has to exit after the message `cut`.
 const killTimeoutMs = 500;
 const heartbeatMs = 1_000;
-// The first passed descriptor in a worker, after standard input, output, error and the channel to the primary process.
+// The first passed descriptor in a worker. 0 to 3 are standard input, output, error and the channel to this process.
 const firstPassed = 4;
 
 /**
@@ -72,7 +72,7 @@ class WorkerPool implements ClientService {
   readonly hasWorkers = true;
   readonly #logger: Logger;
   readonly #sharing: PortSharing;
-  // In the order in which they get connections.
+  // The workers, in the order in which they get connections.
   readonly #members = new Set<Member>();
   // Accepts the connections of clients, if `#sharing` is `cluster`.
   readonly #server = createServer({ pauseOnConnect: true, noDelay: true }, (socket) => this.#accept(socket));
@@ -86,7 +86,7 @@ class WorkerPool implements ClientService {
   #count: ReturnType<RateLimitPart['createJoinedCount']> | undefined;
   readonly #keys = createKeeper();
   #heartbeat: NodeJS.Timeout | undefined;
-  // This process keeps the passed sockets open without listening, so they outlive any worker.
+  // This process keeps the passed sockets open without accepting connections, so they outlive any worker.
   readonly #passed: readonly number[];
   #settings: Settings;
   #tls: TlsInForce;
@@ -143,7 +143,7 @@ class WorkerPool implements ClientService {
     if (hasPort) await this.#findPort();
     this.#heartbeat = setInterval(() => this.#lookForHanging(), heartbeatMs);
     await this.#launch();
-    // Until a worker is ready, the OS refuses connections.
+    // Opened now, so that the OS refuses connections until a worker is ready.
     if (hasPort && this.#sharing === 'cluster') {
       this.#listener = await openListener(this.#server, 'clients', this.#settings, this.#logger);
       this.#url = this.#listener.url;
@@ -181,7 +181,7 @@ class WorkerPool implements ClientService {
       await Promise.all(this.#serving().map((member) => this.#bringUpToDate(member)));
       throw error;
     }
-    // Workers that kept failing with the old settings may work with the new ones, so they are started without a pause.
+    // Workers that kept failing with the old settings may work with the new settings, so they start without a pause.
     this.#endPause();
     ends.push(...Array.from(this.#members, ({ isRetired, exited, started }) => (isRetired ? exited : started)));
     return { finished: Promise.all(ends).then(() => undefined) };
@@ -195,7 +195,7 @@ class WorkerPool implements ClientService {
     }
   }
 
-  // A worker that starts gets the certificates when it is ready.
+  // A worker that is still starting gets the certificates when it is ready.
   renewTls(tls: TlsInForce): void {
     this.#tls = tls;
     for (const member of this.#members) {
@@ -208,7 +208,7 @@ class WorkerPool implements ClientService {
     const answers = await Promise.all(members.map((member) => member.report(request)));
     const [first, ...others] = answers.filter((report) => report !== undefined);
     if (first === undefined) return [];
-    // A worker that did not answer has no report, but its last figures still count.
+    // A worker that did not answer has no new report, so its last figures are used.
     const silent = members
       .filter((member, index) => answers[index] === undefined && this.#members.has(member))
       .flatMap(({ lastReport }) => lastReport ?? []);
@@ -288,8 +288,8 @@ class WorkerPool implements ClientService {
     }
   }
 
-  // Passes connections to the workers in turn. A worker gets a connection only if it has received the previous one. So
-  // a hung worker gets few connections.
+  // Passes connections to the workers in turn. A worker gets a connection only if it has received its previous
+  // connection. So a hung worker gets few connections.
   readonly #distribute = (): void => {
     for (;;) {
       const next = this.#serving().find(({ isReceiving }) => !isReceiving);
@@ -312,7 +312,7 @@ class WorkerPool implements ClientService {
     }
   }
 
-  // Each result rejects with a StartError if its worker cannot be started.
+  // Each returned promise rejects with a StartError if its worker cannot be started.
   #launchMissing(): Promise<void>[] {
     const count = [...this.#members].filter(({ isRetired }) => !isRetired).length;
     return Array.from({ length: Math.max(0, this.#settings.workers - count) }, () => this.#launch());
@@ -413,7 +413,7 @@ class WorkerPool implements ClientService {
     void member.exited.then(callOff);
   }
 
-  // Kills hanging workers, which receive connections without answering. They are replaced like any worker that dies.
+  // Kills hanging workers, which receive connections without answering. They are replaced like any dead worker.
   #lookForHanging(): void {
     for (const member of this.#members) {
       const missedBeats = member.isRetired ? undefined : member.beat();

@@ -7,12 +7,12 @@ export class PrimaryCounter implements Counter {
   readonly #send: (id: number, question: Question) => void;
   readonly #asked = new Map<number, PromiseWithResolvers<readonly number[]>>();
   #nextId = 0;
-  // The result of the last test question. The first `revive` sends no question, because the primary process has just
-  // started this worker.
+  // The answer to the test question. Resolved at first: the first `revive` sends no question, because the primary
+  // process has just started this worker.
   #test: Promise<unknown> | undefined = Promise.resolve();
   #hasGone = false;
 
-  /** `send` sends a question to the primary process. Questions to a process that has ended are lost. */
+  /** `send` sends a question to the primary process. If that process has ended, the question is lost. */
   constructor(send: (id: number, question: Question) => void) {
     this.#send = send;
   }
@@ -42,7 +42,7 @@ export class PrimaryCounter implements Counter {
     return await answer.promise;
   }
 
-  /** Resolves when the primary process has answered a test question. At most one is open at a time. */
+  /** Resolves when the primary process has answered a test question. At most one test question is open. */
   async revive(): Promise<void> {
     this.#test ??= this.ask({ rate: { limit: 1, windowMs: 1 }, keys: [] });
     try {

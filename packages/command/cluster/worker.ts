@@ -1,4 +1,4 @@
-// A worker process: serves clients under the control of the primary process (pool.ts), and reports its figures to it.
+// A worker process: serves clients and reports its figures. The primary process (pool.ts) controls it.
 
 import type { Socket } from 'node:net';
 
@@ -14,7 +14,7 @@ import type { Settings } from '../settings/settings.ts';
 import { fromPlain, type FromWorker, type ToWorker } from './messages.ts';
 import { PrimaryCounter } from './primary-counter.ts';
 
-// Time limit for writing the last log lines. pool.ts gives a worker more time to exit after the message `cut`.
+// Time limit for writing the last log lines, shorter than the time that pool.ts gives a worker to exit after `cut`.
 const logEndMs = 300;
 
 /** Waits for the message `start` from the primary process, then serves. */
@@ -71,7 +71,7 @@ async function run(
   process.on('message', (message: ToWorker, socket: Socket | undefined) => {
     switch (message.kind) {
       case 'connection':
-        // Node drops a message whose descriptor the process cannot receive. So a gap in the numbers is a loss.
+        // Node drops a message whose descriptor cannot be received. So a gap in the numbers means lost connections.
         if (message.number > lastConnection + 1) reportLost(message.number - lastConnection - 1);
         lastConnection = message.number;
         // Undefined if the client has left.
@@ -94,7 +94,7 @@ async function run(
     }
   });
   await send({ kind: 'ready', url: service.url });
-  // The primary process has already waited for SHUTDOWN_DELAY_MS.
+  // The primary process has already waited for SHUTDOWN_DELAY_MS, so the worker does not wait.
   const settingsInForce = (): Settings => ({ ...inForce.settings, shutdownDelayMs: 0 });
   const exitCode = await runUntilStopped(service, settingsInForce, log.logger, stop);
   await log.end(logEndMs);

@@ -1,4 +1,4 @@
-// `check` of the certificates: subjects, validity, problems and advice.
+// For the command `check`: lists the certificates with their validity, problems and advice.
 
 import { certificateDaysMin, daysLeft } from '../../figures/certificate-status.ts';
 import {
@@ -20,7 +20,7 @@ const words: Readonly<Record<CertificateUse, { readonly title: string; readonly 
 // If there are more authorities than this, as in a bundle of all public authorities, they are not listed.
 const shownAuthoritiesMax = 5;
 
-/** Checks the certificate files of `use`, and their validity at `now` (milliseconds since 1970). */
+/** Checks the certificate files for `use`, and that the certificates are valid at `now` (milliseconds since 1970). */
 export function checkCertificates(use: CertificateUse, files: CertificateFiles, now: number): Required<CheckResult> {
   if (!hasFiles(files)) return { lines: [], problems: [] };
   const set = readCertificateSet(files, readFileTexts(files));

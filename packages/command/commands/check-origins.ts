@@ -1,16 +1,16 @@
-// `check` of the allowed origins: lists them and warns about unsafe ones [D45].
+// For the command `check`: lists the allowed origins and warns about unsafe origins [D45].
 
 import { anyOrigin } from '../../core/admission/cors.ts';
 import type { CorsValues } from '../../core/hosts/options/cors-options.ts';
 import { isThisMachine } from '../../core/text/addresses.ts';
 
-/** Returns lines without line ends; none if no origin is allowed. */
+/** Describes the allowed origins, in lines without line ends. Returns no lines if no origin is allowed. */
 export function describeOrigins({ corsOrigins = [], corsCredentials = false }: Partial<CorsValues>): string[] {
   if (corsOrigins.length === 0) return [];
   if (corsOrigins.includes(anyOrigin)) {
     return [
       'cors: pages of every origin may call and read replies',
-      '  Then any website can call the gateway from the browser of a visitor who can reach the gateway. List the origins unless this is intended.',
+      '  So any website can call the gateway from the browser of a visitor who can reach the gateway. List the origins unless this is intended.',
     ];
   }
   const withCredentials = corsCredentials ? ', with cookies and client certificates' : '';

@@ -1,4 +1,4 @@
-// `check` of the services that the gateway calls: the backend, the issuer of tokens, and Redis.
+// For the command `check`: calls the backend, the issuer of tokens, and Redis.
 
 import { loadRateLimit, loadTokens } from '../../core/guards/parts.ts';
 import { showRedisUrl } from '../../core/guards/options/guard-kinds.ts';
@@ -28,7 +28,7 @@ export async function checkBackend(settings: Settings, tls: ClientTls | undefine
   return { problems: [`backend: ${target}: ${title}: ${came}`, `  ${advice}`] };
 }
 
-/** Fetches the issuer's keys once, if tokens are on, and lists the usable ones. */
+/** If tokens are on, fetches the issuer's keys once and lists the usable keys. */
 export async function checkTokens(settings: Settings): Promise<CheckResult> {
   if (settings.authIssuer === '') return {};
   const place = showValue(settings.authJwksUrl === '' ? 'authJwksFile' : 'authJwksUrl', settings);
@@ -61,7 +61,7 @@ function adviseOnPlace({ authJwksUrl }: Settings): string {
     : "  Check that AUTH_JWKS_URL is the issuer's jwks_uri, and that this machine can reach it.";
 }
 
-/** Connects to Redis, if one is configured, and counts one request there. Never rejects. */
+/** If the rate limit uses Redis, counts one request there. Never rejects. */
 export async function checkRedis({ rateLimitRedisUrl: address }: Settings): Promise<CheckResult> {
   if (address === '') return {};
   const shown = showRedisUrl(address);
@@ -74,7 +74,7 @@ export async function checkRedis({ rateLimitRedisUrl: address }: Settings): Prom
     const cause = escapeControls(error instanceof Error ? error.message : String(error));
     return {
       problems: [
-        `rate limit: Redis at ${shown} does not count: ${cause}`,
+        `rate limit: Redis at ${shown} could not count a request: ${cause}`,
         '  Check the address and the password in RATE_LIMIT_REDIS_URL, and that Redis answers within 100 ms.',
       ],
     };

@@ -14,11 +14,11 @@ import type { CheckResult, CommandEntry, CommandRun } from './command.ts';
 import { openCertificates } from './running.ts';
 
 /**
- * The flags that are not settings. The help shows them even in a build without the contract check, so they are not in
- * packages/contract-check/.
+ * The flags that are not settings. The help shows them even in a build without the contract check, so they are defined
+ * here and not in packages/contract-check/.
  */
 export const contractFlags = {
-  '--contract': { help: 'test what the gateway needs of the backend: list, read, a missing item, connections' },
+  '--contract': { help: 'test what the gateway needs from the backend: list, read, a missing item, connections' },
   '--write': { help: 'with --contract: also create, update and delete one item' },
   '--body': {
     placeholder: 'json|file',
@@ -30,7 +30,7 @@ export const contractFlags = {
 export const checkCommand: CommandEntry = {
   summary: 'check the settings and call the backend once',
   description:
-    'Reads the settings as serve would and reports every problem. Then it checks the certificates, requests the work items from the backend once, fetches the keys for tokens if AUTH_ISSUER is set, and counts one request in Redis if RATE_LIMIT_REDIS_URL is set. The command serves no clients. It exits 0 if all is well and 1 if not. With --contract it tests instead which operations work with this backend, and exits 2 if flags or settings are wrong.',
+    'Reads the settings like serve and reports every problem. Then it checks the certificates, requests the work items from the backend once, fetches the keys for tokens if AUTH_ISSUER is set, and counts one request in Redis if RATE_LIMIT_REDIS_URL is set. The command serves no clients. It exits 0 if all is well and 1 if not. With --contract, the command instead tests which operations work with this backend, and exits 2 if flags or settings are wrong.',
   examples: [
     '--backend-url http://backend.internal:5104',
     '--contract --write --backend-url http://backend.internal:5104',

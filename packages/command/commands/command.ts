@@ -1,4 +1,4 @@
-// The interface of a command, and the data for a run of it.
+// The interface of a command, and the data that a command receives when it runs.
 
 import type { GivenFlags, Parts } from '../service/parts.ts';
 import type { HeldSignals } from '../service/lifecycle.ts';
@@ -20,15 +20,15 @@ export interface Terminal {
 
 export interface CommandRun {
   readonly resolved: ResolvedSettings;
-  /** Reads the settings again, from the same flags and variables and the current settings file. */
+  /** Reads the settings again, from the same flags and variables, and from the settings file as it is now. */
   readonly resolveAgain: () => ResolvedSettings;
-  /** The flags given to the command, without those that are settings. */
+  /** The given flags that are not settings. */
   readonly ownFlags: GivenFlags;
   readonly terminal: Terminal;
   readonly parts: Partial<Parts>;
 }
 
-/** The result of a check, as lines of text; each of `problems` makes the check fail. */
+/** The lines that a check prints. If there are `problems`, the check has failed. */
 export interface CheckResult {
   readonly lines?: readonly string[];
   readonly problems?: readonly string[];
@@ -37,11 +37,11 @@ export interface CheckResult {
 export interface CommandEntry {
   readonly summary: string;
   readonly description: string;
-  /** Flags for the examples in the help. */
+  /** For each example in the help, the text of its flags. */
   readonly examples: readonly string[];
   /** The command's flags that are not settings. A switch has no placeholder. */
   readonly ownFlags?: Readonly<Record<string, { readonly placeholder?: string; readonly help: string }>>;
-  /** Resolves with the problems of the given flags. Rejects with a StartError. */
+  /** Resolves with the problems in the given flags. Rejects with a StartError. */
   readonly findProblems?: (own: GivenFlags, parts: Partial<Parts>) => Promise<readonly string[]>;
   /** Resolves with the exit code. Rejects with a StartError. */
   readonly run: (run: CommandRun) => Promise<number>;

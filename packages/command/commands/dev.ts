@@ -48,7 +48,7 @@ function describeDev(service: WholeService, backendUrl: string, settings: Settin
   const { url } = service;
   const store =
     database === ':memory:' ? 'in memory; --embedded-backend-database FILE keeps the items' : `in ${database}`;
-  // With TLS or tokens the example calls would fail.
+  // Not shown if TLS or tokens are on, because these calls would fail.
   const calls = `
   Try:
     curl ${url}/api/work-items

@@ -5,7 +5,7 @@ import type { CommandEntry } from './command.ts';
 export const openApiCommand: CommandEntry = {
   summary: 'print the OpenAPI document',
   description:
-    'Prints the OpenAPI 3.1 document of the API that serve would offer with the same settings. It starts nothing. With DOCS on, the gateway serves the same document at /openapi.json.',
+    'Prints the OpenAPI 3.1 document of the API that serve would offer with the same settings. The command starts no gateway. With DOCS on, the gateway serves the same document at /openapi.json.',
   examples: ['> openapi.json'],
   run: async ({ resolved, terminal }) => {
     const { createOpenApiText } = await import('../../core/hosts/openapi/openapi.ts');

@@ -17,9 +17,9 @@ import { openCertificates } from './running.ts';
 const keptSettings = ['host', 'port', 'adminHost', 'adminPort', 'portSharing'] as const;
 
 /**
- * Reads the settings by `resolveAgain` and puts them in force, except those that need a restart. If they are invalid or
- * cannot be served, nothing changes. The result is logged in each case. Resolves with true if settings have changed.
- * Rejects only with an internal error.
+ * Reads the settings with `resolveAgain` and puts them in force, except settings that need a restart. If the settings
+ * are invalid or cannot be served, nothing changes. The result is logged in each case. Resolves with true if settings
+ * have changed. Rejects only with an internal error.
  */
 export async function reload(
   inForce: InForce,

@@ -12,16 +12,16 @@ export type Write = (bytes: Buffer, done: (error: NodeJS.ErrnoException | null, 
 
 interface LogOutputOptions {
   readonly write: Write;
-  /** Longest time that a line waits for further lines, in ms. One write costs as much as making about twenty lines. */
+  /** Longest time that a line waits for further lines, in ms: one write costs as much as making about twenty lines. */
   readonly gatherMs: number;
   /** Largest batch, in bytes; a longer line is a batch of its own. */
   readonly gatherBytesMax: number;
   readonly heldBytesMax: number;
-  /** Makes the line that reports `lines` dropped lines. */
+  /** Makes the line that says how many lines were dropped. */
   readonly describeGap: (lines: number) => string;
 }
 
-// Time from a write that found no room to the next attempt. It doubles with each attempt.
+// Limits of the pause after a write that found no room. The pause doubles with each further attempt.
 const pauseMsMin = 1;
 const pauseMsMax = 100;
 
@@ -41,20 +41,20 @@ export class LogOutput {
   onDrop: (lines: number) => void = () => undefined;
 
   readonly #options: LogOutputOptions;
-  // Gathers lines; undefined if there are none. Each line is encoded into the block immediately, because lines
-  // collected in a string would be scanned twice more.
+  // The gathered lines; undefined if there are none. Each line is encoded into the block immediately, because lines
+  // collected in a string would be scanned three times: when measured, when joined and when encoded.
   #open: { readonly block: Buffer; length: number; lines: number; gap: number } | undefined;
   #spareBlock: Buffer | undefined;
   #timer: NodeJS.Timeout | undefined;
   readonly #batches: Batch[] = [];
   #heldBytes = 0;
-  // True during a write, and during a pause after it.
+  // True during a write, and during the pause after a write that found no room.
   #isBusy = false;
   #pauseMs = pauseMsMin;
   // Set at the limit of held bytes, and reset when at most half of the limit is held. So the log has one gap instead of
   // many.
   #isFull = false;
-  // Dropped lines not reported yet.
+  // Number of dropped lines that are not reported yet.
   #missing = 0;
   // True if a batch was dropped after a part of it had been written. Then the output may end within a line.
   #isTorn = false;
@@ -69,7 +69,7 @@ export class LogOutput {
     return this.#isFull;
   }
 
-  /** Accepts one line, or several that belong together, with the line end. */
+  /** Accepts one line, or several lines that belong together. Each line has its line end. */
   write(line: string): void {
     if (this.#isFull || !this.#hasRoom(line)) {
       // Only a write resets `#isFull`. If no bytes are held, no write follows, so `#isFull` stays false.
@@ -162,7 +162,7 @@ export class LogOutput {
     const batch = this.#batches[0];
     if (batch === undefined || this.#isBusy) return;
     if (this.#isTorn && !batch.isBegun) {
-      // Ends the incomplete line before the next one.
+      // Ends the incomplete line in the output.
       this.#isTorn = false;
       batch.bytes = Buffer.concat([lineEnd, batch.bytes]);
       this.#heldBytes += lineEnd.length;
@@ -187,8 +187,8 @@ export class LogOutput {
     const gone = error === null ? written : batch.bytes.length;
     this.#heldBytes -= gone;
     if (error !== null) {
-      // Dropped without a second attempt, because the disk may stay full, or the reader may be gone. The next batch is
-      // tried.
+      // The batch is dropped without a second attempt, because the disk may stay full, or the reader may be gone. The
+      // next batch is tried.
       this.#isTorn ||= batch.isBegun;
       this.#missing += batch.isBegun ? 0 : batch.gap;
       const unwritten = batch.isBegun ? batch.bytes.filter((byte) => byte === newline).length : Infinity;
@@ -220,9 +220,9 @@ export function writeToStandardOutput(): Write {
 }
 
 // Pipes, sockets and terminals must not block, because a blocked write occupies a thread of Node's pool, and the process
-// cannot exit before that thread ends. On Linux a pipe or terminal is opened again, so that it does not become non-blocking
-// for other processes too, such as the shell or npm. Elsewhere, reading `process.stdout` makes pipes and sockets
-// non-blocking.
+// cannot exit before that thread ends. On Linux a pipe or terminal is opened again as non-blocking. The original stays
+// blocking for other processes, such as the shell or npm. Elsewhere, accessing the property `process.stdout` makes
+// pipes and sockets non-blocking.
 function openStandardOutput(): number {
   const isTerminal = isatty(1);
   if (isTerminal || fstatSync(1).isFIFO()) {

@@ -23,18 +23,18 @@ export interface Log {
   readonly output: LogOutput;
   /** True if the lines are pretty and go to a terminal. */
   readonly hasReader: boolean;
-  /** Changes level and format from now on. */
+  /** Uses this level and format from now on. */
   readonly apply: (options: Pick<LogOptions, 'logLevel' | 'logFormat'>) => void;
-  /** Writes the lines still held, for at most `limitMs` (default: 1 s). Call it before the process exits. */
+  /** Writes the remaining lines, for at most `limitMs` (default: 1 s). Call it before the process exits. */
   readonly end: (limitMs?: number) => Promise<void>;
 }
 
-// Longest time that a line waits for further lines. It is shorter on a terminal, so that the line of a request appears
-// before the output of the program that sent the request.
+// Longest time that a line waits for further lines. The time is shorter on a terminal, so that the line of a request
+// appears before the output of the program that sent the request.
 const gatherMs = 100;
 const readerGatherMs = 10;
-// Largest write, in bytes. If several processes write to one pipe, a write above PIPE_BUF could be mixed with a line of
-// another process (POSIX, write()).
+// Largest write, in bytes. The limit is lower if several processes write to one pipe, because a write above PIPE_BUF
+// could be mixed with a line of another process (POSIX, write()).
 const gatherBytesMax = 65_536;
 const sharedGatherBytesMax = 4_096;
 // Largest number of bytes held for a slow reader. Further lines are dropped, so that memory stays bounded [D53].
@@ -101,7 +101,7 @@ export function createLogger(level: string, stream: DestinationStream, now = Dat
   );
 }
 
-/** Like pino's `isoTime`, but formats a date once a second and a time once a millisecond instead of once a line. */
+/** Like pino's `isoTime`, but formats the date only once a second, and the whole time only once a millisecond. */
 function createIsoTime(now: () => number): () => string {
   let second = NaN;
   let upToSecond = '';

@@ -8,8 +8,8 @@ import { escapeControls } from '../../core/text/escape.ts';
 export type Format = (line: string) => string;
 
 /**
- * Returns undefined if pino-pretty is not installed. It is optional, because a server does not need the 15 packages
- * that come with it.
+ * Returns undefined if pino-pretty is not installed. This package is optional, because a server does not need the 15
+ * packages that come with it.
  */
 export function createPrettyFormat(hasColours: boolean): Format | undefined {
   const prettyFactory = loadPinoPretty()?.prettyFactory;
@@ -34,8 +34,8 @@ function loadPinoPretty(): typeof import('pino-pretty') | undefined {
   }
 }
 
-// A stack begins with the error's message, which may have line ends. This pattern matches only those line ends: the
-// line after each of them is neither a stack frame nor a cause.
+// A stack begins with the error's message. This pattern matches only line ends inside the message: the line after such
+// a line end is neither a stack frame nor a cause.
 const lineInMessage = /\n(?! {4}at |caused by: )/g;
 
 function escapeAll(value: unknown, name = ''): unknown {

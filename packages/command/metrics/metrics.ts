@@ -224,7 +224,7 @@ function metricsOf(certificates: readonly CertificateStatus[]): ProcessMetric[] 
 const counter = metricOf('counter');
 const gauge = metricOf('gauge');
 
-/** `values`: samples, or one number without labels. */
+/** Returns a function that makes metrics. `values`: samples, or one number without labels. */
 function metricOf(type: 'counter' | 'gauge' | 'histogram') {
   return (name: string, help: string, values: number | readonly Sample[]): ProcessMetric => {
     const samples = typeof values === 'number' ? [{ labels: {}, value: values }] : values;

@@ -43,8 +43,9 @@ export interface LocalClientService extends ClientService {
 }
 
 /**
- * Serves clients in this process. With `sharing` `cluster` and no passed sockets, this process does not listen: the
- * primary process accepts the connections. If the start fails, stops what was started and rejects with a StartError.
+ * Serves clients in this process. If `sharing` is `cluster` and no sockets are passed, this process does not listen:
+ * the primary process accepts the connections. If the start fails, stops what was started and rejects with a
+ * StartError.
  */
 export async function startClientService(
   settings: Settings,
@@ -55,7 +56,7 @@ export async function startClientService(
   output.onDrop = (lines) => records.figures.count('log line dropped', lines);
   const context = { logger, records, keeper, parts };
   let current = await createServing(settings, tls, context);
-  // Newest first. Only the newest gets new connections.
+  // The newest `Serving` comes first. Only this `Serving` gets new connections.
   let servings: readonly Serving[] = [current];
   let served = settings;
   let isDraining = false;
@@ -95,7 +96,7 @@ export async function startClientService(
       await Promise.all(servings.map((each) => each.drain(signal)));
     },
     stop: async () => {
-      // A reload that is still creating a `Serving` stops that `Serving` as soon as it exists.
+      // Makes a reload that is still creating a `Serving` stop that `Serving` as soon as it exists.
       isDraining = true;
       await listener?.close();
       await Promise.all(servings.map((each) => each.stop()));

@@ -74,8 +74,8 @@ export async function createGuards(
     lines.redis.close();
     lines.primary.close();
   };
-  // The start fails if the key file is unusable, as with any other file. An unusable file does not recover by itself, but
-  // an issuer that is down may recover.
+  // The start fails if the key file is unusable, as with any other file, because the file does not recover by itself.
+  // If an issuer is down, the start succeeds, because the issuer may recover.
   if (guards.fileProblem !== undefined) {
     close();
     throw new StartError(`AUTH_JWKS_FILE cannot be used: ${guards.fileProblem}`, undefined);

@@ -9,7 +9,7 @@ export function createKeeper(now = () => performance.now()): Keeper {
   return {
     counter: undefined,
     counts: new Map(),
-    // Keys from another address may belong to another issuer.
+    // Does not return keys from another address, because they may belong to another issuer.
     findKeys: (url) => (kept?.url === url ? { text: kept.text, ageMs: now() - kept.askedAt } : undefined),
     keepKeys: (url, { text, ageMs }) => {
       kept = { url, text, askedAt: now() - ageMs };

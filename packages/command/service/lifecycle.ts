@@ -6,7 +6,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { Logger } from '../log/log.ts';
 import type { Settings } from '../settings/settings.ts';
 
-/** The source of signals and stray errors: the process. */
+/** The source of signals and uncaught errors: the process. */
 export interface SignalSource {
   on(signal: NodeJS.Signals, listener: (signal: NodeJS.Signals) => void): unknown;
   on(fault: 'uncaughtException' | 'unhandledRejection', listener: (error: unknown) => void): unknown;
@@ -17,7 +17,7 @@ export interface SignalSource {
  * Otherwise they would end the half-started program, or would be lost if the program is process 1 of a container.
  */
 export interface HeldSignals extends SignalSource {
-  /** Stops holding signals. From now on every signal, also a held one, ends the process. */
+  /** Stops holding signals. From now on every signal ends the process, and so does a signal that was held. */
   readonly release: () => void;
 }
 
@@ -41,7 +41,7 @@ export function holdSignals(source: NodeJS.Process): HeldSignals {
       if (stopHolding(name)) setImmediate(listener, name as NodeJS.Signals);
     },
     release: () => {
-      // Node delivers a pending signal in the next turn at the latest.
+      // Waits one turn of the event loop, so that Node has delivered every pending signal.
       setImmediate(() => {
         for (const name of heldSignals) {
           if (stopHolding(name)) source.kill(source.pid, name);
@@ -53,7 +53,7 @@ export function holdSignals(source: NodeJS.Process): HeldSignals {
 
 /** A service that can be drained and stopped. */
 export interface Service {
-  /** From now on every reply closes its connection [D33], and `/readyz`, if the service has it, answers 503. */
+  /** From now on every reply closes its connection [D33]. If the service has `/readyz`, this path answers 503. */
   beginDrain(): void;
   /**
    * Refuses new connections and closes idle ones. Resolves when all connections have closed and no call is in flight. Once
@@ -62,27 +62,27 @@ export interface Service {
   finishDrain(signal: AbortSignal): Promise<void>;
   /** Cuts the remaining connections. */
   stop(): Promise<void>;
-  /** True if a worker of the service failed while stopping. */
+  /** True if a worker failed while the service was stopping. */
   readonly hasFailed?: () => boolean;
 }
 
-// Under `npm run` a signal to the process group, such as that of Ctrl-C, arrives twice: directly, and later from npm. So
-// one repetition within this time does not count as a second signal.
+// Under `npm run` a signal to the process group, such as the SIGINT of Ctrl-C, arrives twice: directly, and later from
+// npm. So one repetition within this time does not count as a second signal.
 const repetitionByNpmMsMax = 1_000;
 // Time limit for the last step of a stop, `service.stop()`, which cuts all connections and kills hanging workers.
 const stopMsMax = 4_000;
 
-/** Requests to stop the process, by an operator or an internal error. */
+/** The requests to stop the process. They come from an operator or from an internal error. */
 export interface Stop {
   /** Aborted when a stop is requested. */
   readonly wanted: AbortController;
   /** Aborted when the remaining connections are to be cut. */
   readonly cut: AbortController;
-  /** True if there was an internal error, before or after the request. */
+  /** True if there was an internal error, before or after a stop was requested. */
   hasFault: boolean;
 }
 
-/** Creates a `Stop`. Every uncaught error also requests the stop. */
+/** Creates a `Stop`. Every uncaught error requests a stop. */
 export function createStop(logger: Logger, source: SignalSource): Stop {
   const stop = { wanted: new AbortController(), cut: new AbortController(), hasFault: false };
   // After an uncaught error the state is unknown, so the process drains and stops.
@@ -101,8 +101,8 @@ export function createStop(logger: Logger, source: SignalSource): Stop {
 }
 
 /**
- * Listens for signals and errors that stop the process, until it ends. Call this before anything is started, so that a
- * signal during the start is not lost. With `stopsOnHangUp`, SIGHUP stops the process too, because the terminal was closed
+ * Listens for signals and errors that stop the process. Call this before anything is started, so that no signal during
+ * the start is lost. With `stopsOnHangUp`, SIGHUP stops the process too, because the terminal was closed
  * [D54] or there is nothing to reload.
  */
 export function listenForStop(
@@ -134,17 +134,17 @@ export function listenForStop(
   source.on('SIGTERM', onSignal);
   source.on('SIGINT', onSignal);
   if (stopsOnHangUp) {
-    // SIGHUP never counts as a first or second signal. Both the OS and the shell may send it when a terminal closes, and
-    // service managers send it right after SIGTERM.
+    // SIGHUP never counts as a first or second signal, because it often comes together with another signal. When a
+    // terminal closes, both the OS and the shell may send SIGHUP. Service managers send it right after SIGTERM.
     source.on('SIGHUP', startDrain);
   }
   return stop;
 }
 
 /**
- * Listens for SIGHUP, which would otherwise end the process. Returns the function that sets `reload`. A signal that arrives
- * earlier is held until then. Reloads run one after the other; all signals during a reload together cause one more
- * reload.
+ * Listens for SIGHUP, which would otherwise end the process. Returns the function that sets `reload`. A signal that
+ * arrives earlier causes a reload as soon as `reload` is set. Reloads run one after the other; all signals during a
+ * reload together cause one more reload.
  */
 export function listenForReloads(source: SignalSource): (reload: () => Promise<void>) => void {
   const begun = Promise.withResolvers<() => Promise<void>>();
@@ -181,7 +181,7 @@ export async function runUntilStopped(
   await delay(shutdownDelayMs, undefined, { signal: stop.cut.signal }).catch(() => undefined);
   const timeout = startShutdownTimeout(shutdownTimeoutMs, logger);
   const cut = AbortSignal.any([stop.cut.signal, timeout.signal]);
-  // After an internal error, draining and stopping may never finish.
+  // Waits no longer than until `cut`, because the drain may never finish after an internal error.
   await Promise.race([service.finishDrain(cut), untilAborted(cut)]);
   timeout.callOff();
   const late = Promise.withResolvers<boolean>();
@@ -204,7 +204,7 @@ const heldUpMs = 500;
 const catchUpMs = 1_000;
 
 /**
- * Calls `onOver` after `ms`. If this process was stopped in that time (SIGSTOP, a sleeping machine), `onOver` is called
+ * Calls `onOver` after `ms`. If this process was paused in that time (SIGSTOP, a sleeping machine), `onOver` is called
  * later, because requests and workers had less time to finish. Returns the function that cancels the deadline.
  */
 export function startDeadline(ms: number, onOver: () => void): () => void {

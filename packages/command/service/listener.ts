@@ -11,9 +11,9 @@ const reportMs = 1_000;
 const addresses = { clients: ['host', 'port'], admin: ['adminHost', 'adminPort'] } as const;
 
 /**
- * Makes `server` listen on the configured address, or on the sockets in `passed` if it has any. Rejects with a
- * StartError. If the server later cannot accept a connection, mostly for lack of file descriptors, the error is logged,
- * at most once a second. The server continues, because the next accept may succeed.
+ * Makes `server` listen on the configured address, or on the sockets in `passed` if there are any. Rejects with a
+ * StartError. If the server later cannot accept a connection, the error is logged, at most once a second. The usual
+ * cause is a lack of file descriptors. The server continues, because the next accept may succeed.
  */
 export async function openListener(
   server: Server,

@@ -1,5 +1,6 @@
-// Reports each outage in the log by a pair of lines, one at its beginning and one at its end. After a pair, ten seconds
-// pass before the next pair. Outages that begin in these ten seconds are reported together afterwards, with their number.
+// Reports outages in the log with pairs of lines: the first line when an outage begins, the second when it ends. At
+// least ten seconds pass between two pairs. Outages that begin in these ten seconds are reported together afterwards,
+// with their number.
 
 import { systemClock, type Clock } from '../../core/time/clock.ts';
 
@@ -19,7 +20,7 @@ export class OutageLines {
   // Cancels the quiet time after a pair; undefined outside the quiet time.
   #endQuiet: (() => void) | undefined;
 
-  /** `onDown` gets the cause of the latest outage, and the number of outages since the last call of `onDown`. */
+  /** `onDown` gets the cause of the latest outage, and the number of outages since the previous call of `onDown`. */
   constructor(onDown: (cause: unknown, outages: number) => void, onUp: () => void, clock: Clock = systemClock) {
     this.#onDown = onDown;
     this.#onUp = onUp;

@@ -22,7 +22,7 @@ export interface Parts {
   /** Needed by each worker: serves clients. */
   readonly worker: () => Promise<{ readonly serveAsWorker: (parts: Partial<Parts>) => void }>;
   readonly traces: () => Promise<{
-    /** `onDropped` is called immediately for each loss of spans, with their number. */
+    /** `onDropped` is called whenever spans are lost, with the number of lost spans. */
     readonly createTraces: (options: TraceOptions, logger: Logger, onDropped: (spans: number) => void) => ProcessTracer;
   }>;
   readonly http2: () => Promise<{ readonly serveHttp2: (settings: Settings, gateway: Gateway) => ConnectionFactory }>;
@@ -40,7 +40,7 @@ interface StandInBackendPart {
   }) => Promise<{ readonly url: string; readonly stop: () => Promise<void> }>;
 }
 
-/** The flags given to a command, without those that are settings. A flag without a value is `true`. */
+/** The given flags of a command that are not settings. A flag without a value is `true`. */
 export type GivenFlags = Readonly<Record<string, string | true>>;
 
 interface ContractCheckPart {
@@ -60,7 +60,7 @@ export interface ClientService extends Service, Reporter {
   readonly url: string;
   /** True if worker processes serve the clients, false if this process does. */
   readonly hasWorkers: boolean;
-  /** Uses `tls` for new connections of clients and to the backend; open connections stay [D37]. */
+  /** Uses `tls` for new connections from clients and new connections to the backend. Open connections stay [D37]. */
   renewTls(tls: TlsInForce): void;
   /**
    * Resolves when new connections use `settings`. Calls in flight finish with the old settings; then `finished`
@@ -86,7 +86,7 @@ export type TraceOptions = Pick<
   Extract<keyof Settings, `otel${string}`> | 'backendUrl' | 'tlsCertFile' | 'logClient'
 >;
 
-/** A tracer with a lifetime. */
+/** A tracer that must be ended. */
 export interface ProcessTracer extends Tracer {
   /** Exports the remaining spans for at most `limitMs`. Resolves with the number of lost spans that no log line reported. */
   end(limitMs: number): Promise<number>;
@@ -103,7 +103,7 @@ const places: Readonly<Record<keyof Parts, string>> = {
   http2: 'packages/core/hosts/http2',
 };
 
-/** Loads a part for `neededBy`, a command or setting. Rejects with a StartError if this build leaves it out. */
+/** Loads a part for `neededBy`, a command or setting. Rejects with a StartError if this build leaves the part out. */
 export async function loadPart<Name extends keyof Parts>(
   parts: Partial<Parts>,
   name: Name,

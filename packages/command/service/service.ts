@@ -1,4 +1,4 @@
-// The whole service: the client service, in this process or several, and the admin listener.
+// The whole service: the client service (in this process or in several workers) and the admin listener.
 
 import { normalizeHostName } from '../../core/admission/host-names.ts';
 import type { Listener } from '../../core/hosts/common/listen.ts';

@@ -23,9 +23,9 @@ import { loadPart, type ClientService, type Parts } from './parts.ts';
 
 export interface Serving extends ReportedServing, Pick<ClientService, 'renewTls' | 'beginDrain' | 'stop'> {
   readonly scheme: 'http' | 'https';
-  /** Serves the connection, or closes it if there are too many and none of them is idle. */
+  /** Serves the connection, or closes it if there are too many connections and none is idle. */
   take(socket: Socket): void;
-  /** Closes idle connections. Resolves when all have closed and no call is in flight, or when `signal` is aborted. */
+  /** Closes idle connections. Resolves when no connection is open and no call is in flight, or `signal` is aborted. */
   drain(signal: AbortSignal): Promise<void>;
 }
 
@@ -37,7 +37,7 @@ interface ServingContext {
   readonly parts: Partial<Parts>;
 }
 
-// Longest time that the process waits for the collector before it ends [D49].
+// Longest time that an ending process waits for the collector of traces [D49].
 const tracesEndMs = 1_000;
 
 /** Creates a `Serving`. Rejects with a StartError if it cannot serve with these settings. */
@@ -56,8 +56,8 @@ export async function createServing(
     backendTls: backendUrl.protocol === 'https:' ? backendTls : undefined,
     allowedHosts: allowedHosts.length === 0 ? [] : [...(parseHostNames(host) ?? []), ...allowedHosts],
   };
-  // Loads only the code that the settings need, to save start-up time and memory. Loading comes first, so that nothing has
-  // to be closed if it fails.
+  // Loads only the code that the settings need, to save start-up time and memory. Loading comes first, so that nothing
+  // has to be closed if the loading fails.
   const pages = settings.docs ? (await import('../api-reference/pages.ts')).loadPages(settings) : undefined;
   const traces =
     settings.otelExporterOtlpEndpoint === ''
@@ -105,8 +105,9 @@ export async function createServing(
     gateway.isCutting = true;
     connections.closeAll();
     guards.close();
-    // First, calls are notified of the stop, and backend calls that only read are cancelled. A socket reports its end
-    // late in a turn of the event loop, so this takes two turns. Closing the connections to the backend ends the other calls.
+    // First, calls are notified of the stop, and backend calls that only read are cancelled. This takes two turns of
+    // the event loop, because a socket reports its end late in a turn. Then closing the connections to the backend ends
+    // the other calls.
     await nextTurn();
     await nextTurn();
     await gateway.backend.close();

@@ -6,8 +6,8 @@ import { StartError } from '../../core/hosts/common/start-error.ts';
 import type { Logger } from '../log/log.ts';
 
 /**
- * File descriptors of the listening sockets that a service manager passes on (sd_listen_fds(3)). They outlive this process,
- * so a restart loses no connection. If a list is empty, the gateway opens the socket itself.
+ * File descriptors of the listening sockets that a service manager passes on (sd_listen_fds(3)). The sockets outlive
+ * this process, so a restart loses no connection. If a list is empty, the gateway opens its own socket.
  */
 export interface PassedSockets {
   readonly clients: readonly number[];
@@ -19,9 +19,9 @@ const firstDescriptor = 3;
 const socketsMax = 64;
 
 /**
- * Finds the sockets passed to the process `pid`, by their names `clients` and `admin`. If there are only one
- * or two sockets and none has one of these names, the first is for clients and the second for the admin listener. Throws a
- * StartError if the use of the sockets is unclear.
+ * Finds the sockets passed to the process `pid`, by their names `clients` and `admin`. If there are at most two sockets
+ * and none has such a name, the first is for clients and the second for the admin listener. Throws a StartError if the
+ * use of the sockets is unclear.
  */
 export function findPassedSockets(
   environment: Readonly<Record<string, string | undefined>>,
@@ -40,12 +40,15 @@ export function findPassedSockets(
   if (known === descriptors.length) return byName;
   if (known === 0 && descriptors.length <= 2) return { clients: descriptors.slice(0, 1), admin: descriptors.slice(1) };
   throw new StartError(
-    `LISTEN_FDS passes ${descriptors.length} sockets, but it is not clear which are for clients and which for the admin listener: name each of them clients or admin (FileDescriptorName=)`,
+    `LISTEN_FDS passes ${descriptors.length} sockets, but it is not clear which are for clients and which for the admin listener: name each of them \`clients\` or \`admin\` (FileDescriptorName=)`,
     undefined,
   );
 }
 
-/** Returns the texts shown instead of HOST and PORT, or of ADMIN_HOST and ADMIN_PORT, for each listener with a passed socket. */
+/**
+ * For each listener with a passed socket, returns the texts that are shown instead of HOST and PORT, or of ADMIN_HOST
+ * and ADMIN_PORT.
+ */
 export function settingsOfSockets(
   { clients, admin }: PassedSockets,
   url: string,
@@ -73,7 +76,7 @@ export function settingsOfSockets(
 // each notification would block all calls, for longer if the gateway uses more memory. So the gateway starts one small
 // shell, and the shell forks.
 
-/** Notifies the service manager that started the process (sd_notify(3)); without one, all methods do nothing. */
+/** Notifies the service manager of this process (sd_notify(3)). Without a service manager, all methods do nothing. */
 export interface ServiceManager {
   /** Reports that the gateway serves, and starts the pings for the watchdog if requested. systemctl shows `status`. */
   ready(status: string): void;
@@ -131,8 +134,8 @@ export function openServiceManager(
     ready: (status) => {
       notify(`STATUS=${status}`, 'READY=1');
       if (isWatched && timer === undefined && !hasEnded) {
-        // The ping is sent from this event loop, so a blocked loop sends none. The ping covers this process only; the pool
-        // watches the workers. sd_watchdog_enabled(3) recommends half of WATCHDOG_USEC as the interval.
+        // The ping is sent from this event loop, so a blocked loop sends no ping. The ping covers this process only;
+        // the pool watches the workers. sd_watchdog_enabled(3) recommends half of WATCHDOG_USEC as the interval.
         timer = setInterval(notify, Math.max(1, Math.floor(Number(WATCHDOG_USEC) / 2_000)), 'WATCHDOG=1');
       }
     },

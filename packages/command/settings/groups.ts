@@ -54,7 +54,7 @@ export const settingGroups = {
   traces: {
     title: 'Traces',
     introduction:
-      "Spans for an OpenTelemetry collector. The variables are those of OpenTelemetry's standard. Without an endpoint, traces are off. Contents of the spans: [operating.md](operating.md#traces).",
+      "Spans for an OpenTelemetry collector. The variables have the names of OpenTelemetry's standard. Without an endpoint, traces are off. Contents of the spans: [operating.md](operating.md#traces).",
   },
   embeddedBackend: {
     title: 'Embedded backend',

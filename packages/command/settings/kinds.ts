@@ -38,7 +38,7 @@ export const optionalAddress: TextKind<string> = {
     const url = text === '' ? undefined : parseBackendUrl(text, 'for instance http://localhost:4318');
     return url instanceof URL ? url.href : (url ?? '');
   },
-  takes: 'an http or https address, or empty for none',
+  takes: 'an http or https address, or empty for no address',
   placeholder: 'url',
   isSecret: true,
 };
@@ -56,7 +56,7 @@ export const secretHeaders = text(
   (given) => parseExporterHeaders(given) !== undefined,
   'must be name=value pairs separated by commas, with special characters percent-encoded',
   {
-    takes: '`name=value` pairs separated by commas, or empty for none',
+    takes: '`name=value` pairs separated by commas, or empty for no headers',
     placeholder: 'list',
     isSecret: true,
     show: (given) => (given === '' ? '' : '(not shown)'),
@@ -83,7 +83,7 @@ export function parseExporterHeaders(text: string): Readonly<Record<string, stri
   return headers;
 }
 
-// An IPv6 address has brackets only in a URL; Node's `listen` requires it without them.
+// An IPv6 address has brackets only in a URL; Node's `listen` requires an address without brackets.
 export const host = text(
   (given) => /^[A-Za-z0-9._-]+$/.test(given) || isIPv6(given),
   'must be a host name or an IP address, without http://, port or brackets',
@@ -96,7 +96,7 @@ const serverNameForm = /^(?:[\w-]+\.)*[\w-]*[A-Za-z_-][\w-]*$/;
 export const serverName = text(
   (given) => given === '' || serverNameForm.test(given),
   'must be a host name, without http:// or port',
-  { takes: 'a host name, or empty for the one in BACKEND_URL', placeholder: 'name' },
+  { takes: 'a host name, or empty for the host name in BACKEND_URL', placeholder: 'name' },
 );
 
 const nameLengthMax = 64;

@@ -27,8 +27,8 @@ import { findHttp2Problem, findTlsProblems } from './tls-settings.ts';
 
 /**
  * Takes each setting from the flags, else the environment, else the settings file, else its default. An empty variable
- * counts as unset. Throws all problems as one SettingsError, those in `known` first. The files that the settings name are
- * checked too, but not for `openapi`, and not on a reload, because then the new service checks them.
+ * counts as unset. Throws all problems as one SettingsError, those in `known` first. Also checks the files that the
+ * settings name, except for `openapi` and on a reload. On a reload, the new service checks these files.
  */
 export function resolveSettings(
   command: Command,
@@ -71,7 +71,7 @@ export function resolveSettings(
     problems.push('PORT and ADMIN_PORT are the same: use a different port for each');
   }
   const isSet = (name: SettingName): boolean => sources[name] !== 'default';
-  // `openapi` starts nothing.
+  // `openapi` starts nothing, so it needs no files, packages or HTTP/2 support.
   const starts = command !== 'openapi';
   const http2Problem = starts && read.http2 === true ? findHttp2Problem() : undefined;
   problems.push(
@@ -108,7 +108,7 @@ function readSettingsFile(name: string, problems: string[]): NodeJS.Dict<string>
   const variables = parseEnv(text);
   const known = settingNames.filter((each) => each !== 'settingsFile').map(variableOf);
   for (const variable of Object.keys(variables).filter((each) => !known.includes(each))) {
-    // A mistyped line can have anything before its `=`, even a password.
+    // Shows only text that looks like a variable: a mistyped line can have anything before its `=`, even a password.
     const named = /^[A-Z][A-Z_]{0,39}$/.test(variable) ? variable : 'a name (not shown)';
     problems.push(
       `${named} in the settings file is not a setting that a settings file can have${suggest(named, known)}`,
@@ -135,7 +135,7 @@ function findKeyFileProblems({ authIssuer = '', authJwksFile = '', authJwksUrl }
   }
 }
 
-// Optional peers in package.json.
+// Optional peer dependencies in package.json.
 const tracePackages = [
   '@opentelemetry/api',
   '@opentelemetry/core',

@@ -80,7 +80,7 @@ export const settingsTable = {
     tlsCertFile: {
       kind: file,
       default: '',
-      help: "Certificate of the client listener; with it and TLS_KEY_FILE the listener serves only https. A PEM file with the gateway's certificate first, then the intermediate certificates.",
+      help: "Certificate of the client listener; with this file and TLS_KEY_FILE the listener serves only https. A PEM file with the gateway's certificate first, then the intermediate certificates.",
     },
     tlsKeyFile: { kind: file, default: '', help: 'Private key of TLS_CERT_FILE; a PEM file without a pass phrase.' },
     tlsMinVersion: {

@@ -1,5 +1,5 @@
-// The settings of the command, as the table in rows.ts describes them. Flags, variables, defaults, checks, help and
-// docs/settings.md come from the rows of this table. Values are shown without secrets.
+// The settings of the command, as the table in rows.ts describes them. The rows of this table define flags, variables,
+// defaults, checks, help and docs/settings.md. Values are shown without secrets.
 
 import type { TextKind } from '../../core/hosts/options/kinds.ts';
 import { settingGroups, toVariable, type Command, type Row, type SettingGroup } from './groups.ts';
@@ -16,7 +16,7 @@ export function rowOf(name: SettingName): Row {
 /** All settings, valid and frozen. */
 export type Settings = { readonly [Name in SettingName]: ValueOf<(typeof settingsTable)[Name]> };
 
-/** The source of a setting's value. `socket`: a passed listening socket replaces the setting. */
+/** The source of a setting's value. `socket`: a listening socket from another process replaces the setting. */
 export type SettingSource = 'default' | 'file' | 'environment' | 'flag' | 'socket';
 
 export interface ResolvedSettings {
@@ -77,8 +77,8 @@ export function showValue(name: SettingName, settings: Settings): string {
 }
 
 /**
- * Marks the settings that are replaced by sockets which another process (such as systemd) passed to this one. `sockets` has
- * the text to show for each of these settings.
+ * Marks the settings that are replaced by sockets which another process (such as systemd) passed. `sockets` has the
+ * text to show for each of these settings.
  */
 export function withSockets(
   resolved: ResolvedSettings,

@@ -40,8 +40,8 @@ const ofBackendTls = ['backendCaFile', 'backendCertFile', 'backendKeyFile', 'bac
 export const certificateSettings = settingNames.filter((name) => rowOf(name).group === 'tls' && name !== 'http2');
 
 /**
- * Returns the problems of the TLS settings: settings without effect, incomplete pairs [D41], and unusable files if
- * `readsFiles`. Settings that the command does not have are at their defaults.
+ * Returns the problems of the TLS settings: settings without effect, incomplete pairs [D41] and, if `readsFiles`,
+ * unusable files. Settings that the command does not have are at their defaults.
  */
 export function findTlsProblems(
   settings: Partial<Settings>,

@@ -45,10 +45,10 @@ export function findWarnings(settings: Settings, environment: Readonly<Record<st
   return warnings;
 }
 
-/** The soft limit of file descriptors (`ulimit -n`) of this process; Infinity if there is none or it is unknown. */
+/** The soft limit of file descriptors (`ulimit -n`) of this process; Infinity if no limit is set or known. */
 function readDescriptorLimit(): number {
   try {
-    // Name, soft limit, hard limit, unit (proc_pid_limits(5)).
+    // Each line has name, soft limit, hard limit and unit (proc_pid_limits(5)).
     const [, soft = Infinity] = /^Max open files +(\d+) /m.exec(readFileSync('/proc/self/limits', 'latin1')) ?? [];
     return Number(soft);
   } catch {

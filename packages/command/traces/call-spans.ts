@@ -1,5 +1,5 @@
-// Makes the server and the client span of a finished sampled call, by OpenTelemetry's stable conventions for HTTP. A span
-// never contains a body, a query or a token [D49].
+// Makes the server and the client span of a finished sampled call. The spans follow OpenTelemetry's stable conventions
+// for HTTP, and never contain a body, a query or a token [D49].
 
 import { SpanKind, SpanStatusCode, TraceFlags, type SpanContext } from '@opentelemetry/api';
 import { millisToHrTime, TraceState } from '@opentelemetry/core';
@@ -14,7 +14,6 @@ import { version } from '../../core/version.ts';
 import type { TraceOptions } from '../service/parts.ts';
 import { isSampled, spanIdOf, traceIdOf } from './trace-parent.ts';
 
-/** A sampled call. */
 export interface SampledCall {
   readonly head: RequestHead;
   /** Contains the ids of the server span. */

@@ -30,7 +30,7 @@ export class SpanExport {
   #isClosed = false;
 
   /**
-   * Exports through `exporter` to `endpoint`. A batch that takes longer than `timeoutMs` does not delay the next one.
+   * Exports through `exporter` to `endpoint`. A batch that takes longer than `timeoutMs` does not delay the next batch.
    * `onDropped` is called immediately for each loss.
    */
   constructor(

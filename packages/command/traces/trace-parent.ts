@@ -5,10 +5,10 @@ import { RandomText } from '../../core/text/random-text.ts';
 import type { TraceOptions } from '../service/parts.ts';
 
 const sampledFlag = 1;
-// The trace id is random (3.2.2.5.2), whether or not the call is sampled.
+// Says that the trace id is random (3.2.2.5.2). Does not depend on sampling.
 const randomFlag = 2;
 
-/** Its `draw` returns a random `traceparent` with the flags of a call that is not sampled. */
+/** `draw` returns a random `traceparent`, with the flags of a call that is not sampled. */
 export const traceParents = new RandomText(`00-${'x'.repeat(32)}-${'x'.repeat(16)}-02`);
 
 export function traceIdOf(traceParent: string): string {
@@ -52,7 +52,7 @@ export function createSampler(name: TraceOptions['otelTracesSampler'], ratio: nu
 function createRootSampler(name: string, ratio: number): (traceParent: string) => boolean {
   const limit = name === 'traceidratio' ? Math.ceil(ratio * idRange) : name === 'always_on' ? idRange : 0;
   if (limit === 0 || limit === idRange) return () => limit > 0;
-  // Hexadecimal texts of equal length compare like their numbers. Comparing texts takes half the time of parsing one.
+  // Hexadecimal texts of equal length compare like their numbers. Comparing them takes half the time of parsing a text.
   const digits = limit.toString(16).padStart(8, '0');
   // The last 32 bits of the trace id are random in every version of trace ids (W3C Trace Context 2, 2.2.2).
   return (traceParent) => traceParent.slice(27, 35) < digits;

@@ -58,7 +58,7 @@ export function createTraces(options: TraceOptions, logger: Logger, onDropped: (
 class SampledTrace implements CallTrace {
   readonly #call: SampledCall;
   readonly #write: ReturnType<typeof createSpanWriter>;
-  // The clock of the record's durations, so that the spans end in order.
+  // From the clock of the record's durations, so that the client span does not end after the server span.
   readonly #since = monotonicMs();
 
   constructor(call: SampledCall, write: ReturnType<typeof createSpanWriter>) {
@@ -78,7 +78,7 @@ class SampledTrace implements CallTrace {
   }
 }
 
-// A call that is not sampled. The backend gets this decision, because the backend would otherwise make its own.
+// A call that is not sampled. The backend gets this decision, because it would otherwise make its own decision.
 class UnsampledTrace implements CallTrace {
   readonly #traceParent: string;
   readonly #traceState: string | undefined;

@@ -59,8 +59,8 @@ const mappedPrefix = '::ffff:';
 /**
  * Returns the client's address. `peer` is the connection's address, from `normalizeAddress`. `forwardedFor` has the
  * values of `x-forwarded-for`, in order. Each proxy appends the address from which it received the request. So the
- * search starts at `peer` and goes through the list from right to left. It ends at the first address that is not a
- * trusted proxy's, or before a malformed entry.
+ * search starts at `peer` and goes through the list from right to left. The result is the first address that is not a
+ * trusted proxy's. If a malformed entry or the end of the list comes first, the result is the last address found.
  */
 export function clientAddress(
   peer: string,

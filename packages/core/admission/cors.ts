@@ -39,7 +39,7 @@ export class Cors {
     return origin !== undefined && (this.#allowsAny || this.#byOrigin.has(origin));
   }
 
-  /** Returns the fields to add after `headers` in the reply. `request` is undefined if it was malformed. */
+  /** Returns the fields to add after `headers` in the reply. `request` is undefined for a malformed request. */
   fieldsFor(headers: readonly string[], request: CorsRequest | undefined): readonly string[] {
     const origin = request === undefined ? undefined : onlyFieldValue(request.fields, 'origin');
     const fields = (origin === undefined ? undefined : this.#byOrigin.get(origin)) ?? this.#others;

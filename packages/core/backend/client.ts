@@ -23,15 +23,15 @@ import { withoutEndSlashes } from '../text/addresses.ts';
 type BackendFailure = 'refused' | 'unreachable' | 'timed-out' | 'not-json' | 'too-large' | 'no-descriptor';
 
 /**
- * The outcome of one call: an answer or a failure. `pieces` are the exact bytes of the answer's body; there are none if
- * the request had `needsAnswer: false`. `refused` is an answer with a status other than 200 to 299 [D15].
+ * The outcome of one call: an answer or a failure. `pieces` are the exact bytes of the answer's body, an empty list if
+ * the request had `needsAnswer: false`. The kind `refused` is an answer with a status other than 200 to 299 [D15].
  */
 export type Outcome =
   | {
       readonly kind: 'ok';
       readonly status: number;
       readonly pieces: readonly Buffer[];
-      /** The memory blocks that contain the pieces. The receiver gives them back after use. */
+      /** The memory blocks that contain the pieces. The receiver gives the blocks back after use. */
       readonly blocks: readonly Buffer[];
       readonly length: number;
     }
@@ -52,7 +52,7 @@ export interface BackendRequest {
   readonly requestId: string;
   /** The client's identity, if a guard has established it. Sent only if `identityHeader` is set [D48]. */
   readonly identity?: string | undefined;
-  /** Names and values, alternating. Only these fields and the request id may be copied from the client's request [D23]. */
+  /** Header names and values. Only these headers and the request id may be copied from the client's request [D23]. */
   readonly traceContext: readonly string[];
   /** True: the answer's body must be JSON and is kept. False: the answer's head alone decides the outcome [D17]. */
   readonly needsAnswer: boolean;
@@ -69,9 +69,9 @@ interface BackendClientOptions {
   readonly responseBytesMax: number;
   /** Name of the header with the client's identity. Default: the identity is not sent [D48]. */
   readonly identityHeader?: string | undefined;
-  /** Counts the buffered bytes of answers. The receiver of an outcome `ok` must pass that `length` to `giveBack`. */
+  /** Counts the buffered bytes of answers. The receiver of an `ok` must pass the outcome's `length` to `giveBack`. */
   readonly budget: BufferBudget;
-  /** The words for the backend in error messages. Default: words that suit a program that embeds the gateway. */
+  /** How error messages name the backend and what they advise. Default: words for a program that embeds the gateway. */
   readonly peer?: Peer | undefined;
   /** Observes the bytes that the backend sends. Default: no observer. */
   readonly tap?: SocketTap | undefined;
@@ -85,7 +85,7 @@ export interface OutcomeHandler {
 }
 
 export interface Exchange {
-  /** Ends the call at once and closes its connection. No outcome follows. Safe at any time. */
+  /** Ends the call and closes its connection immediately. No outcome follows. Safe at any time. */
   cancel(): void;
 }
 
@@ -104,7 +104,7 @@ export class BackendClient {
   readonly pool: ConnectionPool;
   /** @internal */
   readonly connecting: Deadlines;
-  /** @internal From sending the request to the last byte of the answer, even if that byte is not needed [D19]. */
+  /** @internal Limits the time from sending the request to the last byte of the answer, needed or not [D19]. */
   readonly answering: Deadlines;
   /** @internal */
   readonly discarding = new Deadlines(discardTimeoutMs);
@@ -159,7 +159,7 @@ export class BackendClient {
     await this.pool.close();
   }
 
-  /** Allows calls again. Call it when `close` has resolved. */
+  /** Allows calls again. `close` must have resolved. */
   reopen(): void {
     this.pool.reopen();
   }
@@ -181,7 +181,8 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
   #wasResent = false;
   #state: ExchangeState = 'waiting';
   #status = 0;
-  // True if the close of the connection ends the answer, and Node may report a cut as a close. Then bytes may be missing.
+  // True if only the close of the connection marks the end of the answer, and Node may report a broken connection as
+  // normally closed. Then bytes may be missing.
   #mayBeCut = false;
   readonly #body = new AnswerBody();
   #discarded = 0;
@@ -230,7 +231,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
     }
   }
 
-  // `#secondDeadline` limits connecting. `#deadline` runs from the first sending to the last byte [D19].
+  // `#secondDeadline` limits connecting. `#deadline` runs from the first send, not a resend, to the last byte [D19].
   #dispatch(): void {
     if (this.#connection.isConnecting) {
       this.#secondDeadline = new Deadline(this);
@@ -262,7 +263,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
       this.#discarded += piece.length;
       if (this.#discarded > discardBytesMax) this.cancel();
     } else if (this.#state === 'ended') {
-      // The call has ended at an earlier piece of the same read.
+      // An earlier piece of the same read has ended the call, so this piece is ignored.
     } else if (this.#body.length + piece.length > responseBytesMax) {
       this.#failTooLarge();
     } else if (!budget.take(piece.length)) {
@@ -367,12 +368,12 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
 }
 
 // An attacker on the network can forge the end of a TCP connection. TLS can detect this, but Node does not report it.
-// So a number at the end may lack digits. Valid JSON that does not end in a digit is complete [RFC 9112, 8; D18].
+// So if an answer ends in a digit, more digits may be missing. All other valid JSON is complete [RFC 9112, 8; D18].
 const cutNumber =
   'a number that may lack its last digits, because the answer has no length: the backend must send a content-length or chunks';
 
-// Before version 1.52, libuv can report the reset of a connection as its end (libuv pull request 4997). Node 22 has
-// such a version. Hosts such as Deno may have no libuv.
+// Before version 1.52, libuv can report the reset of a connection as its normal end (libuv pull request 4997). Node 22
+// has such a version. Runtimes such as Deno may report no version of libuv; the result is then false.
 const [uvMajor = 0, uvMinor = 0] = ((process.versions.uv as string | undefined) ?? '').split('.').map(Number);
 const resetLooksLikeEnd = uvMajor === 1 && uvMinor < 52;
 

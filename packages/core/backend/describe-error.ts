@@ -1,8 +1,8 @@
-// Describes connection errors by reason codes and in words. Most words are Node's. OpenSSL's internals are removed.
+// Returns the reason code of a connection error, or its description: mostly Node's text, without OpenSSL's internals.
 
 import type { Reason } from '../reasons.ts';
 
-/** Words for the other end of a connection, for error messages. */
+/** How error messages describe the other end of a connection. */
 export interface Peer {
   readonly name: string;
   /** The scheme of an address without TLS, such as `http:`. */
@@ -11,18 +11,18 @@ export interface Peer {
   readonly authorities: string;
 }
 
-/** The backend, in messages to a program that embeds the gateway. */
+/** How messages describe the backend to a program that embeds the gateway. */
 const embeddersBackend: Peer = {
   name: 'the backend',
   plainScheme: 'http:',
   authorities: 'set backendTls.ca to the authorities to trust',
 };
-/** Node reads NODE_EXTRA_CA_CERTS only when it starts, so a settings file cannot set it. */
+/** Advice on trusting an authority. Node reads NODE_EXTRA_CA_CERTS at its start, so a settings file cannot set it. */
 export const nodeAuthorities =
   'before the start, set NODE_EXTRA_CA_CERTS in the environment to a file with the certificate authority to trust';
 
 const noTlsCodes = new Set(['ERR_SSL_WRONG_VERSION_NUMBER', 'ERR_SSL_PACKET_LENGTH_TOO_LONG']);
-// OpenSSL's texts for the same errors, which can also have the code `EPROTO`.
+// OpenSSL's texts for the same errors, needed because the errors can also have the code `EPROTO`.
 const noTlsReasons = new Set(['wrong version number', 'packet length too long']);
 const unknownAuthorityCodes = new Set([
   'DEPTH_ZERO_SELF_SIGNED_CERT',
@@ -87,11 +87,11 @@ function describeOne(error: NodeJS.ErrnoException, { name: who, plainScheme, aut
     return `${who} closed the connection during the TLS handshake: did you mean ${plainScheme}?`;
   }
   if (unknownAuthorityCodes.has(code)) {
-    // Node's text also suggests a flag of Node. This is removed, because operators do not start Node themselves.
+    // Node's text also suggests a Node flag. The suggestion is removed, because operators do not start Node themselves.
     return `${message.replace(/; if the root CA .*/s, '')}: ${authorities}`;
   }
   if (openSsl !== undefined) return `TLS failed: ${openSsl}`;
-  // Node appends the local address. If the connection failed at once, the address is unknown, and this part is removed.
+  // Node appends the local address. The address is unknown if the connection failed immediately; then it is left out.
   return message === '' ? code : message.replace(' - Local (undefined:undefined)', '');
 }
 

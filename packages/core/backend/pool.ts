@@ -1,9 +1,9 @@
-// The connections to the backend. Keeps idle ones until they expire. client.ts sends calls over them.
+// The connections to the backend. Idle connections are kept until they expire. client.ts sends the calls.
 
 import { ClientConnection, type OpenSocket } from '../http1/client-connection.ts';
 import { monotonicMs } from '../time/monotonic.ts';
 
-// The backend's keep-alive timeout is shortened by this, because a request in its last second could arrive too late.
+// Subtracted from the backend's keep-alive timeout: a request in the timeout's last second could arrive too late.
 const keepAliveMarginMs = 1_000;
 const sweepMsMax = 1_000;
 
@@ -11,7 +11,7 @@ export class ConnectionPool {
   readonly #open: OpenSocket;
   readonly #idleTimeoutMs: number;
   readonly #connections = new Set<ClientConnection>();
-  // The latest released connection is reused first, so that unneeded connections stay idle and expire.
+  // The connection that was released last is reused first, so that unneeded connections stay idle and expire.
   readonly #idle: ClientConnection[] = [];
   #sweepTimer: NodeJS.Timeout | undefined;
   #isClosed = false;
@@ -73,7 +73,7 @@ export class ConnectionPool {
     connection.destroy();
   }
 
-  /** Closes every connection. Calls in flight fail before the promise resolves, so none is resent after `reopen`. */
+  /** Closes every connection. Calls in flight fail before the promise resolves, so no call is resent after `reopen`. */
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#endSweeps();
@@ -83,7 +83,7 @@ export class ConnectionPool {
     await Promise.all(connections.map((connection) => new Promise<void>((resolve) => connection.breakOff(resolve))));
   }
 
-  /** Allows `acquire` again. Call it after `close` has resolved. */
+  /** Allows `acquire` again. `close` must have resolved. */
   reopen(): void {
     this.#isClosed = false;
   }

@@ -15,7 +15,7 @@ export abstract class Body {
     return this.#length;
   }
 
-  /** Adds the next piece. Returns false once the body can no longer become JSON; always true for the first piece. */
+  /** Adds the next piece. Returns false once the body can no longer become JSON, but never for the first piece. */
   write(piece: Buffer): boolean {
     this.#length += piece.length;
     if (this.#checker === undefined) {
@@ -98,7 +98,7 @@ export class RequestBody extends Body {
 // Answers are copied into reusable memory blocks. With a new buffer for each piece, a list of 42 KB needs a third more
 // processor time, and a list of 417 KB over 50 % more.
 export const blockBytes = 65_536;
-// Largest number of unused blocks that are kept. They take 16 MiB.
+// Largest number of unused blocks that are kept. Together they take 16 MiB.
 const spareBlocksMax = 256;
 const spareBlocks: Buffer[] = [];
 
@@ -124,8 +124,8 @@ export class AnswerBody extends Body {
   #filled = blockBytes;
 
   /**
-   * The blocks that contain the pieces. Read this before `takePieces`, which forgets the blocks. The caller gives the
-   * blocks back when it no longer needs the pieces.
+   * The blocks that contain the pieces. Read `blocks` before you call `takePieces`, which forgets the blocks. The
+   * caller gives the blocks back when it no longer needs the pieces.
    */
   get blocks(): readonly Buffer[] {
     return this.#blocks ?? noBlocks;

@@ -16,7 +16,7 @@ export class BufferBudget {
     return this.#bytes >= this.#bytesMax;
   }
 
-  /** Counts `bytes` and returns true. If they would exceed the limit, it counts nothing and returns false. */
+  /** Counts `bytes` and returns true. If the total would exceed the limit, counts nothing and returns false. */
   take(bytes: number): boolean {
     if (this.#bytes + bytes > this.#bytesMax) return false;
     this.#bytes += bytes;

@@ -4,13 +4,13 @@ import type { Operation } from '../operations.ts';
 import type { BackendOutcome, CallOutcome } from '../outcomes.ts';
 import type { Reason } from '../reasons.ts';
 
-/** A request that has ended. Contains no body. Its only header values are request id, client, subject and agent. */
+/** Describes an ended request. Contains no body, and from headers only request id, client, subject and agent. */
 export interface CallRecord {
   readonly requestId: string;
   /** Undefined if the request matches no operation: an unknown path, or a method that the path does not have. */
   readonly operation: Operation | undefined;
   readonly method: string;
-  /** The target's path, without its query; escaped, so safe to show [D52]. */
+  /** The target's path, without the query. It is escaped and therefore safe to show [D52]. */
   readonly path: string;
   /** The client's address, from the connection or from trusted proxies [D52]; undefined if unknown. */
   readonly client: string | undefined;
@@ -23,7 +23,7 @@ export interface CallRecord {
   /** The reply's status; 0 if there was no reply, because the client had left or the gateway stopped. */
   readonly status: number;
   readonly outcome: CallOutcome;
-  /** The reason, in words, why the backend's answer is unusable or a guard has refused. For a `bug`: the error. */
+  /** Says in words why the backend's answer is unusable or a guard refused the request. For a `bug`: the error. */
   readonly cause: unknown;
   /** A code for the cause, if the backend's answer was unusable. */
   readonly reason?: Reason | undefined;

@@ -1,5 +1,5 @@
 // Handles one request from its head to its reply: check, forward, reply. The differences between operations come from
-// operations.ts. The body of a reply is fixed, or comes from a checked answer. Uses no socket.
+// operations.ts. The body of a reply is fixed, or is the backend's answer after a check. Uses no socket.
 
 import type { BackendRequest, Exchange, Outcome, OutcomeHandler } from '../backend/client.ts';
 import { giveBackBlocks, RequestBody } from '../body/body.ts';
@@ -31,7 +31,7 @@ export interface CallContext {
   readonly requestBytesMax: number;
   /** True while the gateway stops. Every reply then closes its connection [D33]. */
   readonly isDraining: boolean;
-  /** True while the remaining connections are cut. Requests without a reply then have the outcome `shutdown` [D51]. */
+  /** True while the remaining connections are cut. A request that has no reply yet ends as `shutdown` [D51]. */
   readonly isCutting: boolean;
   /** True if another call must be refused: the calls in flight or the buffered bytes have reached their limit [D26]. */
   readonly isFull: boolean;
@@ -39,7 +39,7 @@ export interface CallContext {
   admits(head: RequestHead): boolean;
   /** Decides whether requests for operations may proceed; undefined if all may. */
   readonly guard: Guard | undefined;
-  /** Adds header fields for pages of other origins to every reply; undefined if there are none [D45]. */
+  /** Adds header fields for pages of other origins to every reply; undefined if no such page is allowed [D45]. */
   readonly cors: Cors | undefined;
   /** Undefined if nothing is traced [D49]. */
   readonly tracer: Tracer | undefined;
@@ -55,12 +55,12 @@ export interface CallContext {
 }
 
 /**
- * The state of a request: `checking` → `guarding` → `reading` → `calling` → `ended`. If the guard decides at once,
- * `guarding` is skipped. List, read and requests without a body skip `reading`. Any state can lead to `ended`.
+ * The state of a request: `checking` → `guarding` → `reading` → `calling` → `ended`. If the guard returns no promise,
+ * `guarding` is skipped. `list`, `read` and requests without a body skip `reading`. Any state can lead to `ended`.
  *
  * - `checking`: finds the operation and decides whether the request is allowed.
  * - `guarding`: waits for the guard's decision. The body is not read.
- * - `reading`: waits for the end of the body. The body is gathered, or dropped if the operation takes none.
+ * - `reading`: waits for the end of the body. The body is gathered, or dropped if the operation takes no body.
  * - `calling`: waits for the backend's outcome. Further bytes of the request's body are dropped.
  * - `ended`: the reply has been passed to the transport, or the client had left.
  */
@@ -97,7 +97,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
   #isClientGone = false;
   // True if the reply must close the connection: after a body that is too large or broken, after CONNECT, or after a bug.
   #mustClose = false;
-  // The bytes that this request has taken from the gateway's budget, and the memory blocks of the answer.
+  // `#heldBytes`: the bytes taken from the gateway's budget. `#blocks`: the memory blocks that contain the answer.
   #heldBytes = 0;
   #blocks: readonly Buffer[] = noPieces;
 
@@ -180,7 +180,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
   }
 
   #onAdmission(admission: Admission, found: Route): void {
-    // The client may have left meanwhile, or sent a malformed body.
+    // If the client has meanwhile left or sent a malformed body, the decision is ignored.
     if (this.#state !== 'guarding' || this.#isClientGone) return;
     try {
       if (this.#isAdmitted(admission)) this.#goOn(found);
@@ -272,7 +272,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
       }
       body = this.#body.takePieces();
     }
-    // Checked again, because other calls may have started while the body arrived.
+    // The limit is checked again, because other calls may have started while the body arrived.
     if (!this.#gateway.enter()) {
       this.#reply(replies.overload, 'overload');
       return;
@@ -351,9 +351,9 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
       this.#exchange?.cancel();
       this.#noteBackendOutcome('cancelled');
     }
-    // Deferred: if thousands of clients leave at once, all calls are cancelled before the first is recorded.
+    // Deferred, so that if thousands of clients leave together, all calls are cancelled before the first is recorded.
     setImmediate(() => {
-      // Sends nothing, because the client has left.
+      // `#reply` sends nothing, because the client has left.
       this.#reply(this.#faultReply, 'client-gone');
     });
   }
@@ -418,8 +418,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
     this.#transport.reply({ head, added, requestId, pieces, length, closes, drains }, onTaken);
   }
 
-  // Called when the OS has the reply's bytes, or nothing more is sent. Until then their memory is counted and not
-  // reused.
+  // Called when the OS has the reply, or nothing more is sent. Until then its memory stays counted and is not reused.
   #giveBack(): void {
     this.#gateway.budget.giveBack(this.#heldBytes);
     this.#heldBytes = 0;

@@ -1,5 +1,5 @@
-// The state that all requests of one gateway share: its options, the backend client, the number of calls in flight, the
-// observer. Also replies to malformed requests. Independent of settings, signals and hosts.
+// The state that all requests of one gateway share: its options, the backend client, the number of calls in flight and
+// the observer. Also replies to malformed requests. Independent of settings, signals and hosts.
 
 import type { BackendClient } from '../backend/client.ts';
 import type { BufferBudget } from '../body/budget.ts';
@@ -20,7 +20,7 @@ import type { RouteOptions } from './route.ts';
 import type { CallTrace, Tracer } from './tracer.ts';
 
 interface GatewayOptions {
-  /** Host names for `isAllowedHost`; if empty, any name is allowed [D57]. */
+  /** Host names for `isAllowedHost`. An empty list allows every name [D57]. */
   readonly allowedHosts: readonly string[];
   readonly itemIdParsing: ItemIdParsing;
   readonly requestBytesMax: number;
@@ -38,7 +38,7 @@ export interface GatewayObserver {
   onCallEnd(record: CallRecord): void;
   /** A request was malformed or late. `reason` says why, in words. `reply` is sent to the client [D27]. */
   onMalformed(requestId: string, reply: FixedReply, reason: string, client: string | undefined): void;
-  /** A client stopped reading its reply and was disconnected [D35]. `onCallEnd` has received `record` before. */
+  /** A client stopped reading its reply and was disconnected [D35]. `onCallEnd` has already received `record`. */
   onStall(record: CallRecord): void;
   /** The gateway has a bug that no longer affects a reply [D28]. `record` is the request concerned, if any. */
   onBug(error: unknown, record: CallRecord | undefined): void;
@@ -94,7 +94,7 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
     this.#routeOptions = { ...this.#routeOptions, pages };
   }
 
-  /** Number of calls to the backend in flight. If the client leaves, a write stays in flight until its answer. */
+  /** Number of calls to the backend in flight. A write stays in flight until its answer, even if the client leaves. */
   get inFlight(): number {
     return this.#inFlight;
   }
@@ -125,7 +125,7 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
     }
     const allowed = this.#allowedHosts;
     if (allowed.length === 0) return true;
-    // An absolute-form target has a host name too. Servers differ on which name they use, so both must be allowed.
+    // An absolute-form target has a host name too. Servers differ in the name they use, so both names must be allowed.
     const authority = absoluteForm.exec(target)?.[1];
     return (
       isAllowedHost(fieldValue(fields, 'host'), allowed) &&
@@ -159,7 +159,7 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
     } catch (error) {
       this.notifyBug(error, undefined);
     }
-    // The origin of a malformed request is unknown.
+    // The origin of a malformed request is unknown, so `fieldsFor` receives no request.
     const added = this.cors?.fieldsFor(reply.headers, undefined) ?? [];
     const { body } = reply;
     const drains = this.isDraining;
@@ -178,7 +178,7 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
     this.notifyBug(error, undefined);
   }
 
-  /** Reports the end of a request to observer and trace. Exceptions there do not affect the reply [D28]. */
+  /** Reports the end of a request to observer and trace. Their exceptions do not affect the reply [D28]. */
   notifyEnd(record: CallRecord, trace: CallTrace | undefined): void {
     try {
       this.observer.onCallEnd(record);

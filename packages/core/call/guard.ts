@@ -6,7 +6,7 @@ import type { OperationName } from '../operations.ts';
 import type { CallOutcome } from '../outcomes.ts';
 import type { FixedReply } from '../replies.ts';
 
-/** A request for an operation. Its id and body may still be invalid. */
+/** A request for an operation. The item id and the body may still be invalid. */
 export interface GuardedRequest {
   readonly head: RequestHead;
   readonly operation: OperationName;
@@ -18,7 +18,7 @@ export interface GuardedRequest {
 
 /** A guard's decision: admitted, or refused with a fixed reply. */
 export type Admission = {
-  /** Header fields to add to the reply in both cases, as name, value, ...; undefined if there are none. */
+  /** Header fields to add to the reply in both cases, as name, value, name, value; undefined if there are none. */
   readonly headers?: readonly string[] | undefined;
 } & (
   | { readonly isAdmitted: true; readonly identity: string | undefined }
@@ -34,11 +34,11 @@ export type Admission = {
 );
 
 export interface Guard {
-  /** Returns at once if possible, since a promise delays the request. An exception or rejection is a bug [D28]. */
+  /** Returns no promise if possible, since a promise delays the request. An exception or rejection is a bug [D28]. */
   admit(request: GuardedRequest): Admission | Promise<Admission>;
 }
 
-/** Combines `guards` into one that calls each in turn, until one refuses; undefined if there are none. */
+/** Combines `guards` into a guard that calls them in turn, until a guard refuses; undefined if `guards` is empty. */
 export function joinGuards([first, ...others]: readonly Guard[]): Guard | undefined {
   const rest = others.length === 0 ? undefined : joinGuards(others);
   if (first === undefined || rest === undefined) return first;

@@ -1,5 +1,5 @@
 // Parses `{id}` [spec 4, rules 1 and 2; D1 to D3]. An id stays text and never becomes a number, so an id of any length
-// keeps its digits.
+// keeps all its digits.
 
 import { decodePercent } from '../text/percent.ts';
 
@@ -12,10 +12,10 @@ const plainInteger = /^[1-9]\d*$/;
 
 /**
  * Returns the integer of a path segment in canonical decimal (`007` gives `7`, `-0` gives `0`); undefined if the
- * segment has none. `segment` is still percent-encoded.
+ * segment has no integer. `segment` is still percent-encoded.
  */
 export function parseItemId(segment: string, parsing: ItemIdParsing): string | undefined {
-  // Nearly every id takes this fast path, because digits without a leading zero are canonical in both grammars.
+  // A fast path for nearly every id: digits without a leading zero are canonical in both grammars.
   if (plainInteger.test(segment)) return segment;
   // A segment with an invalid escape, or whose bytes are not UTF-8, is treated as empty [D1].
   const text = decodePercent(segment) ?? '';

@@ -10,20 +10,20 @@ const requestIds = new RandomText('xxxxxxxx-xxxx-4xxx-yxxx-xxxxxxxxxxxx');
 const requestIdForm = /^[A-Za-z0-9._~-]{1,128}$/;
 // W3C Trace Context, 3.2: version, trace-id, parent-id, flags; a later version may append more fields.
 const traceParentForm = /^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$/;
-// W3C Trace Context, 3.3.1.3: list members, each a key, `=` and a value of printable ASCII.
+// W3C Trace Context, 3.3.1.3: one list member. It is empty, or has a key, `=` and a value of printable ASCII.
 const traceStateMemberForm = /^[ \t]*(?:[a-z0-9][a-z0-9_\-*/@]{0,255}=[ -+\--<>-~]{0,255}[!-+\--<>-~])?[ \t]*$/;
 const noTraceContext: readonly string[] = [];
-// Flags of a trace: it is sampled; its id is random (W3C Trace Context 2, 3.2.2.5).
+// Flags. `sampled`: the trace is sampled. `random`: the trace id is random (W3C Trace Context 2, 3.2.2.5).
 const sampled = 1;
 const random = 2;
 
-// Matches most targets: a path without a query, which can be shown unchanged.
+// Matches most targets: a path without a query. Such a path can be shown unchanged.
 const plainPath = /^\/[!-"$->@-~]{0,255}$/;
 const pathLengthMax = 256;
 
 /**
- * Returns the path of a target for log and dashboard, at most 256 characters: without query and fragment, and without the
- * scheme and authority of an absolute-form target. Every byte except printable ASCII is escaped, such as `\u00e9` [D52].
+ * Returns a target's path for log and dashboard, at most 256 characters. Removes query and fragment, and the scheme
+ * and authority of an absolute-form target. Escapes every byte except printable ASCII, for example as `\u00e9` [D52].
  */
 export function describePath(target: string): string {
   if (plainPath.test(target)) return target;
@@ -44,7 +44,7 @@ export function describeAgent(fields: readonly string[]): string | undefined {
     : escapeNonAscii(agent.slice(0, agentLengthMax)).slice(0, agentLengthMax);
 }
 
-// OpenID Connect Core, section 2, allows 255 characters.
+// Long enough for every valid subject: OpenID Connect Core, section 2, allows 255 characters.
 const subjectLengthMax = 256;
 
 /** Returns a token's subject, at most 256 characters, with control characters escaped [D62]. */
@@ -66,7 +66,7 @@ export function createRequestId(): string {
   return requestIds.draw();
 }
 
-/** Returns the W3C trace context to forward, as name, value, ...; empty if it is missing or invalid [D12]. */
+/** Returns the W3C trace context to forward, as name, value, name, value; empty if missing or invalid [D12]. */
 export function readTraceContext(fields: readonly string[]): readonly string[] {
   const traceParent = onlyFieldValue(fields, 'traceparent');
   if (traceParent === undefined) return noTraceContext;

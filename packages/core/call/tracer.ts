@@ -4,7 +4,7 @@ import type { RequestHead } from '../http1/head.ts';
 import type { CallRecord } from './call-record.ts';
 
 export interface CallTrace {
-  /** Called at most once, when the backend is called. Returns the trace context to send there: name, value, ... */
+  /** Called at most once, when the backend is called. Returns the trace context for the backend: names and values. */
   startBackendCall(path: string): readonly string[];
   end(record: CallRecord): void;
 }

@@ -1,5 +1,5 @@
-// Lists the guards, and creates those that are enabled. The others are not loaded. To leave out a guard, delete its
-// folder and its line here. `npm run leave-out` tests this for each guard.
+// Lists the guards. Loads and creates only the enabled guards. To leave out a guard, delete its folder and its line
+// here. `npm run leave-out` tests this for each guard.
 
 import type { Guard } from '../call/guard.ts';
 import type { GuardSettings } from './options/guard-options.ts';
@@ -21,7 +21,7 @@ export interface Guards {
   readonly guards: readonly Guard[];
   /** Why no keys could be read from `authJwksFile`; undefined if keys were read or no file is set. */
   readonly fileProblem: string | undefined;
-  /** True while Redis counts; undefined without Redis. */
+  /** True while Redis counts requests; undefined if no Redis is set. */
   redisAnswers(): boolean | undefined;
   close(): void;
 }

@@ -68,7 +68,7 @@ export class ChunkReader {
   /**
    * Reads `bytes` from position `from` on. Returns the position after the consumed bytes: the end of `bytes`, unless the
    * last chunk has ended or there is a flaw. Moves the data of small chunks together within `bytes` and passes it on in few
-   * pieces, because otherwise a body in one-byte chunks costs a call per byte.
+   * pieces, because otherwise the sink is called for every byte of a body in one-byte chunks.
    */
   read(bytes: Buffer, from: number): number {
     let at = from;
@@ -151,7 +151,7 @@ export class ChunkReader {
     }
   }
 
-  // Checks one byte of `;name`, `;name=token` or `;name="text"` [RFC 9112, 7.1.1]. Returns false if it is invalid.
+  // Checks one byte of `;name`, `;name=token` or `;name="text"` [RFC 9112, 7.1.1]. Returns whether the byte is valid.
   #readExtension(byte: number): boolean {
     switch (this.#state) {
       case stateExtensionName:

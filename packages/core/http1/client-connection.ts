@@ -9,13 +9,13 @@ import type { AnswerHead, Flaw } from './head.ts';
 import { AnswerReader } from './answer-reader.ts';
 import { writeMessage } from './writer.ts';
 
-/** Receives the events of an exchange. If any other method throws, `onFault` receives the exception. */
+/** Receives the events of an exchange. `onFault` receives an exception that any other method throws. */
 export interface ExchangeOwner {
   onSent(): void;
   onAnswerHead(head: AnswerHead): void;
   /** The next bytes of the answer's body. Their memory is overwritten after this call. */
   onAnswerBody(piece: Buffer): void;
-  /** The answer is complete. `isReusable`: the connection can carry another exchange. */
+  /** The answer is complete. `isReusable` is true if the connection can carry another exchange. */
   onAnswerEnd(isReusable: boolean): void;
   /** The answer is missing, malformed or incomplete. The connection is closed. */
   onBroken(error: Error | Flaw): void;
@@ -61,7 +61,7 @@ export class ClientConnection {
   #isSilent = true;
   #error: Error | undefined;
   #hasDiedUnsent = false;
-  // True if an answer was complete before its request was sent. The connection then waits for one event-loop iteration.
+  // True if an answer ended before its request was fully sent. The connection then waits for one event-loop iteration.
   #hasWaited = false;
   #waitingHead = '';
   #waitingBody = noPieces;
@@ -101,7 +101,7 @@ export class ClientConnection {
     return this.#state === 'closed';
   }
 
-  /** True if a reused connection has received no byte of this answer. The server may have closed the connection earlier. */
+  /** True if a reused connection got no byte of this answer. Perhaps the server closed it before the request arrived. */
   get isReusedAndSilent(): boolean {
     return this.#sentCount > 1 && this.#isSilent;
   }
@@ -149,7 +149,7 @@ export class ClientConnection {
     this.#socket.destroy();
   }
 
-  /** Closes the connection. After that, the owner of an exchange is notified first, then `onClosed` is called. */
+  /** Closes the connection. Then notifies the owner of an exchange, if there is one, and then calls `onClosed`. */
   breakOff(onClosed?: () => void): void {
     if (onClosed !== undefined) this.#socket.once('close', onClosed);
     this.#hasDiedUnsent = this.#state === 'looking';
@@ -269,7 +269,7 @@ export class ClientConnection {
   }
 }
 
-/** Opens a socket. Calls `onConnected` when it can be written to, and `onArrival` with the number of bytes read. */
+/** Opens a socket. Calls `onConnected` when the socket is writable, and `onArrival` with the number of bytes read. */
 export type OpenSocket = (onArrival: (length: number) => void, onConnected: () => void) => Socket;
 
 /** Called for each opened socket. The returned function receives arriving bytes before the connection does. */
@@ -299,7 +299,7 @@ const lookupLocalhost: LookupFunction = (_hostname, _options, callback) => {
 export interface ClientTls {
   /** Certificates of trusted authorities. Default: those that Node trusts. */
   readonly ca?: string | undefined;
-  /** A client certificate and its private key: both or neither. */
+  /** A client certificate and its private key, `key`. Set both or neither. */
   readonly cert?: string | undefined;
   readonly key?: string | undefined;
   /** The name that the server's certificate must have. Default: the host of the server's URL. */

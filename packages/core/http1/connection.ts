@@ -9,7 +9,7 @@ export interface Connection {
   readonly streams?: number;
   /** Idle time in ms: 0 while a request is in flight or the client is reading its reply. */
   idleMs(now: number): number;
-  /** True if no request was in flight or arriving in the last `quietMs`. Time before `from` does not count. */
+  /** True if no request was in flight or arriving in the last `quietMs`. Time before `from` does not count as quiet. */
   isQuiet(quietMs: number, from: number): boolean;
   /** Enforces the client's time limits, as of `now` [D35]. */
   checkTime(now: number): void;
@@ -20,8 +20,8 @@ export interface Connection {
 export interface ServerLimits {
   readonly connectionsMax: number;
   /**
-   * If true, a connection beyond `connectionsMax` replaces the one idle the longest, or the oldest one if none is idle.
-   * Otherwise only a connection idle for a second is replaced [D26]. For small limits: all connections are examined.
+   * If true, a connection beyond `connectionsMax` replaces the longest-idle one, or the oldest if none is idle. This
+   * examines all connections, so it needs a small limit. If false, only connections idle for 1 s are replaced [D26].
    */
   readonly replacesOldest?: boolean;
   /** If false, requests of HTTP/1.1 may lack `Host`, contrary to RFC 9112, 3.2. Default true. */
@@ -29,7 +29,7 @@ export interface ServerLimits {
   readonly requestHeadBytesMax: number;
   /** Largest request body. After an early reply, the rest is dropped; a larger body closes the connection [D11]. */
   readonly requestBytesMax: number;
-  /** Time limit of a head, from its first byte. For the first head it starts when the connection opens [D35]. */
+  /** Time limit of a head, from its first byte. For the first head, the time starts when the connection opens [D35]. */
   readonly requestHeadersTimeoutMs: number;
   /** Time limit of head and body together [D35]. */
   readonly requestTimeoutMs: number;

@@ -103,9 +103,9 @@ const authorityForm = /^(?:\[([0-9A-Fa-f:.]+)\]|(?:[A-Za-z0-9._~!$&'()*+;=-]|%[0
 const escapes = /%[0-9A-Fa-f]{2}/;
 let lastAuthority = '';
 
-/** True if `value` is a valid `host`. An empty value is valid [RFC 9110, 7.2], a port without a host is not. */
+/** True if `value` is a valid `host`. An empty value is valid [RFC 9110, 7.2]; a port without a host is invalid. */
 export function isAuthority(value: string): boolean {
-  // Most requests repeat the host of the last one.
+  // Most requests repeat the host of the previous request.
   if (value === lastAuthority) return true;
   const match = authorityForm.exec(value);
   if (

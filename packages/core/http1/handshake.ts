@@ -9,7 +9,7 @@ import { carrierOf } from './node-internals.ts';
 
 /** TLS of client connections; certificates and key in PEM. */
 export interface ServerTls {
-  /** The server's certificate first, then the intermediate ones. */
+  /** The server's certificate, followed by the intermediate certificates. */
   readonly cert: string;
   readonly key: string;
   /** A client's certificate must come from one of these authorities [D38]. Default: no certificate is requested. */
@@ -20,7 +20,7 @@ export interface ServerTls {
   readonly ticketKeys?: Uint8Array | undefined;
 }
 
-/** Receives the results of handshakes. It must ignore all results of a handshake except the first. */
+/** Receives the results of handshakes. The owner must ignore all results of a handshake except the first. */
 interface HandshakeOwner {
   onSecure(handshake: Handshake, socket: TLSSocket): void;
   /** The handshake failed. Also called when the connection closes, even long after the handshake. */
@@ -68,11 +68,11 @@ export class Handshakes {
       key,
       minVersion: `TLSv${minVersion}`,
       ALPNProtocols: [...this.#protocols],
-      // Node's default is two minutes. After a timeout, Node emits `tlsClientError` and leaves the connection open.
+      // Node's default is 2 minutes. After a timeout, Node emits `tlsClientError`; its listener must close the socket.
       handshakeTimeout: this.#timeoutMs,
       // Otherwise a client could request new key exchanges without limit.
       secureOptions: SSL_OP_NO_RENEGOTIATION,
-      // Sessions are resumed only with the same value, so all workers share it.
+      // A server resumes only sessions with its own value, so all workers share one value.
       sessionIdContext: 'work-item-gateway',
       ...(clientCa !== undefined && { ca: clientCa, requestCert: true, rejectUnauthorized: true }),
       ...(ticketKeys !== undefined && { ticketKeys: Buffer.from(ticketKeys) }),
@@ -102,7 +102,7 @@ class Handshake implements Connection {
   constructor(socket: Socket, timeoutMs: number, owner: HandshakeOwner) {
     this.socket = socket;
     this.address = socket.remoteAddress;
-    // A client that ends its side during the handshake has left. The TLS socket inherits this setting.
+    // If the client ends its side during the handshake, Node closes the socket. The TLS socket inherits this setting.
     socket.allowHalfOpen = false;
     this.#timeoutMs = timeoutMs;
     this.#owner = owner;

@@ -139,7 +139,7 @@ export class RequestFields extends Framing {
           value.toLowerCase() === '100-continue' && this.#expectation === 'none' ? 'continue' : 'unknown';
         return;
       case 'upgrade':
-        // Upgrades are not supported, but the next bytes may be in the new protocol [RFC 9110, 7.8].
+        // The upgrade is ignored, but the next bytes may be in the new protocol, so they are not read [RFC 9110, 7.8].
         this.closes = true;
         return;
       case 'keep-alive':
@@ -184,7 +184,7 @@ export class AnswerFields extends Framing {
     if (this.flaw !== undefined) return { kind: 'malformed', reason: `an answer with ${this.flaw}` };
     const announced = this.transferEncoding === undefined ? (this.contentLength ?? 'until-close') : 'chunked';
     // A 204 or 304 has no body, whatever its fields announce [RFC 9112, 6.3]. A server may send the announced body of a 204
-    // anyway, so such a connection is not reused. A 304 may announce the length that its body would have.
+    // anyway, so such a connection is not reused. A 304 may correctly announce a length and send no body.
     const hasNoBody = status === 204 || status === 304;
     const mayHaveBody = status === 204 && announced !== 0 && announced !== 'until-close';
     return {

@@ -19,7 +19,7 @@ export class SentAhead {
     return this.#bytes.length === 0;
   }
 
-  /** True once `bytesMax` bytes are stored, until all of them have been read. */
+  /** Becomes true when `bytesMax` bytes are stored, and false again when all stored bytes have been read. */
   get isFull(): boolean {
     return this.#isFull;
   }

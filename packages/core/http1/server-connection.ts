@@ -1,5 +1,5 @@
 // Serves one client connection: reads a request, passes it to the handler, writes the reply, and only then reads the
-// next request (RFC 9112, 9.3.2) [D27]. Until then the reader does not get the bytes of pipelined requests.
+// next request (RFC 9112, 9.3.2) [D27]. Until the reply is written, the reader gets no bytes of pipelined requests.
 
 import type { Socket } from 'node:net';
 
@@ -59,13 +59,13 @@ type WriteState = 'nothing' | 'continue' | 'reply' | 'replied' | 'ended';
 // | body, held      | continue, reply | the body is malformed, late or cut off   | over          | same              |
 // | body, held      | reply           | a reply                                  | body          | replied           |
 // | body            | replied         | the body ends                            | idle          | nothing           |
-// | body            | replied         | malformed, late, cut off or too large    | over          | ended             |
+// | body            | replied         | a malformed, late, cut or too large body | over          | ended             |
 // | whole           | reply           | a reply                                  | idle          | nothing           |
 // | any             | continue, reply | the last reply                           | over          | ended             |
 // | new, idle, head | nothing         | a malformed or late request              | over          | ended             |
 // | any             | any             | the client has left                      | over          | ended             |
 
-// The size of a full read, in bytes. More bytes are probably waiting in the OS.
+// After a read of at least this size, in bytes, more bytes are probably waiting in the OS.
 const largeReadBytes = 65_536;
 
 const continueText = 'HTTP/1.1 100 Continue\r\n\r\n';
@@ -321,9 +321,9 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     }
   }
 
-  // The client has ended its side. If a reply is due and `#ahead` does not end in the middle of a request, the client is
-  // treated as gone at once, and requests in `#ahead` do not start. Otherwise the bytes in `#ahead` are read first. An
-  // incomplete last request is then refused. If there is none, the client is treated as gone.
+  // The client has ended its side. If a complete request has no reply yet, and `#ahead` has no incomplete request, the
+  // client is treated as gone at once, and requests in `#ahead` do not start. In all other cases, the bytes in `#ahead`
+  // are read first. If the last request is then incomplete, it is refused. Otherwise the client is treated as gone.
   #onSocketEnd(): void {
     this.#ahead.hasEnded = true;
     const { requestHeadBytesMax } = this.#context;

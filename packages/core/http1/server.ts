@@ -1,5 +1,5 @@
 // Accepts client connections, limits their number [D26] and time [D35], and closes them. Makes room for a new
-// connection by closing idle ones. Only the admin listener also closes one in use.
+// connection by closing idle connections. Only the admin listener also closes a connection in use.
 
 import { createServer, type Server, type Socket } from 'node:net';
 
@@ -10,7 +10,7 @@ import { ServerConnection, type ConnectionContext } from './server-connection.ts
 import { StallWatch } from './stall-watch.ts';
 import type { RequestHandler } from './transport.ts';
 
-// Time limits are checked at this interval. So a connection may be closed this much too late; [D35] allows a second.
+// Time limits are checked at this interval. So a connection may be closed this much too late; [D35] allows 1 s.
 const sweepMs = 200;
 // A connection that has been idle for this long may be closed to make room.
 const idleMsMin = 1_000;
@@ -30,7 +30,7 @@ const ownProtocols = ['http/1.1', 'http/1.0'];
 /** TLS of a server, and the protocols that it speaks in addition to HTTP/1.1. */
 export interface SecureOptions {
   readonly tls: ServerTls;
-  /** By ALPN name, in order of preference. A client that supports one of them uses it instead of HTTP/1.1. */
+  /** By ALPN name, preferred first. A client that supports one of these protocols uses it instead of HTTP/1.1. */
   readonly protocols?: Readonly<Record<string, ConnectionFactory>>;
 }
 
@@ -87,7 +87,7 @@ export class ClientServer implements Iterable<Connection> {
     return this.#connections.values();
   }
 
-  /** Uses `tls` for new connections; open ones continue [D37]. If this throws, the old certificates stay in use. */
+  /** Uses `tls` for new connections only [D37]. If this throws, the old certificates stay in use. */
   renewTls(tls: ServerTls): void {
     this.#handshakes?.renew(tls);
   }

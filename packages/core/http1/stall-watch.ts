@@ -3,8 +3,8 @@
 // Node's public properties do not show whether a client reads. Node treats a large reply as one write, so
 // `writableLength` changes only when the reply's last byte has left. So this file reads the queue of the socket's
 // handle, which shrinks with each piece that the OS accepts. On Linux this file also reads how many unacknowledged bytes
-// the kernel holds, which can be 4 MB. Otherwise a client that reads 40 KB a second would look stalled for half a minute,
-// because the kernel accepts further bytes only that often.
+// the kernel holds, which can be 4 MB. Otherwise a client that reads 40 KB a second would look stalled, because the
+// kernel accepts further bytes only every half minute.
 
 import { readlinkSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
@@ -22,7 +22,7 @@ interface Progress<Call> {
   since: number;
 }
 
-// A connection is closed at most `sweepMsMax` + `tableMsMax` too late; [D35] allows a second.
+// A connection is closed at most `sweepMsMax` + `tableMsMax` too late; [D35] allows 1 s.
 const sweepMsMax = 100;
 // Reading the kernel's table takes some microseconds per socket, so it is read only while a client seems stalled.
 const tableMsMax = 250;
@@ -46,7 +46,7 @@ export class StallWatch<Call> {
     this.#tableMs = Math.min(tableMsMax, timeoutMs / 4);
   }
 
-  /** Watches `socket` after a reply to `call` was written, until all of its bytes have left this process. */
+  /** Watches `socket` after a reply to `call` was written, until all bytes of the reply have left this process. */
   watch(socket: Socket, call: Call): void {
     const progress = this.#watched.get(socket);
     if (progress === undefined) {
@@ -96,7 +96,7 @@ export class StallWatch<Call> {
       progress.inode ??= inodeOf(socket);
       if (progress.inode !== undefined && now - progress.since >= this.#tableMs) {
         const bytes = unacknowledged.get(progress.inode) ?? 0;
-        // The first number from the table counts as progress, because there is no earlier one to compare it with.
+        // The first number from the table counts as progress, because there is no earlier number to compare it with.
         if (bytes !== progress.unacknowledged) {
           progress.unacknowledged = bytes;
           progress.since = now;
@@ -106,7 +106,7 @@ export class StallWatch<Call> {
   }
 }
 
-// TLS encrypts a whole reply at once, so only the plain socket below it shows progress.
+// TLS encrypts a whole reply in one step, so only the plain socket below the TLS socket shows progress.
 function queuedBytes(socket: Socket): number {
   return handleOf(carrierOf(socket) ?? socket)?.writeQueueSize ?? socket.writableLength;
 }
@@ -123,7 +123,7 @@ export function inodeOf(socket: Socket): string | undefined {
 // Linux lists all sockets in these tables (proc_pid_net(5)). Node cannot query a single socket.
 const tables = ['/proc/self/net/tcp', '/proc/self/net/tcp6'];
 
-/** Returns the number of unacknowledged bytes by inode, for TCP sockets that have any; undefined if not on Linux. */
+/** Returns a map from inode to unacknowledged bytes, for TCP sockets that have any; undefined if not on Linux. */
 export async function readUnacknowledged(paths = tables): Promise<ReadonlyMap<string, number> | undefined> {
   const texts = await Promise.all(paths.map(async (path) => await readFile(path, 'latin1').catch(() => '')));
   // The first line of each table has the names of its columns. Without IPv6 the second table is missing.

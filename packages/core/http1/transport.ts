@@ -21,7 +21,7 @@ export interface Reply {
   readonly pieces: readonly Buffer[];
   /** Total length of the pieces, in bytes. */
   readonly length: number;
-  /** True if the connection closes after the reply. Protocols with several requests at once ignore this. */
+  /** True if the connection closes after the reply. Protocols with concurrent requests ignore this. */
   readonly closes: boolean;
   /** True if the gateway is stopping, so that the client should send its next requests on another connection [D33]. */
   readonly drains: boolean;
@@ -44,7 +44,7 @@ export interface Transport {
 export interface RequestReceiver {
   /** Starts the request. Called before any of its body is delivered. */
   start(): void;
-  /** The next bytes of the body. The receiver may keep them. May also be called after the reply. */
+  /** The next bytes of the body. The receiver may keep them. `onBody` may also be called after the reply. */
   onBody(piece: Buffer): void;
   onBodyEnd(): void;
   /** The body cannot be read to its end. */

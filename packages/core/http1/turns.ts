@@ -1,5 +1,5 @@
-// Shares the event loop fairly between connections [D58]. One waiting connection continues per iteration. So a hundred
-// pipelining connections delay the others no more than a single one does.
+// Shares the event loop fairly between connections [D58]. In each iteration, one waiting connection continues. So a
+// hundred pipelining connections delay all other connections no more than a single one does.
 
 export interface TurnTaker {
   /** Continues after other connections have continued. Must not throw. */
@@ -15,7 +15,7 @@ export function currentTurn(): number {
 
 const waiting: TurnTaker[] = [];
 
-/** Calls `takeTurn` in an event-loop iteration of its own, after the takers that are already waiting. */
+/** Adds `taker` to a queue. Each iteration of the event loop calls `takeTurn` of the first taker in the queue. */
 export function queueForTurn(taker: TurnTaker): void {
   if (waiting.push(taker) === 1) setImmediate(giveTurn);
 }
@@ -33,16 +33,16 @@ const startsMax = 16;
 export class TurnShare {
   /** True while the connection is queued for its turn. */
   isWaiting = false;
-  // Requests started in iteration `#turn`.
+  // Number of requests started in iteration `#turn`.
   #starts = 0;
   #turn = 0;
   // The last iteration that was this connection's turn.
   #ownTurn = 0;
 
   /**
-   * Returns true if another request may start now. `isAhead` is true for a pipelined request. Such requests wait for
-   * the connection's turn, with one exception: if the connection has started no other request in this iteration, one
-   * may start. This happens when the reply to the previous request has just arrived from the backend.
+   * Returns true if another request may start now. `isAhead` is true for a pipelined request. Outside the connection's
+   * turn, a pipelined request may start only if it is the connection's first in this iteration. This is the case when
+   * the answer to the previous request has just arrived from the backend.
    */
   mayStart(isAhead: boolean): boolean {
     const turn = currentTurn();

@@ -23,9 +23,9 @@ export function writeRequestHead(
 const plainFieldText = /^[!-$&-~](?:[ -$&-~]*[!-$&-~])?$/;
 
 /**
- * Percent-encodes well-formed text as a field value; percent-decoding restores the text [D48]. It encodes `%`,
- * everything except printable ASCII, and spaces at either end, each as UTF-8 bytes. A field value cannot begin or end with a
- * space [RFC 9110, 5.5].
+ * Percent-encodes well-formed text as a field value; percent-decoding restores the text [D48]. Encodes the UTF-8 bytes
+ * of `%`, of all characters that are not printable ASCII, and of spaces at the beginning and end. A field value cannot
+ * begin or end with a space [RFC 9110, 5.5].
  */
 export function encodeFieldText(text: string): string {
   return plainFieldText.test(text)
@@ -55,7 +55,7 @@ const statusTexts: Readonly<Record<number, string | undefined>> = {
   503: 'Service Unavailable',
 };
 
-/** Prepares the head of replies with `status` and `headers`, as name, value, name, value. */
+/** Prepares the head of replies with `status` and `headers` (name, value, name, value). */
 export function createReplyHead(status: number, headers: readonly string[]): ReplyHead {
   const start = `HTTP/1.1 ${status} ${statusTexts[status] ?? ''}\r\n${writeFields(headers)}`;
   return { status, headers, start };

@@ -14,24 +14,24 @@
 //   continue in the next slice. Then `step` reads the token byte by byte, with a state for every byte.
 // - In strings, SIMD operations make a mask with one bit for each of 64 bytes: 1 for quotes, backslashes and control
 //   characters. The mask is used until `scan` reaches the next 64 bytes, so several short strings share one mask. A shift
-//   and a count of zeros find the next such byte. Digits have a mask of the same kind.
+//   and a count of zeros find the next byte with a 1. Digits have a mask of the same kind.
 
 /** Address and size of the window. After the window come the byte 0 and room for loads that read beyond the window. */
 export const WINDOW: i32 = 0x8000;
 export const WINDOW_BYTES: i32 = 0x10000;
 
 /**
- * Address of a bit for each open level: 1 for an object, 0 for an array. The first 64-bit word has the innermost
- * levels; its lowest bit is the innermost one. The full words of outer levels follow, outermost first. A slice of n
+ * Address of the open levels, one bit each: 1 for an object, 0 for an array. The first 64-bit word has the innermost
+ * levels; its lowest bit is the innermost level. The full words of outer levels follow, outermost first. A slice of n
  * bytes closes at most n levels, so the caller need only store the innermost n / 64 of these words, rounded up.
  */
 export const LEVELS: i32 = 0x1000;
 
-/** Address of the depth after the slice. It is counted from the outermost level that the caller stored. */
+/** Address of the depth after the slice. The depth is counted from the outermost level that the caller stored. */
 export const DEPTH: i32 = 0xff0;
 
-// A mask of bytes that are not digits, and the address of its 64 bytes. Both are in memory, not in variables, because
-// they are seldom needed.
+// At `OTHERS`: a mask of the bytes that are not digits. At `OTHERS_OF`: the address of the 64 bytes that it describes.
+// Both are in memory, not in variables, because they are seldom needed.
 const OTHERS: usize = 0xfe0;
 const OTHERS_OF: usize = 0xfe8;
 
@@ -48,7 +48,7 @@ export const INVALID: i32 = 6; // no continuation is valid
 const STRING: i32 = 8;
 const KEY_STRING: i32 = 9;
 
-// States inside a token. Up to `EXPONENT`, the token may be complete; then the next byte is not part of it.
+// States inside a token. In states up to `EXPONENT`, the next byte may already be the first one after the token.
 const TOKEN: i32 = 10;
 export const START: i32 = 10; // before the first byte: a byte-order mark may follow
 export const ZERO: i32 = 11; // after `0` or `-0`
@@ -91,7 +91,7 @@ const LETTER_U: u32 = 0x75;
 const CLOSE_OBJECT: u32 = 0x7d;
 const LOWER: u32 = 0x20; // the bit that makes a letter lower case and turns `]` into `}`
 
-// The kind of each byte: it begins a certain value, or may follow a value; 0 for all other bytes.
+// The kind of each byte: which value it begins, or whether it may follow a value; 0 for all other bytes.
 const BEGINS_STRING: u32 = 1;
 const BEGINS_NUMBER: u32 = 2;
 const BEGINS_NEGATIVE: u32 = 3;
@@ -133,7 +133,7 @@ const ESCAPES = memory.data<u8>([
   0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 ]);
 
-// The last four bytes of `false`, `null` and `true`. Their index is in bits 3 and 4 of the first letter.
+// The last four bytes of `false`, `null` and `true`. Bits 3 and 4 of a literal's first letter are its index.
 const LITERALS = memory.data<u32>([0x65736c61, 0x6c6c756e, 0x65757274]);
 // The byte that must follow in each of the states from `T` to `NUL`: `rue`, `alse`, `ull`.
 const LITERAL_BYTES = memory.data<u8>([0x72, 0x75, 0x65, 0x61, 0x6c, 0x73, 0x65, 0x75, 0x6c, 0x6c]);
@@ -255,7 +255,7 @@ export function scan(length: i32, state: i32, depth: i32): i32 {
             at += 1;
             break;
           }
-          // A mask is used while it covers 24 or more bytes, which is enough for most numbers. `step` reads longer numbers.
+          // A mask is reused if it covers at least 24 more bytes, enough for most numbers. `step` reads longer numbers.
           let ends: u64;
           const past = at - <usize>load<u32>(OTHERS_OF);
           if (past > 40) {
@@ -293,7 +293,7 @@ export function scan(length: i32, state: i32, depth: i32): i32 {
           break;
         }
         case BEGINS_LITERAL: {
-          // Has no branches, because the order of literals in a list is random and branches would be mispredicted.
+          // No branch depends on the literal: literals come in random order, so such a branch would be mispredicted.
           const long = <usize>(byte == LETTER_F);
           if (load<u32>(at + long) != load<u32>(LITERALS + ((byte >> 1) & 12))) {
             at += 1;
@@ -429,7 +429,7 @@ function step(state: i32, byte: u32): i32 {
   }
 }
 
-/** Returns the position of the first byte from `at` on that is not white space. Fast for a space or an indentation. */
+/** Returns the position of the first byte from `at` on that is not white space. Fast for one space or indentation. */
 function skipSpace(at: usize): usize {
   if (load<u8>(at) == SPACE && load<u8>(at, 1) > SPACE) return at + 1;
   while (true) {

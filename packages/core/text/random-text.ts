@@ -4,7 +4,7 @@
 // An `import` would load all of web cryptography as well.
 const { randomFillSync } = process.getBuiltinModule('node:crypto');
 
-// The digits with the first two bits 1 and 0 (RFC 9562, 4.1).
+// The hexadecimal digits whose first two bits are 1 and 0 (RFC 9562, 4.1).
 const variantDigits = Buffer.from('89ab', 'latin1');
 // Number of texts in a block. It is small, because a text in use keeps its whole block in memory. It is even, because a
 // block takes a whole number of random bytes and each byte gives two digits.
@@ -60,7 +60,7 @@ export class RandomText {
     }
     for (const place of this.#variantPlaces) {
       const code = written[place] ?? 0;
-      // The lowest four bits of a code are the value for `0` to `9`, and the value less 9 for `a` to `f`.
+      // The lowest four bits of a digit's code are its value for `0` to `9`, and its value minus 9 for `a` to `f`.
       const value = code + 9 * (code >> 6);
       written[place] = variantDigits[value & 3] ?? 0;
     }

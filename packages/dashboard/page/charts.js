@@ -1,4 +1,4 @@
-// Draws the three charts, which share a time axis and a cursor, and the load figures with their sparklines, as SVG. As
+// Draws the charts, and the load figures with their sparklines, as SVG. The charts share a time axis and a cursor. As
 // everywhere on the page, blue stands for the backend, ink (black or white) for the gateway and grey for the clients.
 
 import { byId, make, say, show } from './dom.js';
@@ -92,7 +92,7 @@ const multiples = (first, last, step) => {
   return Array.from({ length: Math.floor(last / step) - start + 1 }, (_, index) => (start + index) * step);
 };
 
-/** @type {(most: number, isOfCounts: boolean) => Scale} a scale from zero, with about three round ticks */
+/** @type {(most: number, isOfCounts: boolean) => Scale} a scale from zero, with about three ticks at round numbers */
 export const linearScale = (most, isOfCounts) => {
   const max = Math.max(1, most) * 1.08;
   const power = 10 ** Math.floor(Math.log10(max / 4));
@@ -236,7 +236,7 @@ const makeDrawing = ({ lines, isLogarithmic, isOfBars = false }, { points, from,
 };
 
 /**
- * Describes a chart. `sentence` has the values at the cursor, or those of the summary.
+ * Describes a chart. `sentence` has the values at the cursor or, without one, the values of the summary.
  * @type {(kind: ChartKind, shown: Shown, point: Point | undefined, handlers: Attributes) => { figure: Description, sentence: string }}
  */
 const makeChart = (kind, shown, point, handlers) => {
@@ -329,7 +329,7 @@ export const showCharts = (shown) => {
   return charts.map(({ sentence }) => sentence);
 };
 
-/** @type {(figure: Element) => void} if labels of events overlap, only the last one stays */
+/** @type {(figure: Element) => void} if labels of events overlap, only the last label stays */
 const placeEvents = (figure) => {
   let end = Infinity;
   for (const element of [.../** @type {NodeListOf<HTMLElement>} */ (figure.querySelectorAll('.event'))].toReversed()) {
@@ -364,7 +364,7 @@ const loads = [
   { name: 'Event loop delay', key: 'eventLoopDelayMs', format: formatMs, note: () => 'p99 over ~5\u00a0s' },
 ];
 
-/** @type {(facts: Facts, now: Now, points: readonly Point[]) => void} a figure with a limit also has a meter */
+/** @type {(facts: Facts, now: Now, points: readonly Point[]) => void} a load with a limit also gets a meter */
 export const showLoads = (facts, now, points) => {
   const items = loads.map(({ name, key, format, max, note }) => {
     const most = max?.(facts) ?? Infinity;

@@ -29,7 +29,7 @@ export const show = (id, attributes, ...children) => {
   if (children.length > 0) updateChildren(element, children.flat());
 };
 
-/** @type {WeakMap<Node, Attributes>} what each element shows */
+/** @type {WeakMap<Node, Attributes>} the present attributes of each element */
 const shown = new WeakMap();
 /** @type {WeakMap<Node, string>} */
 const keys = new WeakMap();
@@ -106,8 +106,8 @@ const update = (node, child) => {
 export const say = (text) => show('said', {}, text);
 
 /**
- * Copies the text of `element` and announces `done`. If copying fails, the announcement calls the text `name`. Uses the
- * selection, because the clipboard API exists only on localhost and over HTTPS.
+ * Copies the text of `element` and announces `done`. If copying fails, announces that the text, called `name`, is
+ * only selected. Uses the selection, because the clipboard API exists only on localhost and over HTTPS.
  * @type {(element: Element, name: string, done: string) => boolean}
  */
 export const copy = (element, name, done) => {

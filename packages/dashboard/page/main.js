@@ -23,7 +23,7 @@ const timeoutMs = 5_000;
 
 /** @type {State | undefined} */
 let latest;
-/** @type {State | undefined} the latest state; during a pause, the state at its start */
+/** @type {State | undefined} the latest state; during a pause, the state when the pause began */
 let shown;
 let changedAt = 0;
 /** @type {number | undefined} */

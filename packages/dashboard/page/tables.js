@@ -51,7 +51,7 @@ const makeTable = (columns, rows, describeRow) => {
   return make('table', {}, makeHead(columns, isFirst), make('tbody', {}, body));
 };
 
-/** @type {(columns: readonly Column<never>[], isFirst: (index: number) => boolean) => Description} with a second row if there are groups */
+/** @type {(columns: readonly Column<never>[], isFirst: (index: number) => boolean) => Description} has a second row if there are groups */
 const makeHead = (columns, isFirst) => {
   const hasGroups = columns.some(({ group }) => group !== undefined);
   /** @type {[Description[], Description[]]} */
@@ -165,7 +165,7 @@ export function showWorkers(workers) {
 }
 
 /**
- * Shows a table of failures by kind for each party.
+ * Shows a table for each party, with the numbers of its failures by kind.
  * @type {(facts: Facts, now: Now) => void}
  */
 export const showKinds = ({ kinds }, { lastMinute, wholeHistory }) => {
@@ -323,7 +323,7 @@ const describeFailures = (count, isFiltered) => {
   return `${calls}, latest first. Times are ${format.describeTimeZone()}. The request id is also in the log, in the reply and in the call to the backend.`;
 };
 
-/** @type {Record<string, string>} names of sources that differ from their identifiers */
+/** @type {Record<string, string>} the sources whose shown name differs from the identifier */
 const sourceNames = { file: 'settings file', socket: 'passed socket' };
 
 /** @type {readonly Column<ShownSetting>[]} */

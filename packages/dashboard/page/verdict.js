@@ -17,13 +17,13 @@ import { formatAge, formatCount, formatMs, formatRate, formatTime } from './form
 
 /** @typedef {Headline & { level: Level, detail: string }} Verdict */
 
-// The verdict is `unwell` from the first share of failed backend calls in the last minute on, `notice` from the second.
+// The smallest shares of failed backend calls, in the last minute, that give the verdicts `unwell` and `notice`.
 const failedShareUnwell = 0.05;
 const failedShareNotice = 0.01;
 const slowMs = 1_000;
 const delayMs = 250;
 const fullShare = 0.8;
-// A run of successful calls counts as a recovery if its probability at the earlier failure rate is below this.
+// Successes in a row show a recovery if, at the earlier failure rate, their probability would be below this.
 const chanceMax = 0.01;
 const quietMs = 2_000;
 const dayMs = 86_400_000;
@@ -168,7 +168,7 @@ export const judge = (now, facts) => {
 };
 
 /**
- * The time at which a party recovered, in ms since 1970; undefined if it had no failures or may still cause some.
+ * The time at which a party recovered, in ms since 1970; undefined if the party had no failures, or if it may still fail.
  * @type {(now: Now, party: 'backend' | 'gateway') => number | undefined}
  */
 const recoveredAt = ({ at, backend, lastFailures, lastMinute }, party) => {
@@ -180,7 +180,7 @@ const recoveredAt = ({ at, backend, lastFailures, lastMinute }, party) => {
   const calls = all.backendCalls + (party === 'gateway' ? failed : 0);
   const before = Math.max(failed, calls - last.callsSince);
   if (last.callsSince > 0) return (1 - failed / before) ** last.callsSince < chanceMax ? last.at : undefined;
-  // No call was made since the last failure. But the backend was unreachable, and now accepts connections again.
+  // No call was made since the last failure. The backend has recovered if it became reachable after that failure.
   return party === 'backend' && backend.since > last.at ? backend.since : undefined;
 };
 
@@ -229,7 +229,7 @@ const countTurnedAway = (now) => countKind(now, 'overload') + countKind(now, 'no
 
 /**
  * The figures of a slow operation that spends most of its time outside the backend. Only list and read
- * count, because the client of a write may send its body slowly.
+ * are considered, because the client of a write may send its body slowly.
  * @type {(now: Now) => Flow | undefined}
  */
 const slowOutsideBackend = ({ lastMinute: { flows } }) =>

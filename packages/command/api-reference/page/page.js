@@ -1,12 +1,12 @@
-// Starts Swagger UI, with replies that are shown byte for byte, and with adjustments for narrow windows and screen readers.
+// Starts Swagger UI, with adjustments for exact replies, narrow windows and screen readers.
 
 /* global Blob, SwaggerUIBundle, URL, document, navigator, setTimeout, window */
 
-// The dashboard's address works only on the gateway's own machine.
+// The dashboard's address works only on the gateway's own machine, so only local pages link to it.
 const isLocal = /^(localhost|.*\.localhost|127\.[\d.]+|\[::1\])$/.test(window.location.hostname);
 const dashboardUrl = isLocal ? document.documentElement.dataset.dashboard : undefined;
 
-/** A Swagger UI plugin. Swagger UI's maps come from the library Immutable. */
+/** A Swagger UI plugin. Swagger UI's maps are those of the library Immutable. */
 const adjustments = ({ React, getComponent }) => {
   const element = React.createElement;
 
@@ -49,7 +49,7 @@ const adjustments = ({ React, getComponent }) => {
     );
   };
 
-  // Replies that every operation can give are described once, at the top of the page.
+  // True for a reply that every operation can give. The top of the page describes these replies.
   const isShared = ({ path, method, specSelectors }, code) =>
     specSelectors.specJson().hasIn(['paths', path, method, 'responses', code, '$ref']);
 
@@ -89,11 +89,12 @@ const adjustments = ({ React, getComponent }) => {
   return {
     components: {
       response: Response,
-      // Swagger UI's own component parses and rewrites the body, which rounds numbers.
+      // Swagger UI's own component parses and rewrites the body, and so rounds numbers.
       responseBody: ReplyBody,
-      // The only server is the one that serves this page.
+      // Hidden, because the gateway that serves this page is the only server.
       ServersContainer: () => null,
-      // Swagger UI's own component is a link within a button. Opening an operation changes the page's address anyway.
+      // Swagger UI's own component is a link within a button, which is invalid HTML. The link is not needed:
+      // opening an operation changes the page's address anyway.
       OperationSummaryPath: ({ operationProps }) =>
         element('span', { className: 'opblock-summary-path' }, operationProps.get('path')),
     },
@@ -140,7 +141,7 @@ const adjustments = ({ React, getComponent }) => {
   };
 };
 
-// A body above these limits, in characters, is not highlighted or not shown in full, because the page would freeze.
+// In characters. A longer body would freeze the page, so it is not highlighted, or not shown in full.
 const highlightedMax = 20_000;
 const shownMax = 200_000;
 const lineMax = 60;

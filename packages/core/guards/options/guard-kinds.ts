@@ -69,7 +69,7 @@ function isScope(text: unknown): boolean {
 
 const operationNames: readonly string[] = operations.map(({ name }) => name);
 
-// Converts scopes by operation to a list of `operation=scope`.
+// Converts an object such as `{ list: 'items.read' }` to a list of `operation=scope`.
 function acceptScopes(given: unknown): readonly string[] | Problem {
   if (typeof given !== 'object' || given === null || Array.isArray(given)) {
     return new Problem("must be an object such as { list: 'items.read', create: 'items.write' }");

@@ -85,22 +85,22 @@ export const tokenRows = {
   backendIdentityHeader: {
     kind: identityHeader,
     default: '',
-    help: "Header that passes the client's identity to the backend; for instance `x-user`. Its value is the token's claim `sub`, with `%` and everything except printable ASCII percent-encoded. For a token without the claim, no header is sent. A header of this name from a client is never forwarded.",
+    help: "Header that passes the client's identity to the backend; for instance `x-user`. Its value is the token's claim `sub`, in which `%` and everything except printable ASCII is percent-encoded. For a token without the claim, no header is sent. A header of this name from a client is never forwarded.",
   },
 } satisfies Readonly<Record<string, SharedRow>>;
 
 export const rateRows = {
-  /** Largest number of requests per client and window, such as `100/60s`; further ones get 429 [D46]. Default: no limit. */
+  /** Requests allowed per client and window, such as `100/60s`; further requests get 429 [D46]. Default: no limit. */
   rateLimit: {
     kind: rateText,
     default: '',
     help: 'Largest number of requests to operations per client and window; for instance `100/60s`, `1000/5m` or `10000/1h`. The number is at most 1000000, and the window at most a day. A window begins with the first request of a client. Requests over the limit get 429 and are not counted. All workers count together.',
   },
-  /** Counts clients by `address` (default), or by the token's subject (`identity`). */
+  /** Tells clients apart by `address` (default), or by the token's subject (`identity`). */
   rateLimitKey: {
     kind: choice('address', 'identity'),
     default: 'address',
-    help: 'How the rate limit tells clients apart; `address` means by IP address (IPv6: by /64), and behind {trustedProxies} by the forwarded address. `identity` means by the claim `sub` of the token.',
+    help: 'How the rate limit tells clients apart; `address` compares IP addresses (of IPv6 only the /64), behind {trustedProxies} the forwarded addresses. `identity` compares the claim `sub` of the tokens.',
   },
   /** A Redis or Valkey that counts for all gateways [D47]. Default: each gateway counts by itself. */
   rateLimitRedisUrl: {
@@ -125,7 +125,7 @@ export type GuardOptions = OptionsOf<typeof guardRows>;
 export type GuardSettings = ValuesOf<typeof guardRows>;
 
 /**
- * Returns problems with combinations of options. `values` has no refused values: their problems are reported already.
+ * Returns problems with combinations of options. `values` lacks refused values, because they are already reported.
  * `isGiven` returns true for an option that was set. `nameOf` returns the name of an option for messages.
  */
 export function findGuardProblems(

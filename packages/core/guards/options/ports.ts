@@ -59,7 +59,7 @@ export interface FetchedKeys {
 
 /** State that outlives guards: a process keeps it for reloads, and the primary process keeps it for its workers. */
 export interface Keeper {
-  /** Counts for all workers; undefined if this process counts by itself. */
+  /** The counter for all workers; undefined if this process counts by itself. */
   readonly counter: Counter | undefined;
   /** The latest counts of this process, by `rateLimitKey` and window length. */
   readonly counts: Map<string, object>;
@@ -76,7 +76,7 @@ export interface Question {
   readonly keys: readonly string[];
 }
 
-/** Counts for several processes. */
+/** Counts requests for several processes. */
 export interface Counter {
   /**
    * Counts the requests in their order. Resolves with two numbers for each request: the requests left in the
@@ -126,10 +126,10 @@ export interface RateLimitPart {
   ) => Promise<OpenGuard & { readonly redisAnswers: () => boolean | undefined }>;
   /** Creates the count of the primary process for all workers. */
   readonly createJoinedCount: () => {
-    /** Counts at the time `now`, in milliseconds. Returns the answer to `Counter.ask`. */
+    /** Counts the requests at the time `now`, in milliseconds. Returns the answer to `Counter.ask`. */
     answer(question: Question, now: number): number[];
   };
-  /** Counts once in the Redis at `address`. Rejects with an Error for the operator. */
+  /** Counts one request in the Redis at `address`. Rejects with an Error for the operator. */
   readonly tryRedis: (
     address: string,
   ) => Promise<{ readonly version: string | undefined; readonly tookMs: number; readonly hasUnusedPassword: boolean }>;

@@ -12,12 +12,12 @@ export const rateGrammar = 'requests/window, for instance 100/60s, 10/1s, 1000/5
 
 // A window lasts at most a day. It lasts whole seconds, because `w` and `t` in the reply headers are in seconds.
 const windowSecondsMax = 86_400;
-/** Largest number of requests in a window. */
+/** Largest `limit` that a rate can have. */
 export const limitMax = 1_000_000;
 const ratePattern = /^(\d{1,7})\/(\d{1,5})([smh])$/;
 const secondsOf: Readonly<Record<string, number>> = { s: 1, m: 60, h: 3_600 };
 
-/** Parses a rate by `rateGrammar`, from 1/1s to 1000000/24h; undefined for anything else. */
+/** Parses a rate of the form `rateGrammar`, from 1/1s to 1000000/24h; undefined for anything else. */
 export function parseRate(text: string): Rate | undefined {
   const [, limitText, amount, unit = ''] = ratePattern.exec(text) ?? [];
   const limit = Number(limitText);
@@ -27,7 +27,7 @@ export function parseRate(text: string): Rate | undefined {
     : undefined;
 }
 
-/** Returns the headers for a counted request [D64]: name, value, ... `seconds`: time until the window ends. */
+/** Returns the headers for a counted request [D64]: names and values. `seconds` is the time until the window ends. */
 export function rateHeaders({ limit, windowMs }: Rate, left: number, seconds: number): string[] {
   const policy = `"default";q=${limit};w=${windowMs / 1_000}`;
   return ['ratelimit-policy', policy, 'ratelimit', `"default";r=${left};t=${seconds}`];

@@ -7,13 +7,13 @@ import type { Rate } from '../options/rate.ts';
 export interface Taken {
   /** Requests left in the key's window after this one. -1: the limit was reached, and this request is not counted. */
   readonly left: number;
-  /** Milliseconds, more than 0, until the window ends. */
+  /** Milliseconds until the window ends; always more than 0. */
   readonly msLeft: number;
 }
 
 /** Counts the requests of one rate. */
 export interface Count {
-  /** Counts one request of `key`. Returns undefined if the request is admitted without a count. Never rejects. */
+  /** Counts one request of `key`. Returns undefined to admit the request without a count. The promise never rejects. */
   take(key: string): Taken | undefined | Promise<Taken | undefined>;
 }
 
@@ -26,12 +26,13 @@ interface Window {
 }
 
 /**
- * Largest number of keys that a process counts at a time; they need about 15 MB. Beyond it, the oldest windows are
- * dropped early. An attacker gains little by this: a client with 100,000 addresses has 100,000 times the rate anyway.
+ * Largest number of keys that have a window in a process; they need about 15 MB. For more keys, the oldest windows are
+ * dropped before they end. An attacker gains little by this: a client with 100,000 addresses has 100,000 times the rate
+ * anyway.
  */
 const keysMaxDefault = 100_000;
-// Each new window removes up to this many of the oldest windows, if they have ended. So ended windows do not
-// accumulate, and no request has to remove many.
+// When a window opens, up to this many of the oldest windows are removed, if they have ended. So ended windows do not
+// accumulate, and no request has to remove many windows.
 const lookedAtMax = 2;
 
 /**
@@ -41,7 +42,7 @@ const lookedAtMax = 2;
 export class WindowTable {
   readonly #keysMax: number;
   readonly #windows = new Map<string, Window>();
-  // A linked list of all open windows and some that have ended, in order of opening.
+  // The ends of a linked list. It has all open windows and some ended windows, in order of opening.
   #oldest: Window | undefined;
   #newest: Window | undefined;
 
@@ -88,7 +89,7 @@ export class WindowTable {
       if (oldest === undefined || (now < oldest.endsAt && this.size < this.#keysMax)) return;
       this.#oldest = oldest.next;
       if (this.#oldest === undefined) this.#newest = undefined;
-      // A newer window of the same key stays.
+      // If the key has a newer window, that window stays.
       if (this.#windows.get(oldest.key) === oldest) this.#windows.delete(oldest.key);
     }
   }
@@ -104,7 +105,7 @@ export const createJoinedCount: RateLimitPart['createJoinedCount'] = () => {
   return {
     answer: ({ rate, keys }, now) =>
       keys.flatMap((key) => {
-        // A reload may change the window length; counting then starts again.
+        // The key includes the window length, so counting starts again if a reload changes the length.
         const { left, msLeft } = table.take(`${rate.windowMs} ${key}`, rate, now);
         return [left, Math.ceil(msLeft)];
       }),

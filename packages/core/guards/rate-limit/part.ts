@@ -12,13 +12,14 @@ export { createJoinedCount } from './count.ts';
 // Longest wait for the primary process. That process has little to do, so a later answer means that the whole machine
 // is slow, including this worker.
 const primaryAnswerMsMax = 1_000;
-// The results of a count while Redis does not answer, by `rateLimitFallback`. Refused clients may retry after a second.
+// The result for each request while Redis does not answer, if `rateLimitFallback` is `allow` or `deny`. Refused clients
+// may retry after a second.
 const takenWithout = { allow: undefined, deny: { left: -1, msLeft: 1_000 } } as const;
 
 /** Creates the guard. Rejects if the Redis client cannot be loaded. */
 export const createRateGuard: RateLimitPart['createRateGuard'] = async (settings, rate, observer, keeper) => {
   const { rateLimitKey, rateLimitRedisUrl, rateLimitFallback } = settings;
-  // The library is loaded first, so that nothing must be closed if loading fails.
+  // The library is loaded first, so that there is nothing to close if loading fails.
   const library =
     rateLimitRedisUrl === ''
       ? undefined
@@ -51,15 +52,15 @@ export const createRateGuard: RateLimitPart['createRateGuard'] = async (settings
     guard: createRateLimit(rate, rateLimitKey, redis ?? local),
     redisAnswers: () => redis?.isAnswering,
     close: () => {
-      // Redis is closed first, because the requests that wait for it then go to the fallback, which must still be open.
+      // Redis is closed first: this sends requests that wait for Redis to the fallback, which must still be open.
       redis?.close();
       primary?.close();
     },
   };
 };
 
-// Largest number of kept tables. More than one is kept, because a reload may fail after it has created its guards. Then
-// the previous guards continue to count, and the next reload takes over their table.
+// Largest number of kept tables. There can be several, because a reload may fail after it has created guards with a new
+// table. The previous guards then continue to count in their table, which the next reload must find.
 const tablesMax = 4;
 
 function findTable(keeper: Keeper | undefined, name: string): WindowTable {

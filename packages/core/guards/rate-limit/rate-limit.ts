@@ -72,7 +72,7 @@ export function networkOf(address: string): string {
   const [written] = fourGroups.exec(address) ?? [];
   if (written !== undefined) return written;
   const [before = [], after = []] = address.split('::').map((part) => part.split(':').filter((group) => group !== ''));
-  // The last two groups can be written as one IPv4 address.
+  // An IPv4 address at the end stands for two groups.
   const missing = 8 - before.length - after.length - (address.includes('.') ? 1 : 0);
   return [...before, ...Array<string>(missing).fill('0'), ...after].slice(0, 4).join(':');
 }

@@ -1,5 +1,5 @@
-// Counts in Redis or Valkey for all gateways that share the server [D47]. One script call counts for many clients. Only
-// this file imports ioredis, and this file is loaded only if a Redis address is set.
+// Counts requests in Redis or Valkey for all gateways that share the server [D47]. One script call counts for many
+// clients. Only this file imports ioredis, and this file is loaded only if a Redis address is set.
 
 import { isIP } from 'node:net';
 
@@ -11,7 +11,7 @@ import type { Counter, Question } from '../options/ports.ts';
 import { isAnswer } from './shared-count.ts';
 
 // Redis runs this script atomically. A key's window begins with its first request and ends when the key expires. The
-// script returns two numbers per key: the requests left after this one (-1 if the limit was reached), and the
+// script returns two numbers per key: the requests left after this request (-1 if the limit was reached), and the
 // milliseconds until the window ends. If a key's value has a wrong type, number or expiry, the script replaces the value.
 // If the script failed instead, all other keys of the call would fail too.
 const script = `
@@ -89,7 +89,7 @@ export class RedisCounter implements Counter {
       await redis.connect();
       const authenticated = this.#authenticate(redis);
       const database = Number(this.#url.pathname.slice(1));
-      // AUTH and SELECT are sent together. A refused AUTH is also the cause if SELECT fails, so AUTH is awaited first.
+      // AUTH and SELECT are sent together. AUTH is awaited first: if it is refused, SELECT fails as a result.
       const selected = database === 0 ? undefined : redis.select(database);
       selected?.catch(() => undefined);
       await authenticated;
@@ -111,7 +111,7 @@ export class RedisCounter implements Counter {
 
   /** The server's name and version, such as `Redis 8.0.2`; undefined if it does not reveal them. */
   async version(): Promise<string | undefined> {
-    // Some users are not allowed to run INFO.
+    // INFO fails for a user who is not allowed to run it.
     const text = (await this.#redis?.info('server').catch(() => '')) ?? '';
     const valkey = /^valkey_version:([\w.-]{1,40})/m.exec(text)?.[1];
     if (valkey !== undefined) return `Valkey ${valkey}`;
@@ -124,7 +124,7 @@ export class RedisCounter implements Counter {
     this.#redis = undefined;
   }
 
-  // Not left to ioredis, which would print a warning about an unused password for each connection.
+  // Sends AUTH itself, because ioredis would print a warning about an unused password for each connection.
   async #authenticate(redis: Redis): Promise<void> {
     const username = decodeURIComponent(this.#url.username);
     const password = decodeURIComponent(this.#url.password);
@@ -141,8 +141,8 @@ export class RedisCounter implements Counter {
     }
   }
 
-  // Drops the error of ioredis, because it contains the arguments of the command: for AUTH, the password. Some servers
-  // repeat user name or password in their message, so both are masked.
+  // Makes a new error, because the error of ioredis contains the arguments of the command: for AUTH, the password. Some
+  // servers repeat user name or password in their message, so both are masked.
   #hideSecrets(cause: string): Error {
     const { username, password } = this.#url;
     const secrets = [password, decodeURIComponent(password), username, decodeURIComponent(username)];
@@ -153,11 +153,11 @@ export class RedisCounter implements Counter {
 
 const peer: Peer = { name: 'Redis', plainScheme: 'redis:', authorities: nodeAuthorities };
 const causeLengthMax = 200;
-// The messages for an unused password, of Redis up to version 5 and from version 6 on.
+// Two messages of Redis for an unused password: up to version 5, and from version 6 on.
 const unusedPasswordPattern = /no password is set|without any password configured/;
 
 // Detects a wrong scheme. A server without TLS reads a TLS handshake as the beginning of a command, and waits for the
-// rest. A server with TLS closes or resets a connection without TLS.
+// rest until the connection times out. A server with TLS closes or resets a connection without TLS.
 function describeConnecting(error: unknown, isTls: boolean): string {
   const { code, syscall, message } = error as NodeJS.ErrnoException;
   if (code === 'ETIMEDOUT' && syscall === 'connect') {
@@ -179,7 +179,7 @@ function describeAnswering(error: unknown): string {
     : describeError(error, peer);
 }
 
-// ioredis connects once. It does not reconnect, queue or retry, because the caller does.
+// ioredis connects once. It must not reconnect, queue or retry, because the caller does all this.
 function createRedis(url: URL): CountingRedis {
   const host = url.hostname.replace(/^\[|\]$/g, '');
   return new Redis({

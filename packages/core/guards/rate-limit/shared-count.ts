@@ -1,5 +1,5 @@
-// Counts with a shared counter: Redis for several gateways, or the primary process for several workers [D47]. Asks the
-// counter about many requests in one question. If a client is known to be over the limit, refuses it without
+// Counts requests with a shared counter: Redis for several gateways, or the primary process for several workers [D47].
+// Asks the counter about many requests in one question. If a client is known to be over the limit, refuses it without
 // a question. Uses a fallback while the counter does not answer in time.
 
 import type { Clock } from '../../time/clock.ts';
@@ -11,7 +11,7 @@ interface SharedCountOptions {
   readonly rate: Rate;
   readonly clock: Clock;
   readonly counter: Counter;
-  /** Counts while `counter` does not answer. */
+  /** Counts requests while `counter` does not answer. */
   readonly fallback: Count;
   /** Longest wait of a request for `counter`. */
   readonly answerMsMax: number;
@@ -19,14 +19,15 @@ interface SharedCountOptions {
   readonly onChange: (cause: unknown) => void;
 }
 
-// Interval between questions. After a longer pause, a request causes a question at once. Requests within the interval share
-// one question. At 10,000 requests a second, ten requests share a question.
+// Interval between questions. After a longer pause, a request causes a question immediately. Requests within an
+// interval share one question. At 10,000 requests a second, ten requests share a question.
 const gatherMs = 1;
 // Largest number of requests in a question. A larger question would block Redis for its other clients for too long.
 const questionRequestsMax = 500;
-// Pause after a failed try to reach the counter, and timeout of a try. So the counter is used again at most 750 ms
-// after its return. docs/security.md promises 1 s.
+// Pause after a failed try to reach the counter.
 const retryMs = 250;
+// Timeout of a try. After the counter's return, a try and a pause may pass before it is used again: at most 750 ms.
+// docs/security.md promises 1 s.
 const reviveMsMax = 500;
 // If the counter closes a connection that is younger than this, an outage is reported. An older connection is renewed
 // without a report.
@@ -175,7 +176,8 @@ export class SharedCount implements Count {
       return;
     }
     this.#state = 'renewing';
-    // Perhaps the counter has not counted these requests, so the next question repeats them, within the same deadline.
+    // Perhaps the counter has not counted the unanswered requests. So the next question repeats them. Their deadlines
+    // do not change.
     this.#gathered = this.#takeWaiting();
     this.#callOff = clock.after(answerMsMax, () => this.#goAway(noAnswerWithin(answerMsMax)));
     void this.#revive();

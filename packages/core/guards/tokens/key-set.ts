@@ -26,9 +26,9 @@ export interface KeySetOptions {
   readonly share?: ((keys: FetchedKeys) => void) | undefined;
 }
 
-/** Largest key set, in bytes. A typical one has a few keys of a kilobyte each. */
+/** Largest key set, in bytes. A typical set has a few keys of a kilobyte each. */
 export const keySetBytesMax = 1_048_576;
-/** Timeout of a fetch, in ms. A request waits for at most two fetches: the first, and one for an unknown key id. */
+/** Timeout of a fetch, in ms. A request waits for at most two: the first fetch, and a fetch for an unknown key id. */
 export const fetchTimeoutMs = 5_000;
 /** Shortest interval between fetches forced by unknown key ids, in milliseconds. */
 const forcedFetchMs = 30_000;
@@ -79,7 +79,7 @@ export class KeySet {
     this.#closed.abort();
   }
 
-  /** The keys that are valid now. Empty before the first usable keys, or if the last successful fetch is too long ago. */
+  /** The keys that are valid now. Empty until usable keys are fetched, and if the last successful fetch is too old. */
   get current(): readonly SigningKey[] {
     return this.staleAt > this.#options.clock.steady() ? this.#keys : noKeys;
   }
@@ -90,8 +90,8 @@ export class KeySet {
   }
 
   /**
-   * Fetches the keys because a key id is unknown. Returns the fetch in progress, or a new one. Returns undefined after
-   * `close`, and within 30 s of the last such fetch.
+   * Fetches the keys because a key id is unknown. Returns the fetch in progress, or starts a fetch. Returns undefined
+   * after `close`, and within 30 s of the last fetch that this method started.
    */
   seek(): Promise<void> | undefined {
     const now = this.#options.clock.steady();
@@ -212,7 +212,7 @@ const issuer: Peer = { name: 'the issuer', plainScheme: 'http:', authorities: no
 
 /** Describes in one line why the keys could not be read. */
 export function describeFetchError(error: unknown): string {
-  // If several addresses failed, only their errors are informative, and not the AggregateError that contains them.
+  // If several addresses failed, the errors in the AggregateError say why. The AggregateError itself does not.
   const errors: readonly unknown[] = error instanceof AggregateError ? error.errors : [error];
   return errors.map((each) => describeError(each, issuer)).join('; ');
 }

@@ -27,7 +27,7 @@ export const createTokenGuard: TokenGuardPart['createTokenGuard'] = async (setti
     },
   });
   const guard = new TokenGuard(settings, keys, systemClock);
-  // Kept keys are not used with a file, since a file can be read at any time.
+  // With a key file, the keeper's keys are not needed, because the file can be read at any time.
   const kept = hasFile ? undefined : keeper?.findKeys(settings.authJwksUrl);
   if (kept !== undefined) {
     await keys.inherit(kept);

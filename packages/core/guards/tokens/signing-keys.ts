@@ -17,7 +17,7 @@ export interface SigningKey {
 // A key set comes from the network, so it has limits: for the number of keys read, and for the length of a key id.
 const keysMax = 200;
 const kidLengthMax = 1_024;
-// Limits of the explanation of unusable keys.
+// Limits of the explanation of unusable keys: the number of keys, and the characters shown of a key id.
 const explainedMax = 5;
 const kidShownMax = 40;
 // Required by RFC 7518, 3.3.
@@ -83,7 +83,7 @@ function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-// The type and curve of the keys of each algorithm, except those of RSA.
+// For each algorithm except the RSA algorithms: the type and curve of its keys.
 const keyForms: Readonly<Record<string, readonly [type: string, curve: string]>> = {
   ES256: ['EC', 'P-256'],
   ES384: ['EC', 'P-384'],
@@ -102,7 +102,7 @@ function fits(jwk: JWK, algorithm: string): boolean {
     (use === undefined || use === 'sig') &&
     (operations === undefined || (Array.isArray(operations) && operations.includes('verify'))) &&
     (kid === undefined || (typeof kid === 'string' && kid.length <= kidLengthMax)) &&
-    // A published private key is compromised.
+    // Only a private key has `d`. A published private key is compromised.
     jwk.d === undefined
   );
 }

@@ -13,7 +13,8 @@ interface Entry<T> {
 
 /**
  * The cache has two halves. When the newer half is full, it becomes the older half, and the previous older half is dropped.
- * A token found in the older half moves to the newer half. So a flood of tokens used once does not displace tokens in use.
+ * A token found in the older half moves to the newer half. So a flood of tokens, each used once, does not displace
+ * tokens in use.
  */
 export class TokenMemory<T> {
   readonly #clock: Clock;

@@ -40,7 +40,7 @@ const compactForm = /^[\w-]+\.[\w-]+\.[\w-]+$/;
 
 interface VerifiedToken {
   readonly admission: Admission;
-  /** Those of the token's scopes that operations require. */
+  /** The scopes that the token has and that operations require. */
   readonly scopes: readonly string[];
 }
 
@@ -54,7 +54,7 @@ export class TokenGuard implements Guard {
   #verifiedAtOnce = 0;
   // For each waiting token, the function that starts its verification, in order of arrival.
   readonly #waiting: (() => void)[] = [];
-  // The scope that an operation requires, and the refusal of a token without it.
+  // The scope that an operation requires, and the refusal of a token without that scope.
   readonly #required: ReadonlyMap<OperationName, { readonly scope: string; readonly refusal: Admission }>;
 
   constructor(settings: GuardSettings, keys: KeySet, clock: Clock, waitingMax = waitingMaxDefault) {
@@ -83,7 +83,7 @@ export class TokenGuard implements Guard {
     return this.#memory.size;
   }
 
-  /** Empties the cache. Call it when the keys change, because cached tokens were verified with the old keys [D44]. */
+  /** Empties the cache. Call this when the keys change, because cached tokens were verified with the old keys [D44]. */
   forgetAll(): void {
     this.#memory = new TokenMemory(this.#clock, rememberedMax);
   }
@@ -94,7 +94,7 @@ export class TokenGuard implements Guard {
     if (fieldValues(fields, 'authorization').length > 1) return twoTokens;
     const token = bearerForm.exec(authorization)?.[1];
     if (token === undefined || token === '') return noToken;
-    // The SHA-256 of the whole token. Latin-1 is the shortest and the fastest encoding: one character per byte.
+    // The SHA-256 of the whole token. Latin-1 text is the shortest and fastest: one character per byte.
     const digest = hash('sha256', token, 'latin1');
     const verified = this.#memory.find(digest);
     return verified === undefined ? this.#verify(token, digest, operation) : this.#decide(verified, operation);
@@ -125,7 +125,7 @@ export class TokenGuard implements Guard {
     }
   }
 
-  // Reads a few tokens at a time, in order of the calls. Returns undefined at once if too many wait.
+  // Reads only a few tokens at a time, in order of arrival. Returns undefined immediately if too many tokens wait.
   async #readInTurn(token: string, digest: string, header: TokenHeader): Promise<VerifiedToken | undefined> {
     if (this.#verifiedAtOnce < verifiedAtOnceMax) {
       this.#verifiedAtOnce += 1;
@@ -150,7 +150,7 @@ export class TokenGuard implements Guard {
   async #read(token: string, digest: string, header: TokenHeader): Promise<VerifiedToken> {
     // Looked up after the wait in the queue, because a key may have been removed meanwhile.
     const keys = this.#findKeys(header);
-    // Read before the verification: if the keys change meanwhile, a new cache replaces this one and lacks the token.
+    // Read before the verification. If the keys change meanwhile, the token goes into the discarded cache.
     const memory = this.#memory;
     const { staleAt } = this.#keys;
     const { exp = NaN, sub, ...others } = await this.#readClaims(token, keys);
@@ -193,7 +193,7 @@ export class TokenGuard implements Guard {
   }
 }
 
-// A lone surrogate has no encoding in UTF-8, so two different names could be sent as the same bytes.
+// A name has no lone surrogates. UTF-8 cannot encode them, so two different names could be sent as the same bytes.
 function isName(value: unknown): value is string {
   return typeof value === 'string' && value.isWellFormed();
 }

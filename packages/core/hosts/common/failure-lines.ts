@@ -49,7 +49,7 @@ export function writeFailureLines(write: (line: string) => void = writeToConsole
     onMalformed: () => undefined,
     onStall: () => undefined,
     onBug: (error, record) => {
-      const request = record === undefined ? '' : ` of ${describeRequest(record)}`;
+      const request = record === undefined ? '' : ` to ${describeRequest(record)}`;
       writeLine(`bug: a fault after the reply${request}. ${describeCause(error)}${advice.bug}.`);
     },
     onOutage: (what, cause) => {
@@ -67,16 +67,17 @@ function writeToConsole(line: string): void {
 /** A mistake in the code of the host. The message says how to correct it. */
 export class HostMistake extends Error {}
 
-// Example: `unreachable: GET /api/work-items/5 (request id 0b5f…) got 500: no complete, well-formed answer. Cause: connect
-// ECONNREFUSED 127.0.0.1:5104. Check that the backend runs and that backendUrl is its address.`
+// Example: `GET /api/work-items/5 (request id 0b5f…) got 500, outcome unreachable: no complete, well-formed answer.
+// Cause: connect ECONNREFUSED 127.0.0.1:5104. Check that the backend runs and that backendUrl is its address.`
 function describeFailure(record: CallRecord, outcome: Failure): string {
   const { status, cause } = record;
   const got = status === 0 ? 'got no reply' : `got ${status}`;
+  const result = `${describeRequest(record)} ${got}, outcome ${outcome}`;
   if (cause instanceof HostMistake) {
-    return `${outcome}: ${describeRequest(record)} ${got}: ${cause.stack ?? cause.message}`;
+    return `${result}: ${cause.stack ?? cause.message}`;
   }
   const { meaning } = outcomes[outcome];
-  return `${outcome}: ${describeRequest(record)} ${got}: ${meaning}. ${describeCause(cause)}${advice[outcome]}.`;
+  return `${result}: ${meaning}. ${describeCause(cause)}${advice[outcome]}.`;
 }
 
 function describeRequest({ method, path, requestId }: CallRecord): string {

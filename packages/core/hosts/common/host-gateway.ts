@@ -14,11 +14,11 @@ type HostValues = ValuesOf<typeof hostRows> &
   GatewayValues & { readonly observer?: GatewayObserver; readonly prefix?: string };
 
 interface HostTraits {
-  /** Creates the observer if none is given. Default: `writeFailureLines`. */
+  /** Creates the observer if the options have none. Default: `writeFailureLines`. */
   readonly createObserver?: () => GatewayObserver;
   /** Path prefix before `/api/work-items`. Default: the option `prefix`. */
   readonly prefix?: string;
-  /** Names of other valid options, which are ignored here. */
+  /** Names of other options that are valid, but that the gateway ignores. */
   readonly otherNames?: readonly string[];
   /** Problems found by the host itself. */
   readonly problems?: readonly string[];

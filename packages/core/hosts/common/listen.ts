@@ -1,5 +1,5 @@
 // Listens on an address, or on both loopback addresses if the host is `localhost`. Explains failures. Closing a listener
-// leaves all connections open; http.Server.close() would close the idle ones.
+// leaves all connections open, while http.Server.close() would close idle connections.
 
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { once } from 'node:events';
@@ -12,20 +12,20 @@ export interface Listener {
   readonly port: number;
   /** A URL that works on this machine, for instance `http://localhost:3000`. */
   readonly url: string;
-  /** Stops accepting connections. Open connections stay. */
+  /** Stops accepting connections. Open connections stay open. */
   close(): Promise<void>;
 }
 
 /**
- * Sharing of a port by several processes. `reuse-port`: each process has its own listening socket, and the OS distributes
- * connections. `cluster`: the primary process accepts connections and passes them on.
+ * How several processes share a port. `reuse-port`: each process has its own listening socket, and the OS distributes
+ * connections. `cluster`: the primary process accepts connections and passes them to its workers.
  */
 export type PortSharing = 'none' | 'reuse-port' | 'cluster';
 
 const freePortTries = 20;
 const backlog = 4_096;
 
-/** The names of the settings or arguments for host and port, for messages. */
+/** The names that messages use for the settings or arguments of host and port. */
 interface ListenNames {
   readonly host: string;
   readonly port: string;
@@ -93,7 +93,7 @@ export async function listenOnPassed(
   return {
     port,
     url: `${scheme}://${hostInUrl(address)}:${port}`,
-    // Closes at once, because other processes that share the sockets accept the queued connections.
+    // Closes immediately, because other processes that share the sockets accept the queued connections.
     close: () => {
       closeAll(servers);
       return Promise.resolve();
@@ -159,13 +159,13 @@ async function startListening(server: Server, place: ListenOptions | Socket): Pr
   return server;
 }
 
-// http.Server's close would destroy idle connections, on which a request may be arriving [D33]. A close at an arbitrary
-// moment also makes the OS reset connections that are established but not yet accepted. So the accept queue is first
-// reduced to one place. Then it is emptied, one connection per event-loop turn, for at most `emptyQueueMsMax`. Last,
-// the socket is closed: in the callback of the next connection, or after `closeQuietMs` without a connection. A client
-// that connects in the few microseconds before the close is still reset. A load balancer prevents this if it stops
-// sending connections during SHUTDOWN_DELAY_MS.
-/** Makes `server` stop accepting connections. Open connections stay. */
+// Calls net.Server's close, because http.Server's close would destroy idle connections, on which a request may be
+// arriving [D33]. When a listening socket is closed, the OS resets connections that are established but not yet
+// accepted. So the accept queue is first reduced to one place. Then the queue is emptied, one connection per event-loop
+// turn, for at most `emptyQueueMsMax`. Last, the socket is closed: in the callback of the next connection, or after
+// `closeQuietMs` without a connection. A client that connects in the few microseconds before the close is still reset.
+// A load balancer prevents this if it stops sending connections during SHUTDOWN_DELAY_MS.
+/** Makes `server` stop accepting connections. Open connections stay open. */
 export async function stopListening(server: Server): Promise<void> {
   // Reduces the accept queue to one place. Otherwise a connection made in the turn before the close may be reset.
   handleOf(server)?.listen?.(0);

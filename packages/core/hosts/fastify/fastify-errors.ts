@@ -1,5 +1,5 @@
-// Replies to an id with a malformed escape (`/api/work-items/%zz`). Fastify refuses such a request before any hook or
-// route, so only the server's `frameworkErrors` function sees it. Nothing here calls an operation [D60].
+// Replies to requests whose id has a malformed escape (`/api/work-items/%zz`). Fastify refuses such a request before
+// any hook or route runs, so only the server's `frameworkErrors` function sees it. No operation is called [D60].
 
 import { createRequestId, isRequestId } from '../../call/request-context.ts';
 import { route, type RouteOptions } from '../../call/route.ts';
@@ -8,23 +8,24 @@ import { listReplyHeaders } from '../common/fields.ts';
 // The gateways mounted in each server.
 const mounted = new WeakMap<object, RouteOptions[]>();
 
-/** Registers a gateway that is mounted in `server`, for `frameworkErrors`. */
+/** Registers a gateway that is mounted in `server`, so that `frameworkErrors` finds it. */
 export function noteMounted(server: object, routes: RouteOptions): void {
   const others = mounted.get(server) ?? [];
   mounted.set(server, [...others, routes]);
 }
 
-/** The parts of Fastify's requests and replies that are used, for any type of server. */
+/** The parts of a Fastify request that this file uses. Every type of server has them. */
 interface UnroutedRequest {
   readonly raw: { readonly method?: string | undefined; readonly url?: string | undefined };
   readonly headers: Readonly<Record<string, unknown>>;
   readonly server: { readonly server: object };
 }
 
+/** The parts of a Fastify reply that this file uses. */
 interface UnroutedReply {
   code(status: number): unknown;
   header(name: string, value: string): unknown;
-  // Fastify's own type depends on schemas, which are not used here.
+  // `never`, because Fastify's own type depends on schemas, which are not used here.
   readonly send: (payload: never) => unknown;
 }
 

@@ -66,9 +66,9 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
   noteMounted(fastify.server, gateway.routeOptions);
   const host = createNodeHost(gateway, values);
 
-  // The gateway ignores `content-type` [D10], so Fastify must neither parse a body nor refuse its type. The header is
-  // replaced only while Fastify checks it, because hooks may need the original. As usual in Fastify, a body is complete
-  // before `preValidation` and later hooks run.
+  // The gateway ignores `content-type` [D10], so Fastify must neither parse a body nor refuse its type. While Fastify
+  // checks the header, a valid type replaces the original. Then the original is restored, because hooks may need it. As
+  // usual in Fastify, a body is complete before `preValidation` and later hooks run.
   const contentTypes = new WeakMap<IncomingMessage, string | undefined>();
   const restoreContentType = (raw: IncomingMessage): void => {
     const contentType = contentTypes.get(raw);
@@ -117,7 +117,7 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
     const exchange = new NodeExchange(host, raw, reply.raw, raw.url ?? '', inheritedHeaders);
     exchange.inTurn(() => {
       const body = bodies.get(request);
-      // Fastify's default id, a counter, is not unique outside this process [D25].
+      // Fastify's default id is not used: it is a counter, so it is not unique outside this process [D25].
       const givesId = raw.headers['x-request-id'] === undefined && isRequestId(id) && !countedId.test(id);
       const head = exchange.readHead(givesId ? id : undefined);
       // Hooks may have changed the body, so the length comes from the body, not from `content-length`.
@@ -131,7 +131,7 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
     });
   };
   if (guards !== undefined) fastify.addHook('onReady', () => guards.start());
-  // Routes have no schema, because Fastify would validate and serialise with it. Only `@fastify/swagger` gets the schemas.
+  // Routes have no schema: Fastify would validate and serialize with it. Only `@fastify/swagger` gets the schemas.
   let schemas: RouteSchemas | undefined;
   if (fastify.hasDecorator('swagger')) {
     fastify.addHook('onReady', async () => {
@@ -163,9 +163,9 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
   }
 
   // At shutdown, Fastify closes connections on which a large reply is still being sent; with `forceCloseConnections` it
-  // closes all connections. This hook makes Fastify wait until the requests have ended. The wait ends shortly before
-  // `pluginTimeout`, Fastify's limit for a hook [D55]. A connection with an incomplete request head would delay the
-  // shutdown without limit, so all connections are known here.
+  // closes all connections. The `preClose` hook makes Fastify wait until the requests have ended, or until shortly
+  // before `pluginTimeout`, Fastify's limit for a hook [D55]. A connection with an incomplete request head would delay
+  // the shutdown without limit, so all connections are stored here. At the end, the remaining connections are cut.
   const connections = new Set<Socket>();
   fastify.server.on('connection', (socket: Socket) => {
     connections.add(socket);
@@ -180,12 +180,12 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
     gateway.isDraining = true;
     const startedAt = performance.now();
     timer = setTimeout(() => {
-      // Calls that waited for the backend have their 500 by now. All remaining connections are cut `lastReplyMs` later.
+      // `cut` makes calls that wait for the backend fail with 500. `lastReplyMs` later, all open connections are cut.
       void cut().then(() => {
         timer = setTimeout(() => connections.forEach((socket) => socket.destroy()), lastReplyMs);
       });
     }, values.shutdownTimeoutMs);
-    // Stops listening at once, because under load new calls never stop arriving. Fastify closes the server later.
+    // Stops listening before Fastify closes the server, because under load new calls would never stop arriving.
     if (fastify.server.listening) await stopListening(fastify.server);
     const hookMs = fastify.initialConfig.pluginTimeout ?? 0;
     const limitMs = hookMs === 0 ? msMax : hookMs - Math.min(hookMarginMs, hookMs / 2);
@@ -195,7 +195,7 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
   done();
 };
 
-// The metadata that `fastify-plugin` would set, but without breaking encapsulation.
+// Sets the same metadata as `fastify-plugin`, which is not used because it would break encapsulation.
 Object.assign(workItemGateway, {
   [Symbol.for('plugin-meta')]: { name: 'work-item-gateway', fastify: '>=5.0.0 <6' },
   [Symbol.for('fastify.display-name')]: 'work-item-gateway',

@@ -23,7 +23,8 @@ export class OpenRequests {
   #watch(socket: Socket): Map<ServerResponse, () => void> {
     const ofSocket = new Map<ServerResponse, () => void>();
     this.#bySocket.set(socket, ofSocket);
-    // When a socket closes, Node emits no 'close' for responses that still wait for earlier ones. So all are ended here.
+    // When a socket closes, Node emits no 'close' for responses that wait for earlier responses. So all requests of the
+    // socket are ended here.
     socket.once('close', () => {
       this.#bySocket.delete(socket);
       for (const response of ofSocket.keys()) {

@@ -29,8 +29,8 @@ const clientAddress: ValueKind<ClientAddress> = {
 const fetchRows = {
   /**
    * Returns the IP address of the connected client, which a `Request` does not contain. Used for `rateLimit`,
-   * `trustedProxies` and the records that `observer` gets. If it returns no IP address, the address is unknown. All
-   * clients with an unknown address count as one client. Default: unknown.
+   * `trustedProxies` and the records that `observer` gets. If the result is not an IP address, the client's
+   * address is unknown. All clients with an unknown address count as one client. Default: all addresses are unknown.
    */
   clientAddress: { kind: clientAddress },
 };
@@ -40,9 +40,9 @@ export interface FetchHandlerOptions
 
 export interface FetchHandler {
   /**
-   * Handles one request as the command does, except for connection headers, which the host handles. Rejects with a
-   * `TypeError` only if `request` is not a `Request`. If `request.signal` aborts, the client has left. Then the
-   * response is a 499, which the host should discard.
+   * Handles one request as the `work-item-gateway` command does, except for connection headers, which the host handles.
+   * Rejects with a `TypeError` only if `request` is not a `Request`. If `request.signal` aborts, the client has left.
+   * Then the response is a 499, which the host should discard.
    */
   (request: Request): Promise<Response>;
   /** Closes the connections to the backend; calls in flight fail. A later request opens new connections. */
@@ -59,7 +59,7 @@ export function createFetchHandler(options: FetchHandlerOptions): FetchHandler {
   const answer = (request: Request): Promise<Response> =>
     new Promise((resolve) => new FetchExchange(request, resolve, addressOf, bodyDeadlines).begin(gateway));
   let ending: Promise<void> | undefined;
-  // Waits until every call that `close` cut has failed. Otherwise calls would be resent, or count as backend failures.
+  // Waits until all calls that `close` cut have failed. Otherwise they would be resent, or count as backend failures.
   const reopen = async (): Promise<void> => {
     while (ending !== undefined) {
       const ended = ending;
@@ -200,7 +200,7 @@ class FetchExchange implements Transport, Client, DeadlineOwner {
     if (!this.#hasReplied) incoming?.onBodyEnd();
   }
 
-  // The 408 releases the bytes received so far, and cancels the reader of the body [D35].
+  // Leads to a 408 [D35]. This reply releases the bytes received so far, and cancels the reader of the body.
   onDeadlinePassed(): void {
     this.#incoming?.onBroken('timeout');
   }

@@ -36,7 +36,7 @@ export class FrameMeter {
   onExcess: (stream: number) => void = () => undefined;
   // The number of unread bytes: first of the connection preface, then of the current frame's payload.
   #bytesLeft = prefaceBytes;
-  // 3 bytes of length, 1 of type, 1 of flags, 4 of stream id.
+  // A frame's header: length (3 bytes), type (1), flags (1), stream id (4).
   readonly #header = Buffer.alloc(headerBytes);
   #headerLength = 0;
   #payloadLength = 0;
@@ -64,7 +64,7 @@ export class FrameMeter {
     return this.#stop;
   }
 
-  /** Returns the field count of the next head of `stream`; undefined if unknown. Call it in the order of the heads. */
+  /** Returns the field count of the next head of `stream`; undefined if unknown. Call this in the order of heads. */
   fieldsOf(stream: number): number | undefined {
     while (this.#fields.length > 0) {
       const ofStream = this.#fields.shift();
@@ -86,9 +86,9 @@ export class FrameMeter {
   }
 
   /**
-   * Reads as much of `bytes` as is allowed by `left`, and deducts the input read from `left`. Returns the position after
-   * the last byte read. A frame that has begun is read to its end. Frames of a head are an exception, because one byte of
-   * a head can stand for a field of thousands of bytes [RFC 7541, 6.1].
+   * Reads as much of `bytes` as `left` allows, and reduces `left` by the input that was read. Returns the position
+   * after the last byte read. A frame that has begun is read to its end. Only frames of a head can be interrupted, at
+   * `left.headBytes`, because one byte of a head can stand for a field of thousands of bytes [RFC 7541, 6.1].
    */
   take(bytes: Uint8Array, left: Allowance): number {
     this.#stop = undefined;
@@ -124,7 +124,7 @@ export class FrameMeter {
     this.#payloadLength = this.#header.readUIntBE(0, 3);
     this.#type = this.#header.readUInt8(3);
     this.#flags = this.#header.readUInt8(4);
-    // The first bit is reserved.
+    // Clears the first bit, which is reserved.
     this.#stream = this.#header.readUInt32BE(5) & 0x7fffffff;
     this.#bytesLeft = this.#payloadLength;
     this.#prefixLeft = 0;

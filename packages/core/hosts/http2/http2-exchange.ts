@@ -41,10 +41,12 @@ export interface ExchangeOwner extends Client {
  */
 type State = 'body' | 'answering' | 'dropping' | 'replied' | 'closed';
 
-// A reply is written in slices of this size, two at a time. The callback of a slice shows that the client has read it.
+// A reply is written in slices of this size, of which at most two are unread. A slice's callback shows that the client
+// has read this slice.
 const sliceBytes = 16_384;
 const slicesAhead = 2;
-// Time for the client to read the first slice. A client that needs longer keeps its flow-control window closed [D39].
+// Time for the client to read the first slice. A client that needs longer keeps its flow-control window closed, so its
+// stream is reset [D39].
 const untakenMs = 5_000;
 
 export class Http2Exchange implements Transport {
@@ -65,7 +67,7 @@ export class Http2Exchange implements Transport {
   // True if the stream must be reset after the reply, so that the client stops sending the body.
   #refusesRest = false;
   #bodyBytes = 0;
-  // The pieces of the reply, the index of the next piece to write, and the position in that piece.
+  // `#pieces`: the reply. `#piece`: the index of the next piece to write. `#at`: the position in that piece.
   #pieces: readonly Buffer[] = noPieces;
   #piece = 0;
   #at = 0;
@@ -89,12 +91,12 @@ export class Http2Exchange implements Transport {
     this.#state = this.#isWhole ? 'answering' : 'body';
     this.#owner = owner;
     this.#context = context;
-    // The 'close' listener handles the failure.
+    // Ignores the error, because the 'close' listener handles the failure.
     stream.on('error', () => undefined);
     this.#listen('close', this.#onClose);
   }
 
-  /** Calls `act` for each event of the stream. */
+  /** Calls `act` for each `event` of the stream. */
   #listen(event: 'data' | 'end' | 'close', act: (piece: Buffer) => void): void {
     this.#stream.on(event, (piece: Buffer) => {
       try {
@@ -124,7 +126,7 @@ export class Http2Exchange implements Transport {
     return this.#stream.id ?? 0;
   }
 
-  /** Begins the call. `fields`: name, value, name, value; not kept, because they can be large [D39]. */
+  /** Begins the call. `fields`: name, value, name, value. They are not stored, because they can be large [D39]. */
   begin(fields: readonly string[]): void {
     try {
       const { handler, requestHeadBytesMax } = this.#context;
@@ -177,7 +179,7 @@ export class Http2Exchange implements Transport {
     this.#read();
   }
 
-  // Node emits no event before `#read` and its caller have returned.
+  // Can be called at any time, because Node emits no event before `#read` and its caller have returned.
   #read(): void {
     if (this.#isReading || this.#isWhole || this.#state === 'closed') return;
     this.#isReading = true;
@@ -220,7 +222,7 @@ export class Http2Exchange implements Transport {
     if (this.#isReset) {
       this.#state = 'replied';
       onTaken();
-      // After a reset without an error, Node closes the stream only after its data has been read.
+      // Reads the body: after a reset without an error, Node closes the stream only when all its data has been read.
       this.#read();
       return;
     }

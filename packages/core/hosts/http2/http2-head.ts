@@ -1,6 +1,6 @@
-// Checks the head of an HTTP/2 request by the rules for HTTP/1.1 [D27, D39]. If a head is malformed by RFC 9113, 8, Node
-// usually resets the stream before this code runs (test/transport/http2.test.ts). This code checks such heads too, because
-// another version of Node may not reset the stream.
+// Checks the head of an HTTP/2 request by the rules for HTTP/1.1 [D27, D39]. If a head violates section 8 of RFC 9113,
+// Node usually resets the stream before this code runs (test/transport/http2.test.ts). This code checks such heads too,
+// because another version of Node may not reset the stream.
 
 import type { FieldName } from '../../http1/fields.ts';
 import { fieldNameOf } from '../common/fields.ts';
@@ -17,7 +17,7 @@ const lineBytes = 4;
 
 /**
  * Reads a head from `fields` (name, value, name, value, in the order received). Returns a flaw if the head is invalid.
- * `endsThere`: no body follows. `bytesMax`: the largest total size of the fields, in bytes.
+ * `endsThere`: true if no body follows. `bytesMax`: the largest total size of the fields, in bytes.
  */
 export function readHead(fields: readonly string[], endsThere: boolean, bytesMax: number): RequestHead | Flaw {
   if (fields.length / 2 > fieldsMax) {
@@ -54,7 +54,8 @@ export function readHead(fields: readonly string[], endsThere: boolean, bytesMax
   if (name !== undefined) taken.take('host', name);
   const head = taken.finish(method, method === 'CONNECT' ? (authority ?? '') : path, 1);
   if ('reason' in head) return head;
-  // Only the end of the stream completes a body, even with a content-length of 0, because a reset may follow [D11].
+  // While the stream is open, a content-length of 0 (or none) counts as `chunked`, because the client may still reset
+  // the stream. So only the end of the stream completes the request [D11].
   return { ...head, version: '2', bodyLength: endsThere ? 0 : head.bodyLength === 0 ? 'chunked' : head.bodyLength };
 }
 

@@ -22,7 +22,7 @@ const pairsMax = 96;
  * would exceed this limit is refused.
  */
 export const headBytesMax = 1_572_864;
-// Bytes of memory for an open stream, and for a field in addition to its text, as measured with Node 26.
+// Memory of an open stream, and memory of a field without its text, in bytes. Measured with Node 26.
 const bytesOfStream = 8_192;
 const bytesOfField = 128;
 // The connection ends when it has been idle this long after a GOAWAY. Until then, requests may arrive that the client
@@ -44,7 +44,7 @@ function sessionOptions({ requestHeadBytesMax }: ServerLimits) {
     settings: {
       maxConcurrentStreams: streamsMax,
       // Twice our own limit, so that heads between the two limits reach our code, which replies with 431. node:http2
-      // counts 32 bytes per field in addition to its text [RFC 9113, 6.5.2].
+      // counts 32 bytes per field in addition to the field's text [RFC 9113, 6.5.2].
       maxHeaderListSize: 2 * requestHeadBytesMax + 32 * fieldsMax,
     },
     maxHeaderListPairs: pairsMax,
@@ -112,7 +112,7 @@ class Http2Connection implements Connection, ExchangeOwner {
           this.#fail(error);
         }
       })
-      // After any error (malformed bytes, too many resets) the session and its socket close.
+      // Ignored, because Node closes the session and its socket after any error (malformed bytes, too many resets).
       .on('error', () => undefined)
       .on('close', () => this.#end());
   }
@@ -160,7 +160,7 @@ class Http2Connection implements Connection, ExchangeOwner {
   announceEnd(): void {
     if (this.#state === 'open') {
       this.#state = 'announced';
-      // Not sent through the session, which would serve no new stream after a GOAWAY of its own.
+      // Not sent through the session, because the session serves no new stream after it has sent a GOAWAY.
       this.#paced.sendFrame(endNotice);
     }
   }

@@ -1,6 +1,6 @@
-// Limits the bytes that a socket passes to node:http2 per turn of the event loop [D58]. Otherwise Node reads up to 512 KB at
-// once, which can be 50,000 frames of one byte, and all other connections wait. Also limits the buffered body bytes per
-// connection; Node limits them only per stream.
+// Limits the bytes that a socket passes to node:http2 per turn of the event loop [D58]. Otherwise Node reads up to
+// 512 KB in one turn, for example 50,000 frames of one byte, while all other connections wait. Also limits the buffered
+// body bytes per connection; Node limits them only per stream.
 
 import type { Socket } from 'node:net';
 import { Duplex } from 'node:stream';
@@ -12,8 +12,8 @@ import { FrameMeter, type Allowance } from './frame-meter.ts';
 /** Largest number of unread body bytes that are buffered per connection [D58]. */
 export const keptBytesMax = 65_536;
 
-// Input that is passed on at once, per turn of the event loop. A client that sends little never waits for other clients.
-// Further input waits in the queue of turns.ts.
+// Input that is passed on without waiting, per turn of the event loop. So a client that sends little never waits for
+// other clients. Further input waits in the queue of turns.ts.
 const inAnyTurn: Readonly<Allowance> = { frames: 64, heads: 4, headBytes: 4_096 };
 // Input that is passed on when the queue reaches this connection.
 const inOwnTurn: Readonly<Allowance> = { frames: 256, heads: 12, headBytes: 4_096 };
@@ -22,10 +22,10 @@ export class PacedSocket extends Duplex implements TurnTaker {
   readonly #socket: Socket;
   readonly meter = new FrameMeter();
   readonly #keptBytes: () => number;
-  // The number of the incomplete head (0 if there is none), and the time when it began.
+  // `#head`: the number of the incomplete head; 0 if there is none. `#headSince`: the time when that head began.
   #head = 0;
   #headSince: number | undefined;
-  // Received bytes not yet passed on.
+  // Received bytes that are not yet passed on.
   #held: Buffer | undefined;
   #isYielding = false;
   // The allowance that is left in the event-loop turn with the number `#turn`.
@@ -116,7 +116,7 @@ export class PacedSocket extends Duplex implements TurnTaker {
     }
     if (end > 0) this.push(bytes.subarray(0, end));
     if (stop === 'body') {
-      // Runs after node:http2 has announced the stream, because node:http2 queued its ticks earlier.
+      // Runs after node:http2 has announced the stream, because node:http2 has already called `nextTick` for this.
       process.nextTick(this.#giveMore);
     }
   }

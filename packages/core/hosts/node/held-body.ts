@@ -31,9 +31,9 @@ export class HeldBody implements DeadlineOwner {
   }
 
   /**
-   * Reads `payload`. Calls `done` when the body is complete, exceeds a limit or is late. Does not call it if the client
-   * disconnects. If the stream fails with an error whose `statusCode` is 400 or more, `done` gets that error, and the host
-   * replies. After any other error the body counts as empty. A call that needs a body then fails.
+   * Reads `payload`. Calls `done` when the body is complete, exceeds a limit or is late. Does not call `done` if the
+   * client disconnects. If the stream fails with an error whose `statusCode` is 400 or more, `done` gets that error,
+   * and the host replies. After any other error the body counts as empty. A call that needs a body then fails.
    */
   gather(payload: Readable, request: IncomingMessage, done: (error?: Error) => void): void {
     if (request.socket.destroyed) return;

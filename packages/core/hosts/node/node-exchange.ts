@@ -136,7 +136,7 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
         this.#bodyDeadline?.clear();
         incoming.onBodyEnd();
       })
-      // The response's 'close' listener handles the failure.
+      // Ignores the error, because the response's 'close' listener handles the failure.
       .on('error', () => undefined);
   }
 

@@ -21,7 +21,7 @@ export interface NodeHandler {
    * path that the client sent (`originalUrl`), wherever the handler is mounted.
    */
   (request: IncomingMessage, response: ServerResponse, next?: (error?: unknown) => void): void;
-  /** Closes the connections to the backend. Calls in flight fail, and all later calls too. Close the server first. */
+  /** Closes the connections to the backend. Calls in flight and all later calls fail. Close the server first. */
   close(): Promise<void>;
 }
 

@@ -1,6 +1,6 @@
-// Pipelined requests on a connection of Node's HTTP server [D58]. Node parses all bytes of a read at once, so a thousand
-// requests can wait for their turn. This file starts at most 16 of them per iteration of the event loop, and stops reading
-// from the connection while many wait.
+// Pipelined requests on a connection of Node's HTTP server [D58]. Node parses all bytes that one read returns, so a
+// thousand requests can wait for their turn. This file starts at most 16 of them per iteration of the event loop, and
+// stops reading from the connection while many requests wait.
 
 import type { ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';

@@ -36,7 +36,7 @@ export function count(amount: number): string {
   return amount.toLocaleString('en');
 }
 
-/** Formats a time in seconds: `10 s`. */
+/** Formats a time in ms as seconds: `10 s`. */
 export function seconds(ms: number): string {
   return `${count(ms / 1_000)} s`;
 }

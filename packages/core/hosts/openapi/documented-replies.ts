@@ -33,7 +33,7 @@ export const outsideReplies: readonly DocumentedReply[] = [
   documented(replies.notFound, 'No such path.'),
   documented(
     replies.collectionMethodNotAllowed,
-    'The path does not support this method; `Allow` lists those that it supports.',
+    'The path does not support this method; `Allow` lists the supported methods.',
   ),
   documented(replies.internalError, 'A fault of the gateway.'),
 ];
@@ -45,7 +45,7 @@ function earlyReplies(limits: Limits): DocumentedReply[] {
       replies.requestTimeout,
       `The head took longer than ${seconds(limits.requestHeadersTimeoutMs)}, or head and body together longer than ${seconds(limits.requestTimeoutMs)}. The connection is closed.`,
     ),
-    documented(replies.expectationFailed, 'An `Expect` other than `100-continue`.'),
+    documented(replies.expectationFailed, '`Expect` has a value other than `100-continue`.'),
     documented(
       replies.headersTooLarge,
       `The target and the headers are larger than ${count(limits.requestHeadBytesMax)} bytes. The connection is closed.`,
@@ -59,7 +59,7 @@ function unavailability(limits: Limits): DocumentedReply[] {
       documented(replies.noKeys, 'The gateway has no key to verify the token with: try again later.'),
     documented(
       replies.overload,
-      `More than ${count(limits.inFlightMax)} calls in flight, or more than ${count(limits.bufferedBytesMax)} bytes of bodies in memory. The backend is not called: try again after \`Retry-After\` seconds.`,
+      `More than ${count(limits.inFlightMax)} calls are in flight, or bodies fill more than ${count(limits.bufferedBytesMax)} bytes of memory. The backend is not called: try again after \`Retry-After\` seconds.`,
     ),
   ]);
 }
@@ -117,7 +117,7 @@ export function errorsOf(operation: Operation, limits: Limits): DocumentedReply[
   const failures = present([
     hasNotFound
       ? 'the backend answered with a status other than 2xx and 404'
-      : 'the backend answered with a status other than 2xx (404 included)',
+      : 'the backend answered with a status other than 2xx, for instance 404',
     `, or its answer was not complete within ${seconds(limits.backendTimeoutMs)}`,
     passesAnswer && `, was not JSON, or had more than ${count(limits.responseBytesMax)} bytes`,
     takesBody && ', or the request body is not valid JSON (then the backend is not called)',

@@ -26,10 +26,10 @@ function constant(value: string): JsonObject {
   return { ...text, const: value };
 }
 
-/** Describes the headers of replies, by their names in lower case. */
+/** Describes the headers of replies. The keys are the headers' names in lower case. */
 function describeHeaders(limits: Limits): Readonly<Record<string, Header>> {
   return {
-    'x-request-id': required('RequestId', "The request's id: the client's own, or a new one.", requestId),
+    'x-request-id': required('RequestId', "The request's id: the client's id, or a new id.", requestId),
     'cache-control': required('CacheControl', 'No reply may be cached.', constant('no-store')),
     'x-content-type-options': required(
       'ContentTypeOptions',
@@ -41,7 +41,7 @@ function describeHeaders(limits: Limits): Readonly<Record<string, Header>> {
     ...(hasTokens(limits) && {
       'www-authenticate': optional(
         'WwwAuthenticate',
-        'The expected authentication, and the error of the token [RFC 6750]. Missing in a 403 for a page of another site or for the name in `Host`.',
+        'The expected authentication, and the error of the token [RFC 6750]. A 403 that refuses a page of another site or the name in `Host` has no such header.',
       ),
     }),
     allow: required('Allow', 'The methods that the path supports.'),
@@ -54,7 +54,7 @@ function describeHeaders(limits: Limits): Readonly<Record<string, Header>> {
       ),
       ratelimit: optional(
         'RateLimit',
-        'The rest of the limit: `r` requests until the window ends in `t` seconds. Present in every reply to a request that the limit counts.',
+        'The rest of the limit: `r` more requests are accepted before the window ends, in `t` seconds. Present in every reply to a request that the limit counts.',
         { ...text, pattern: '^"default";r=\\d+;t=\\d+$' },
       ),
     }),
@@ -63,8 +63,8 @@ function describeHeaders(limits: Limits): Readonly<Record<string, Header>> {
 
 function describeCors({ corsOrigins, corsCredentials, corsMaxAgeS }: Limits): Readonly<Record<string, Header>> {
   const isForAny = corsOrigins.includes(anyOrigin);
-  const toAllowed = isForAny ? '' : ' Only for a page of an allowed origin.';
-  const toPreflight = ' Only for a CORS preflight of an allowed origin.';
+  const toAllowed = isForAny ? '' : ' Present only for a page of an allowed origin.';
+  const toPreflight = ' Present only for a CORS preflight of an allowed origin.';
   const mayRead = 'The origin whose page may read the reply.';
   return {
     ...(!isForAny && { vary: required('Vary', "Replies depend on the page's origin.", constant('origin')) }),
@@ -89,7 +89,7 @@ function describeCors({ corsOrigins, corsCredentials, corsMaxAgeS }: Limits): Re
   };
 }
 
-/** The descriptions of all headers, by the names to which `listHeaders` refers. */
+/** Describes all headers. The keys are the names to which `listHeaders` refers. */
 export function describeHeadersByName(limits: Limits): JsonObject {
   return Object.fromEntries(Object.values(describeHeaders(limits)).map(({ name, described }) => [name, described]));
 }
@@ -120,7 +120,7 @@ export function listHeaders({ status, headers, body }: FixedReply, limits: Limit
   );
 }
 
-/** Describes the parameters of requests, by their names in the document. */
+/** Describes the parameters of requests. The keys are the parameters' names in the document. */
 export function describeParameters({ itemIdParsing }: Limits): JsonObject {
   return {
     Id: {
@@ -136,7 +136,7 @@ export function describeParameters({ itemIdParsing }: Limits): JsonObject {
     },
     RequestId: inHeader(
       'x-request-id',
-      "Repeated in the reply, the gateway's log and the call to the backend. If it is missing or malformed, a new one is generated.",
+      "Repeated in the reply, the gateway's log and the call to the backend. If it is missing or malformed, a new id is generated.",
       requestId,
     ),
     TraceParent: inHeader('traceparent', 'W3C trace context, passed to the backend if it is well-formed.'),

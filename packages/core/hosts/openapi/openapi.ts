@@ -133,13 +133,13 @@ function createPath(on: Operation['on'], limits: Limits): JsonObject {
       description: `The methods are in \`Allow\`.${ids}${asksFirst}`,
       security: hasTokens(limits) ? [] : undefined,
       parameters: parametersOf(on),
-      // The rate limit does not count requests with OPTIONS.
+      // The rate limit does not count OPTIONS requests, so their replies lack its headers.
       responses: createResponses(methodsReplies(on, limits), { ...limits, rateLimit: '' }),
     },
   };
 }
 
-// Listed for each operation, because Swagger UI does not resolve references in the parameters of a path.
+// Each operation lists its parameters, because Swagger UI does not resolve references in the parameters of a path.
 function parametersOf(on: Operation['on']): JsonObject[] {
   const names = ['RequestId', 'TraceParent', 'TraceState'];
   return (on === 'item' ? ['Id', ...names] : names).map((name) => refTo('parameters', name));
@@ -153,7 +153,7 @@ function createOperation(operation: Operation, limits: Limits): JsonObject {
     operationId: name === 'list' ? 'listWorkItems' : `${name}WorkItem`,
     tags: [itemsTag],
     summary,
-    description: `${description}${method === 'GET' ? ' `HEAD` answers the same, without the body.' : ''}`,
+    description: `${description}${method === 'GET' ? ' `HEAD` gets the same reply without the body.' : ''}`,
     security: scope === undefined ? undefined : [{ [bearerScheme]: [scope] }],
     parameters: parametersOf(on),
     requestBody: takesBody ? refTo('requestBodies', 'WorkItem') : undefined,

@@ -26,12 +26,13 @@ function unmetRequirements(text: string): string[] {
   ].filter((each) => each !== false);
 }
 
-// Matches a short text without `@`, `?`, `%` and `:`. An address with a password, a query or an escape has one of them.
+// Matches a short text without `@`, `?`, `%` and `:` (except after a drive letter). An address with a password, a query
+// or an escape contains at least one of these characters.
 const plainText = /^(?:[A-Za-z]:(?=[/\\]))?[\p{L}\p{N} ._~/\\+*,()-]{0,100}$/u;
 
 /**
- * Quotes `text` if it looks like a typing error or a file name. Returns undefined if it could be an address with a secret,
- * which no message may repeat.
+ * Quotes `text` if it looks like a typing error or a file name. Returns undefined if `text` could be an address with a
+ * secret, because no message may repeat a secret.
  */
 export function quoteIfPlain(text: string): string | undefined {
   return plainText.test(text) ? JSON.stringify(text) : undefined;

@@ -5,7 +5,8 @@ import { splitList } from '../../text/lists.ts';
 import { boolean, integer, listOf } from './kinds.ts';
 import type { OptionsOf, SharedRow, ValuesOf } from './rows.ts';
 
-// Origins of pages in apps and browser extensions, such as `capacitor://localhost`; not `file:`, whose origin is `null`.
+// Matches origins of pages in apps and browser extensions, such as `capacitor://localhost`. Does not match `file:`,
+// because browsers send `null` as the origin of a file.
 const otherOriginForm = /^(?!https?:|file:)[a-z][a-z0-9+.-]*:\/\/[a-z0-9.-]+(?::\d{1,5})?$/;
 
 /** True if `text` is an origin exactly as browsers send it (RFC 6454, 6.2). `null` is not accepted. */
@@ -15,7 +16,7 @@ export function isOrigin(text: unknown): boolean {
   return isWeb || otherOriginForm.test(text);
 }
 
-/** Parses a comma list of origins, or `*` alone for any origin; undefined if one of them is invalid. */
+/** Parses a comma-separated list of origins, or `*` alone for any origin; undefined if an origin is invalid. */
 export function parseOrigins(text: string): readonly string[] | undefined {
   const origins = splitList(text);
   return isOriginList(origins) ? origins : undefined;
@@ -29,8 +30,8 @@ const origins = listOf(
   isOriginList,
   "must be an array of origins such as https://app.example.com, or ['*']",
   parseOrigins,
-  'must be origins as browsers send them, separated by commas, for instance https://app.example.com,http://localhost:5173: lower case, without path, trailing slash, user name and default port; or * alone',
-  { takes: 'origins separated by commas, `*` for any, or empty for none', placeholder: 'origins' },
+  'must be * alone, or origins as browsers send them, separated by commas, for instance https://app.example.com,http://localhost:5173: lower case, without path, trailing slash, user name and default port',
+  { takes: 'origins separated by commas, `*` for any origin, or empty for no origin', placeholder: 'origins' },
 );
 
 export const corsRows = {
@@ -47,7 +48,7 @@ export const corsRows = {
   corsCredentials: {
     kind: boolean,
     default: false,
-    help: 'Allows these pages to call with cookies and client certificates. Not needed for tokens in `Authorization`. Cannot be combined with `*`.',
+    help: 'Allows the pages of {corsOrigins} to call with cookies and client certificates. Not needed for tokens in `Authorization`. Cannot be combined with `*`.',
   },
   /** Time that browsers may cache the reply to a preflight, in seconds [D45]. Default 600. */
   corsMaxAgeS: {

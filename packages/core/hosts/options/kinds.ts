@@ -15,7 +15,7 @@ export interface TextKind<Value> {
   readonly parse: (text: string) => Value | Problem;
   /** The valid values, for help and documents: `0 to 65535`, `leading or whole`. */
   readonly takes: string;
-  /** The word for the value after its flag in the help: `port`. */
+  /** The word that stands for the value in the help: `port` in `--port [port]`. */
   readonly placeholder: string;
   readonly unit?: string;
   /** The valid values, if they are a few fixed words. */
@@ -116,7 +116,7 @@ export function addressOf(parse: (text: string) => string | Problem, traits: Tex
   return { ...kind, accept: (given) => kind.accept(given instanceof URL ? given.href : given) };
 }
 
-/** A list of at least one string: an array in which `parseOne` checks each string, or a comma list that `parse` reads. */
+/** A list of strings: a non-empty array whose strings `parseOne` checks, or comma-separated text for `parse`. */
 export function textsOf(
   parseOne: (text: string) => unknown,
   parse: (text: string) => readonly string[] | Problem,
@@ -132,7 +132,7 @@ export function textsOf(
   };
 }
 
-/** A list that may be empty: an array that passes `isList`, or a comma list that `parse` reads. */
+/** A list that may be empty: an array that passes `isList`, or comma-separated text for `parse`. */
 export function listOf(
   isList: (given: readonly unknown[]) => boolean,
   requirement: string,
@@ -153,7 +153,7 @@ export const hostNames = listOf(
   'must be an array of host names without ports',
   parseHostNames,
   'must be host names separated by commas, without ports',
-  { takes: 'host names separated by commas, or empty for none', placeholder: 'names' },
+  { takes: 'host names separated by commas, or empty for no list', placeholder: 'names' },
 );
 
 export const addressRanges = listOf(
@@ -161,7 +161,7 @@ export const addressRanges = listOf(
   'must be an array of IP addresses and ranges such as 10.0.0.0/8',
   parseAddressRanges,
   'must be IP addresses and ranges separated by commas, for instance 10.0.0.0/8,192.168.1.7',
-  { takes: 'IP addresses and ranges separated by commas, or empty for none', placeholder: 'ranges' },
+  { takes: 'IP addresses and ranges separated by commas, or empty for no addresses', placeholder: 'ranges' },
 );
 
 export const backendAddress: Kind<URL, string | URL> = {
@@ -177,4 +177,4 @@ export const backendAddress: Kind<URL, string | URL> = {
   },
 };
 
-export const file = textOf((name) => name, { takes: 'a file name, or empty for none', placeholder: 'file' });
+export const file = textOf((name) => name, { takes: 'a file name, or empty for no file', placeholder: 'file' });

@@ -98,7 +98,10 @@ export const timeLimitRows = {
 
 export const limitRows: typeof sizeLimitRows & typeof timeLimitRows = { ...sizeLimitRows, ...timeLimitRows };
 
-/** The limits of every host; the omitted ones need the gateway's own server. Each host has its own row for `requestTimeoutMs`. */
+/**
+ * The limits that every host has. The omitted limits need the gateway's own server, except `requestTimeoutMs`, for
+ * which each host has its own row.
+ */
 export const callLimitRows = omit(limitRows, [
   'connectionsMax',
   'requestHeadBytesMax',
@@ -110,5 +113,5 @@ export const callLimitRows = omit(limitRows, [
 export const shutdownTimeoutRow = {
   kind: milliseconds,
   default: 10_000,
-  help: 'How long requests in flight may take after the shutdown delay; then they are cut and the exit code is 1.',
+  help: 'How long requests in flight may take after the shutdown delay; requests that take longer are cut, and the exit code is 1.',
 } satisfies SharedRow;

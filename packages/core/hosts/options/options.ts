@@ -35,8 +35,9 @@ function isClientTls(given: unknown): given is ClientTls {
 const ownRows = {
   backendUrl: { kind: backendAddress, isRequired: true },
   /**
-   * TLS to an `https:` backend [D40], in PEM: `ca` (trusted authorities; default: Node's), `cert` and `key` (the gateway's
-   * client certificate). `serverName`: the name required in the backend's certificate; default: the host in `backendUrl`.
+   * TLS to an `https:` backend [D40]. PEM texts: `ca` (trusted authorities; default: Node's), `cert` and `key` (the
+   * gateway's client certificate). `serverName`: the name required in the backend's certificate; default: the host in
+   * `backendUrl`.
    */
   backendTls: { kind: backendTls },
   /**
@@ -100,7 +101,7 @@ interface GatewaySurroundings {
   readonly identityHeader?: string;
   /** Default: no tracing [D49]. */
   readonly tracer?: Tracer | undefined;
-  /** Words for the backend in messages. */
+  /** How messages name the backend. */
   readonly peer?: Peer | undefined;
   /** Observes the bytes that arrive from the backend. Default: none. */
   readonly tap?: SocketTap;

@@ -27,7 +27,7 @@ type Rows = Readonly<Record<string, OptionRow>>;
 
 type GivenOf<Row> = Row extends { readonly kind: { readonly accept: (given: infer Given) => unknown } } ? Given : never;
 
-/** The type of an options object. Editors show a row's comment for its option. */
+/** The type of an options object. Code editors show a row's comment for its option. */
 export type OptionsOf<Table> = { readonly [Name in keyof Table]?: GivenOf<Table[Name]> };
 
 type ValueOf<Row> = Row extends { readonly kind: ValueKind<infer Value, never> } ? Value : never;

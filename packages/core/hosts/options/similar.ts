@@ -1,10 +1,10 @@
-// Suggests known names for a misspelt one.
+// Suggests known names for a misspelt name.
 
 const editsMax = 3;
-// A shorter word is not searched for in the names, because too many names contain it.
+// Only a word of at least this length is searched for inside names, because too many names contain a shorter word.
 const partLengthMin = 4;
 
-/** Returns the names most similar to `word`. If none is similar, returns the names that contain `word`; may be empty. */
+/** Returns the names most similar to `word`. If none is similar, returns the names that contain `word`, if any. */
 export function findSimilar(word: string, known: readonly string[]): string[] {
   const distances = known
     .map((name) => ({ name, edits: countEdits(word, name) }))

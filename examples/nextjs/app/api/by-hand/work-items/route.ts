@@ -1,4 +1,4 @@
-// Usual handwritten routes, which one line of the gateway replaces. `Wrong` names rows of the table in /README.md.
+// Typical handwritten routes, which the gateway replaces. `Wrong: 4.` means row 4 of the table in /README.md.
 
 const backend = `${process.env.BACKEND_URL ?? 'http://localhost:5104'}/api/WorkItem`;
 const headers = { 'Content-Type': 'application/json' };
