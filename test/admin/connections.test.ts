@@ -1,5 +1,5 @@
 // Limits of the admin listener: one request per connection, 64 connections, 5 s to send a head, 10 s without reading a reply.
-// /metrics, /readyz and the dashboards each make one report a second at most [D59].
+// /metrics, /readyz and the dashboards each make at most one report a second [D59].
 
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
@@ -27,7 +27,10 @@ function openOf(clients: readonly RawClient[]): number {
   return clients.filter(({ isOpen }) => isOpen).length;
 }
 
-/** Makes reports, and counts them: report N has N requests in flight. The first report waits for `makeFirst`. */
+/**
+ * Returns `reports`, which makes a report, and `count`, the number of reports. Report N shows N requests in flight.
+ * The first report waits for `makeFirst`.
+ */
 function countReports(makeFirst: () => void | Promise<void> = () => undefined) {
   const counter = {
     count: 0,
@@ -52,7 +55,7 @@ async function sendUntilClosed(client: RawClient, next: string | Buffer, ms: num
 }
 
 for (const kilobytes of [61, 612]) {
-  test(`${kilobytes} KB of pipelined requests: only the first gets a reply, and the connection closes [D59]`, async () => {
+  test(`${kilobytes} KB of pipelined requests: only the first request gets a reply, and the connection closes [D59]`, async () => {
     for (const path of ['/metrics', '/readyz', '/livez', '/']) {
       const counter = countReports();
       await withAdmin(counter.reports, async (port) => {
@@ -70,7 +73,7 @@ for (const kilobytes of [61, 612]) {
 }
 
 for (const WORKERS of ['1', '2']) {
-  test(`612 KB of requests on each of 20 connections delay no call by 1 s, WORKERS=${WORKERS} [D59]`, async () => {
+  test(`while each of 20 admin connections sends 612 KB of requests, every call takes less than 1 s, WORKERS=${WORKERS} [D59]`, async () => {
     await using own = await startCommand({ BACKEND_URL: backend.url, WORKERS });
     const one = requestBytes('GET', '/metrics');
     const many = Buffer.concat(Array.from({ length: 612_000 / one.length }, () => one));
@@ -90,7 +93,7 @@ for (const WORKERS of ['1', '2']) {
   });
 }
 
-test('the text of /metrics is made once a second, and all requests within that second get it [D59]', async () => {
+test('the text of /metrics is made once a second, and all requests within a second get the same text [D59]', async () => {
   const gate = createGate();
   const counter = countReports(() => gate.opened);
   await withAdmin(counter.reports, async (port) => {
@@ -111,7 +114,7 @@ test('the text of /metrics is made once a second, and all requests within that s
   });
 });
 
-test('/readyz and dashboards make one report a second each, whatever the number of requests [D59]', async () => {
+test('/readyz and dashboards each make at most one report a second, whatever the number of requests [D59]', async () => {
   const counter = countReports();
   await withAdmin(counter.reports, async (port) => {
     const startedAt = performance.now();
@@ -119,12 +122,12 @@ test('/readyz and dashboards make one report a second each, whatever the number 
       assert.ok((await readState(port)).facts);
       assert.equal((await request(port, 'GET', '/readyz')).status, 200);
     }
-    // At most two reports a second, and one more of each kind.
-    assert.ok(counter.count <= 2 * (performance.now() - startedAt) * 0.001 + 2, `${counter.count} times`);
+    // Two kinds of report: each at most once a second, and once more at the beginning.
+    assert.ok(counter.count <= 2 * (performance.now() - startedAt) * 0.001 + 2, `${counter.count} reports`);
   });
 });
 
-test('every request that shares a failed report gets 500, the failure is one fault, and a later report succeeds [D59]', async () => {
+test('if a report fails, all requests that share it get 500, one fault is recorded, and a later report succeeds [D59]', async () => {
   const counter = countReports(() => {
     throw new Error('no descriptors');
   });
@@ -174,7 +177,7 @@ test('a head may arrive in pieces, after empty lines; bytes after the head are i
   }
 });
 
-test('malformed requests and heads of more than 8 KiB are refused at once [D59]', async () => {
+test('malformed requests and heads of more than 8 KiB are refused immediately [D59]', async () => {
   const host = 'Host: localhost\r\n';
   for (const [sent, status, error] of [
     ['GET /livez HTTP/1.1\nHost: localhost\n\n', 400, 'Bad request'],
@@ -219,9 +222,9 @@ test('a client that closes its sending side before its head is complete gets 400
   assert.equal(await incomplete.closed(unusedMs / 2), 'end');
 });
 
-// Concurrent, because each test lasts as long as a time limit. Only the first test uses `command`.
-describe('limits on time', { concurrency: true }, () => {
-  test('300 silent connections: at most 64 stay open, requests are served, and all are closed after 5 s [D59]', async () => {
+// These tests run concurrently, because each lasts as long as a time limit. Only the first test uses `command`.
+describe('time limits', { concurrency: true }, () => {
+  test('of 300 silent connections, 64 stay open until they are closed after 5 s, and requests are served meanwhile [D59]', async () => {
     const base = countDescriptors(command.process.pid);
     const startedAt = performance.now();
     const clients = await openMany(command.adminPort, 300);
@@ -231,12 +234,12 @@ describe('limits on time', { concurrency: true }, () => {
       assert.equal((await command.admin('/livez')).status, 200);
       assert.equal((await command.admin('/readyz')).status, 200);
     }
-    await poll(() => openOf(clients) === 0, 'all are closed');
+    await poll(() => openOf(clients) === 0, 'all connections are closed');
     const passed = performance.now() - startedAt;
     assert.ok(passed >= unusedMs - 50 && passed < unusedMs + 2_000, `closed after ${passed} ms`);
     await poll(
       () => base === undefined || (countDescriptors(command.process.pid) ?? 0) <= base + 2,
-      'their descriptors are closed',
+      'the descriptors of the connections are closed',
     );
   });
 
@@ -244,7 +247,7 @@ describe('limits on time', { concurrency: true }, () => {
     ['a slow head', 'GET /livez HTTP/1.1\r\nHost: localhost\r\n', 'X: y\r\n', '{"error":"Request timeout"}'],
     ['endless empty lines', '', '\r\n'.repeat(10_000), ''],
   ] as const) {
-    test(`${what}: the connection is cut off after 5 s [D59]`, async () => {
+    test(`a client that sends ${what} is cut off after 5 s [D59]`, async () => {
       await withAdmin(
         () => [],
         async (port) => {
@@ -275,20 +278,20 @@ describe('limits on time', { concurrency: true }, () => {
         client.pause();
         client.send(requestBytes('GET', '/metrics'));
       }
-      // The limit is reached. No slow client is closed to make room for others.
+      // These exceed the limit of 64, but no slow client is closed to make room for them.
       const others = await openMany(port, 200);
       await poll(() => openOf(others) <= connectionsMax - slow.length, 'connections over the limit are closed');
       assert.equal((await request(port, 'GET', '/livez')).status, 200);
       const ends = slow.map((client) => client.closed(15_000));
       // A client may be cut off up to 1 s late [D35].
-      await poll(() => performance.now() - startedAt > 10_000 + 1_500, 'the time for a reply has passed', 15_000);
+      await poll(() => performance.now() - startedAt > 10_000 + 1_500, 'the time to read a reply is over', 15_000);
       for (const client of slow) client.resume();
       await Promise.all(ends);
-      for (const client of slow) assert.ok(client.bytesReceived < help.length, 'it was cut off');
+      for (const client of slow) assert.ok(client.bytesReceived < help.length, 'each slow client was cut off');
     });
   });
 
-  test('a dashboard gets its state during a flood [D59]', async () => {
+  test('a dashboard gets its state during a flood of connections [D59]', async () => {
     await withAdmin(
       () => [createReport()],
       async (port) => {
@@ -301,7 +304,7 @@ describe('limits on time', { concurrency: true }, () => {
     );
   });
 
-  test('a client that has its reply and still sends data is cut off after 5 s [D59]', async () => {
+  test('a client that has received its reply and still sends data is cut off after 5 s [D59]', async () => {
     await withAdmin(
       () => [createReport()],
       async (port) => {

@@ -1,5 +1,5 @@
-// The first requests to the admin listener come while no file descriptor is free. Files and modules that cannot be loaded
-// at that moment are loaded for later requests.
+// The first requests to the admin listener arrive while no file descriptor is free. Files and modules that cannot be
+// loaded at that moment are loaded for later requests.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -28,7 +28,7 @@ for (const WORKERS of ['1', '2']) {
   test(`admin pages fail without free descriptors and are served when some are free again, WORKERS=${WORKERS}`, async () => {
     await using command = await startCommand({ BACKEND_URL: backend.url, WORKERS }, { descriptors: 64 });
     const askers = await Promise.all(paths.map(() => RawClient.open(command.adminPort)));
-    // Sends the first byte of each request, so that the gateway has accepted the connection.
+    // Sends only the first byte of each request, so that the gateway accepts the connection while descriptors are free.
     for (const asker of askers) await asker.sendPieces(['G']);
     const clients = await Promise.all(
       Array.from({ length: 200 }, () => (WORKERS === '1' ? command.connect() : RawClient.open(command.adminPort))),

@@ -1,5 +1,5 @@
-// The admin listener serves only requests for its own names, against DNS rebinding [D57]. test/unit/host-names.test.ts
-// tests how names are compared.
+// The admin listener serves only requests for its own names, as a protection against DNS rebinding [D57].
+// test/unit/host-names.test.ts tests how names are compared.
 
 import assert from 'node:assert/strict';
 import { lookup } from 'node:dns/promises';
@@ -24,7 +24,7 @@ async function ask(port: number, head: string, address?: string): Promise<Reply>
   return await client.reply({ hasBody: !head.startsWith('HEAD') });
 }
 
-/** Calls `act` with a function that sends a request to an admin listener; ADMIN_ALLOWED_HOSTS has two names. */
+/** Calls `act` with a function that sends a request to an admin listener with two names in ADMIN_ALLOWED_HOSTS. */
 async function withNames(act: (send: (head: string) => Promise<Reply>, port: number) => Promise<void>): Promise<void> {
   await withAdmin(
     () => [createReport()],
@@ -82,7 +82,7 @@ test('a request without Host or with an empty Host is served, because simple hea
   });
 });
 
-test('addresses, localhost and names of ADMIN_ALLOWED_HOSTS are served, with any port [D57]', async () => {
+test('requests for IP addresses, localhost and names in ADMIN_ALLOWED_HOSTS are served, with any port [D57]', async () => {
   await withNames(async (send, port) => {
     for (const host of [
       '127.0.0.1',
@@ -108,7 +108,7 @@ test('an invalid name in ADMIN_ALLOWED_HOSTS is reported at the start [D32]', as
   assert.match(stderr, /ADMIN_ALLOWED_HOSTS .*must be host names separated by commas, without ports/);
 });
 
-test('names of ADMIN_ALLOWED_HOSTS and the name in ADMIN_HOST are served; SIGHUP reads ADMIN_ALLOWED_HOSTS again [D57]', async (t) => {
+test('requests for names in ADMIN_ALLOWED_HOSTS and ADMIN_HOST are served; after SIGHUP the new ADMIN_ALLOWED_HOSTS applies [D57]', async (t) => {
   const name = hostname();
   const { address } = await lookup(name).catch(() => ({ address: undefined }));
   if (address === undefined) {

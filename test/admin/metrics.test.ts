@@ -25,7 +25,7 @@ for (const WORKERS of ['1', '2']) {
       for (const line of lines) {
         const value = Number(line.split(' ').at(-1));
         assert.ok(Number.isFinite(value), line);
-        // Only process_start_time_seconds is a date, and so a large number.
+        // Only process_start_time_seconds may be a large number, because it is a date.
         assert.ok(!/_seconds(?:\{.*)? /.test(line) || line.startsWith('process_start_') || value < 1e6, line);
       }
     });

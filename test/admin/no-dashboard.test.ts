@@ -6,7 +6,7 @@ import { Figures } from '../../packages/figures/figures.ts';
 import { createReport, withAdmin } from '../dashboard/report.ts';
 import { request } from '../helpers/raw-client.ts';
 
-test('in a build without the dashboard, / is a 404 with the reason, and other paths work', async () => {
+test('in a build without the dashboard, / gets 404 with the reason, and the other admin pages work', async () => {
   await withAdmin(
     () => [createReport({ figures: new Figures().toJSON() })],
     async (port) => {

@@ -76,7 +76,7 @@ describe('check --contract with the embedded backend over SQLite', () => {
     }
   });
 
-  test('--body from a pipe, which can be read only once [D61]', { skip: process.platform === 'win32' }, async () => {
+  test('--body accepts a pipe, which can be read only once [D61]', { skip: process.platform === 'win32' }, async () => {
     await using backend = await startSqlite();
     const main = join(import.meta.dirname, '../../dist/command/main.js');
     const script = `exec '${process.execPath}' '${main}' check --contract --write --body <(echo '{"name":"x"}')`;
@@ -139,7 +139,7 @@ describe('check --contract --json', () => {
 
 const shape = (names: string, type = 'string') => Object.fromEntries(names.split(' ').map((name) => [name, type]));
 
-/** The type of each value; an array has the type of its first element. */
+/** Replaces each value by the name of its type. An array keeps only its first element. */
 function shapeOf(value: unknown): unknown {
   if (Array.isArray(value)) return value.slice(0, 1).map(shapeOf);
   if (value === null) return 'null';
@@ -148,7 +148,7 @@ function shapeOf(value: unknown): unknown {
 }
 
 describe('exit codes', { concurrency: 2 }, () => {
-  test('exit code 0 for warnings; without --write only reads are sent [D61]', async () => {
+  test('exit code 0 if there are only warnings; without --write, only GET requests are sent [D61]', async () => {
     await using backend = await ItemBackend.start();
     backend.instead = { list: () => answer('\ufeff[]') };
     const { code, stdout } = await check(['--contract'], { BACKEND_URL: backend.scripted.url });
@@ -164,7 +164,7 @@ describe('exit codes', { concurrency: 2 }, () => {
     assert.ok(stdout.length < 5_000, `${stdout.length} characters`);
   }
 
-  test('exit code 1 for a broken operation; control characters of the backend are not printed [D61]', async () => {
+  test('exit code 1 for a broken operation; control characters from the backend are not printed [D61]', async () => {
     await using backend = await ItemBackend.start();
     const evil = `\u001b[2J\u009b31m${'x'.repeat(5_000)}`;
     backend.instead = {
@@ -191,10 +191,10 @@ describe('exit codes', { concurrency: 2 }, () => {
   const write = ['--contract', '--write'];
   const wrong: [title: string, flags: string[], says: RegExp[], environment?: Record<string, string>][] = [
     ['an invalid setting', ['--contract'], [/BACKEND_URL/], { BACKEND_URL: 'y' }],
-    ['flags without --contract', ['--write', '--json'], [/--write needs --contract/, /--json needs --contract/]],
+    ['--write or --json without --contract', ['--write', '--json'], [/--write needs --contract/, /--json needs --contract/]],
     ['a body without --write', ['--contract', '--body', '{"title":"x"}'], [/--body needs --write/]],
     ['a body with an id', [...write, '--body', '{"ID":1,"title":"x"}'], [/must not have "ID"/]],
-    ['a body without a string', [...write, '--body', '{"a":1}'], [/must have a string/]],
+    ['a body without a string value', [...write, '--body', '{"a":1}'], [/must have a string/]],
     ['a body that is not an object', [...write, '--body', '{"a":'], [/must be a JSON object/]],
     ['a missing file', [...write, '--body', 'nowhere.json'], [/ENOENT/]],
     ['an endless file', [...write, '--body', '/dev/zero'], [/must have at most 1048576 bytes/]],
@@ -245,7 +245,7 @@ describe('exit codes', { concurrency: 2 }, () => {
   });
 });
 
-describe('check reports a failed list with the texts of check --contract', () => {
+describe('check reports a failed call of the list with the same texts as check --contract', () => {
   const field = (status: number, name: string, value: string): Answer =>
     answer('{}', { status, headers: [[name, value]] });
   for (const [what, code, given] of [
@@ -292,7 +292,7 @@ describe('check reports a failed list with the texts of check --contract', () =>
     });
   }
 
-  test('a redirect to another address with a base path: the right BACKEND_URL is named [D61]', async () => {
+  test('after a redirect to another address with a base path, the advice names the right BACKEND_URL [D61]', async () => {
     await using backend = await ItemBackend.start();
     backend.instead = { list: () => field(301, 'Location', 'https://items.example.com/v1/api/WorkItem') };
     const { stderr } = await check([], { BACKEND_URL: `${backend.scripted.url}/base` });
@@ -309,7 +309,7 @@ describe('check reports a failed list with the texts of check --contract', () =>
   });
 });
 
-describe('check --contract that is interrupted', { concurrency: 2 }, () => {
+describe('an interruption of check --contract', { concurrency: 2 }, () => {
   for (const [signal, operation, exitCode] of [
     ['SIGINT', 'create', 130],
     ['SIGTERM', 'update', 143],
@@ -346,7 +346,7 @@ describe('check --contract that is interrupted', { concurrency: 2 }, () => {
     });
   }
 
-  test('a closed standard output: the check deletes its item and exits with 0 [D61]', async () => {
+  test('if standard output is closed, the check deletes its item and exits with 0 [D61]', async () => {
     await using backend = await ItemBackend.start();
     await using command = runCommand(['check', '--contract', '--write'], {
       ...shortIdle,

@@ -37,7 +37,7 @@ interface Case {
 
 const always = (given: Answer): Instead => { return () => given; }; // prettier-ignore
 
-/** Answers with the backend's list, encoded by `body`, with `fields` in the head. */
+/** Makes the answer to a list: the usual items, encoded by `body`, with the header fields `fields`. */
 function withFields(body: (text: string) => Buffer, fields: [string, string][]): Instead {
   return (_exchange, { items }) => answer(body(JSON.stringify([...items.values()])), { headers: fields });
 }
@@ -59,14 +59,14 @@ const everything = (given: Answer): Case['instead'] => ({
   delete: always(given),
 });
 
-/** A create stores the item. `given` makes the answer from the item's id. */
+/** Makes creates store the item and answer with the result of `given` for the item's id. */
 const creates = (given: (id: string) => Answer): Case['instead'] => ({
   create: ({ request }, backend) => given(String(backend.add(JSON.parse(request.body.toString()) as Item)['id'])),
 });
 
 const listItems = (items: unknown[]): Instead => always(answer(JSON.stringify(items)));
 
-// `given` answers lists only.
+// Only a request for the list gets the answer `given`.
 const lists = (given: Answer): Case['instead'] => ({ list: always(given) });
 
 const notWritten = 'breaks create,update,delete: write-not-safe';
@@ -109,19 +109,19 @@ const cases: Case[] = [
     instead: { update: ({ request }) => (request.body.includes('"id"') ? answer('', { status }) : undefined) },
     codes: ['warning update: update-of-what-was-read'], left: 0,
   })),
-  { title: 'an update that answers 409: it is not sent again with other fields',
+  { title: 'an update that answers 409: the update is not sent again with other fields',
     instead: { update: ({ request }) => (request.body.includes('"id"') ? answer('', { status: 409 }) : undefined) },
     codes: ['breaks update: body-refused'], left: 0 },
   { title: 'an update that does nothing', instead: { update: always(noContent) },
     codes: ['breaks update: update-not-seen'], left: 0 },
   { title: 'nothing for a delete that answers 200 with a body',
     instead: { delete: (_e, { items }, id) => answer(JSON.stringify({ deleted: items.delete(id) })) }, codes: [], left: 0 },
-  { title: 'a delete that answers 404 for an existing item: the item is left and listed',
+  { title: 'a delete that answers 404 for an existing item: the item remains, and the report lists it',
     instead: { delete: always(answer('', { status: 404 })) }, codes: ['breaks delete: item-not-found'],
     says: { clients: /^500 \{"error":"Failed to delete work item"\}$/ }, left: 1 },
   { title: 'a delete that does nothing', instead: { delete: always(noContent) },
     codes: ['breaks delete: delete-not-seen'], left: 1 },
-  { title: 'a read of a deleted item that answers 410',
+  { title: 'a read that answers 410 for a deleted item',
     instead: { read: (_e, { items, created }, id) =>
       created.has(id) && !items.has(id) ? answer('', { status: 410 }) : undefined },
     codes: ['breaks read: deleted-is-no-404'], says: { clients: /^500 / }, left: 0 },
@@ -178,22 +178,22 @@ const cases: Case[] = [
     codes: ['warning list: near-limit'], options: { write: undefined } },
   { title: 'a list that is too large', instead: {}, settings: { responseBytesMax: 100 },
     codes: ['breaks list: too-large', notWritten], says: { advice: /RESPONSE_BYTES_MAX/ } },
-  { title: 'a list in an object, in which the check finds the items',
+  { title: 'a list inside an object: the check finds the items in it',
     instead: { list: (_e, { items }) => answer(JSON.stringify({ value: [...items.values()], count: items.size })) },
     codes: ['warning list: list-not-array'], left: 0 },
   { title: 'an error with status 200 instead of a list: nothing is written', instead: lists(answer('{"error":"no database"}')),
     codes: ['warning list: list-not-array', notWritten], asked: ['list', 'read', 'list'] },
   { title: 'a list of items without ids: nothing is written', instead: lists(answer('[{"title":"x"}]')),
     codes: ['warning list: items-without-id', notWritten] },
-  { title: 'a read of a missing item that answers 200 with null',
+  { title: 'a read that answers 200 with null for a missing item',
     instead: { read: (_exchange, { items }, id) => (items.has(id) ? undefined : answer('null')) },
     codes: ['warning read: missing-is-200'], options: { write: undefined } },
-  { title: 'a read of a missing item that answers 204',
+  { title: 'a read that answers 204 for a missing item',
     instead: { read: (_exchange, { items }, id) => (items.has(id) ? undefined : noContent) },
     codes: ['breaks read: missing-is-no-404'],
     says: { clients: /^500 \{"error":"Failed to fetch work item"\} instead of "not found"/ },
     options: { write: undefined } },
-  { title: 'a read of a missing item that answers 500',
+  { title: 'a read that answers 500 for a missing item',
     instead: { read: (_exchange, { items }, id) => (items.has(id) ? undefined : answer('', { status: 500 })) },
     codes: ['breaks read: missing-is-no-404'], options: { write: undefined } },
   { title: 'a read that answers with another item',
@@ -237,7 +237,7 @@ const cases: Case[] = [
     codes: ['breaks list,read: malformed-answer', notWritten] },
   { title: 'a truncated answer', instead: lists(limitData(80, answerBytes('[1,2,3]'))),
     codes: ['breaks list: malformed-answer', notWritten], says: { came: /closed before the answer was complete/ } },
-  { title: 'a stalled backend, after one call', instead: everything(timeout), settings: { backendTimeoutMs: 100 },
+  { title: 'a stalled backend, and stops after one call', instead: everything(timeout), settings: { backendTimeoutMs: 100 },
     codes: ['breaks list: timed-out'],
     says: { came: /^no answer: no complete answer within 100 ms$/, advice: /BACKEND_TIMEOUT_MS/ }, asked: ['list'] },
   { title: 'connections that are closed after every answer',
@@ -253,7 +253,7 @@ const cases: Case[] = [
     instead: { list: always(answer('[]', { headers: [['Keep-Alive', 'timeout=1']] })),
       read: always(answer('', { status: 404, headers: [['Keep-Alive', 'timeout=1']] })) },
     codes: ['warning read: connection-closes'], options: { write: undefined } },
-  // The second connection is the one that the check watches.
+  // The check watches the second connection.
   { title: 'a connection that closes before BACKEND_IDLE_TIMEOUT_MS',
     instead: { list: ({ request }) => (request.connection === 1 ? rawThenClose(answerBytes('[]')) : answer('[]')) },
     options: { write: undefined, idleWaitMsMax: 10_000 }, codes: ['warning read: idle-too-long'],

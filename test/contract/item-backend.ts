@@ -39,7 +39,7 @@ export class ItemBackend implements AsyncDisposable {
     await this.scripted.stop();
   }
 
-  /** The backend's own answer. */
+  /** Carries out the request and returns the usual answer. */
   usual(operation: Operation, body: Buffer, id: string): Answer {
     switch (operation) {
       case 'list':

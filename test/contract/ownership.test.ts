@@ -107,7 +107,7 @@ describe('a backend that names the wrong item', { concurrency: 4 }, () => {
     assertListed(backend, report.leftovers);
   });
 
-  test('if a read shows another id in the item, no update is sent, because it might change the item with that id [D61]', async () => {
+  test('if a read shows another id in the item, no update is sent, because the update might change the item with that id [D61]', async () => {
     await using backend = await ItemBackend.start();
     backend.instead = {
       read: (_exchange, { items, created }, id) =>
@@ -118,7 +118,7 @@ describe('a backend that names the wrong item', { concurrency: 4 }, () => {
     assertListed(backend, report.leftovers);
   });
 
-  test('an item in which the id occurs twice is written with the id of the path only [D61]', async () => {
+  test('if the id occurs twice in an item, the update contains only the id of the path [D61]', async () => {
     await using backend = await ItemBackend.start();
     backend.instead = {
       read: (_exchange, { items, created }, id) => {
@@ -184,7 +184,7 @@ describe('a backend that names the wrong item', { concurrency: 4 }, () => {
     assert.equal(report.leftovers.length, 1);
   });
 
-  test('an item whose id the gateway cannot request is left and listed [D61]', async () => {
+  test('if the gateway cannot request the id of an item, the item remains and the report lists it [D61]', async () => {
     await using backend = await ItemBackend.start();
     backend.items.clear();
     backend.instead = { list: () => answer('[]'), create: () => answer('{"id":"a7-b2"}', { status: 201 }) };
@@ -194,7 +194,7 @@ describe('a backend that names the wrong item', { concurrency: 4 }, () => {
     assert.deepEqual(ids, ['a7-b2']);
   });
 
-  // Answers to a read of the deleted id.
+  // Answers to a read with the id of the deleted item.
   const others: readonly (readonly [title: string, body: string])[] = [
     ['a new item of another owner with the same id', '{"id":4,"title":"of another owner, 4"}'],
     ['an error with status 200', '{"error":"not found"}'],
@@ -242,7 +242,7 @@ describe('a contract check that is disturbed', { concurrency: 2 }, () => {
   // One more than the number of requests of a whole check.
   const steps = 14;
   for (let step = 1; step <= steps; step += 1) {
-    test(`an interrupt at request ${step}: no item is left; with a second signal, items that are left are listed [D61]`, async () => {
+    test(`an interrupt at request ${step} leaves no item; after a second signal, the report lists the items that are left [D61]`, async () => {
       for (const isSecond of [false, true]) {
         await using backend = await ItemBackend.start();
         const [stop, cut] = [new AbortController(), new AbortController()];
@@ -263,7 +263,7 @@ describe('a contract check that is disturbed', { concurrency: 2 }, () => {
       ['is down', resetPeer(), {}],
       ['stalls', timeout, { backendTimeoutMs: 300 }],
     ] as const) {
-      test(`a backend that ${what} from request ${step} on: items that are left are listed [D61]`, async () => {
+      test(`if the backend ${what} from request ${step} on, the report lists the items that are left [D61]`, async () => {
         await using backend = await ItemBackend.start();
         const from = () => (backend.asked.length >= step ? ends : undefined);
         backend.instead = { list: from, read: from, create: from, update: from, delete: from };

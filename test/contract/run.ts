@@ -28,7 +28,7 @@ export function runContract(
   });
 }
 
-/** Findings as `breaks create: empty-success`. */
+/** The findings in the form `breaks create: empty-success`. */
 export function codesOf({ findings }: ContractReport): string[] {
   return findings.map(({ severity, operations, code }) => `${severity} ${operations.join(',')}: ${code}`);
 }

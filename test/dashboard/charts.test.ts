@@ -40,7 +40,7 @@ after(async () => {
 
 const steps = 170;
 
-/** Opens the dashboard of a gateway with 14 minutes of constant load. `change` returns the figures that differ at a step. */
+/** Opens a dashboard with 14 minutes of constant load. `change` returns the figures that a step has instead. */
 async function withPoints(
   change: (step: number) => Partial<Flow>,
   act: (watched: WatchedPage, points: readonly Point[]) => Promise<void>,
@@ -92,7 +92,7 @@ describe('scales and paths', () => {
     assert.deepEqual(logarithmicScale(0.01, 1).place(0), logarithmicScale(0.01, 1).place(0.01), 'zero is drawn as 0.01 ms');
   });
 
-  test('other scales begin at zero and have a few round ticks, at whole numbers for counts', () => {
+  test('other scales begin at zero and have a few ticks at round numbers; scales of counts have ticks only at whole numbers', () => {
     for (const [most, isOfCounts, ticks] of [
       [0, false, [0, 0.5, 1]],
       [0, true, [0, 1]],
@@ -132,7 +132,7 @@ describe('scales and paths', () => {
 }); // prettier-ignore
 
 describe('the charts', () => {
-  test("the backend's lines are narrower and drawn over the gateway's, so that both are visible where values are equal", async () => {
+  test("the backend's lines are narrower and drawn over the gateway's, so that both lines are visible where their values are equal", async () => {
     await withPoints(
       () => ({}),
       async (watched) => {
@@ -209,7 +209,10 @@ describe('the charts', () => {
         /, restarted \d\d:\d\d\. Read its values with the arrow keys/,
       );
       assert.ok((await countTimes(watched)) >= before, 'the earlier values are still drawn');
-      assert.ok(await page.locator('#traffic').isVisible(), 'visible, although the new process has served no call');
+      assert.ok(
+        await page.locator('#traffic').isVisible(),
+        'the charts are visible, although the new process has served no call',
+      );
       await gateway.call('GET', '/api/work-items');
       await reads(watched, '#operation-table tbody .list', /\d\sms/);
       // The browser logs each failed attempt to reconnect.

@@ -1,4 +1,4 @@
-// The dashboard's history of 15 minutes: sums over steps and windows, and their limits.
+// The dashboard's history of 15 minutes: sums over steps and windows, and the fixed size.
 
 import assert from 'node:assert/strict';
 import { afterEach, beforeEach, mock, test } from 'node:test';
@@ -49,7 +49,7 @@ function call(name: string, more: Partial<CallRecord> = {}): CallRecord {
 beforeEach(() => mock.timers.enable({ apis: ['Date'], now: 0 }));
 afterEach(() => mock.timers.reset());
 
-test('a step has the sum over all processes since the previous step', () => {
+test('a step has the counts since the previous step, summed over all processes', () => {
   const history = new History(0);
   const [one, other] = [new Figures(), new Figures()];
   one.record(call('list'));
@@ -134,7 +134,7 @@ test('failures caused by clients are counted for the clients, even if the reply 
   assert.deepEqual(failures, { 'not-found': 1, rejected: 1, 'invalid-body': 1, 'no-operation': 2, 'bad-request': 1 });
 });
 
-test('calls that succeeded since the last failure are counted, for the backend and the gateway', () => {
+test('calls that succeeded since the last failure are counted, separately for the backend and the gateway', () => {
   const history = new History(0);
   const figures = new Figures();
   const where = { requestId: 'id', operation: 'list', path: '/api/work-items', client: '127.0.0.1' };

@@ -15,7 +15,7 @@ const backend = await useBackend();
 let command: Command;
 before(async () => {
   browser = await TestBrowser.start();
-  // Large figures, long paths and failures, for which the tables need room.
+  // The calls cause large figures, long paths and failures, for which the tables need room.
   command = await startCommand({ BACKEND_URL: backend.url, INSTANCE_NAME: 'staging-eu-1' });
   for (let count = 0; count < 1_200; count += 1) await command.call('GET', '/api/work-items');
   backend.answers(answer('', { status: 503 }));
@@ -83,7 +83,7 @@ describe('the dashboard on a screen', () => {
       for (const colorScheme of ['light', 'dark'] as const) {
         await watched.page.emulateMedia({ colorScheme });
         await watched.assertFits();
-        // Two of the sizes only, because a check takes seconds.
+        // Checks only two of the sizes, because a check takes seconds.
         if (width === 360 || width === 1_440) assert.deepEqual(await watched.findAccessibilityProblems(), []);
         await watched.savePicture(`dashboard-traffic-${width}-${colorScheme}`);
       }
@@ -91,7 +91,7 @@ describe('the dashboard on a screen', () => {
     });
   }
 
-  test('360 px wide shows the name before each figure of an operation', async () => {
+  test('360 px wide shows the name of the column before each figure of an operation', async () => {
     await using watched = await openDashboard(browser, command, { width: 360, height: 740 });
     await reads(watched, '#operation-table tbody .update', /120/);
     // The names come from the table's head, which is hidden at this width.
@@ -132,7 +132,7 @@ describe('the dashboard on a screen', () => {
       assert.deepEqual(
         await page.locator('#failure-table tbody tr').first().locator('td.path').getAttribute('title'),
         `/api/work-items/${'9'.repeat(60)}`,
-        'the title has the full path',
+        'the title attribute has the full path',
       );
       const isBefore = (one: Box, other: Box): boolean => one.right <= other.left + 1 || one.bottom <= other.top + 1;
       const cells = await boxesOf(watched, '#failure-table tbody tr:first-child > *');

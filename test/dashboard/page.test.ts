@@ -89,7 +89,7 @@ describe('the dashboard', () => {
     ] as const) {
       await page.getByRole('radio', { name: radio }).check({ force: true });
       await reads(watched, '.requests .when', new RegExp(`^${period}$`));
-      // Stops updates, so that all texts are of one moment.
+      // Stops updates, so that all texts show the same moment.
       await page.getByRole('button', { name: 'Pause' }).click();
       const all = await readOperation(watched, 'all');
       for (const [selector, ...columns] of [
@@ -268,7 +268,7 @@ describe('the dashboard', () => {
 
   test('the keyboard reaches every control: pause, operation, period, the values of a chart', async () => {
     await command.call('GET', '/api/work-items');
-    // The keys move from one value of a chart to the next, so there must be two.
+    // The keys move from one value of a chart to the next, so the chart must have two values.
     await readState(command.adminPort, ({ points }) => points.length > 1, 'two steps of the history');
     await using watched = await open();
     const { page } = watched;
@@ -297,7 +297,7 @@ describe('the dashboard', () => {
     const first = await said.textContent();
     await page.keyboard.press('ArrowRight');
     assert.notEqual(await said.textContent(), first);
-    // Goes on to the end of the page.
+    // Tabs to the end of the page.
     for (let presses = 0; presses < 60; presses += 1) await page.keyboard.press('Tab');
     watched.assertClean(address(command));
   });
@@ -358,7 +358,7 @@ describe('the dashboard', () => {
       await backend.restart();
       await reads(watched, '#parties', /answers|(?<!un)reachable|recovered/, backendShownWithinMs + 1_000);
     }
-    assert.equal(backend.requests.length, calls, 'the gateway connects to find out, and makes no call');
+    assert.equal(backend.requests.length, calls, 'the gateway only connects to the backend, and makes no call');
     watched.assertClean(address(command));
   });
 
@@ -378,12 +378,12 @@ describe('the dashboard', () => {
       () => other.requests.filter((url) => url.includes(statePath)).length >= 3,
       'two fetches of another page',
     );
-    assert.ok(fetches() <= before + 1, 'at most the fetch that had begun');
+    assert.ok(fetches() <= before + 1, 'the hidden page starts no new fetch');
     await setHidden(false);
     await poll(() => fetches() > before + 1, 'the page fetches again');
   });
 
-  test('each of several workers has a line, and the totals are sums over all', async () => {
+  test('each of several workers has a line, and the totals are sums over all workers', async () => {
     const workers = [
       createReport({ pid: 101, inFlight: 2, residentBytes: 60 * 1_048_576, eventLoopDelayMs: 1 }),
       createReport({ pid: 102, inFlight: 5, residentBytes: 40 * 1_048_576, eventLoopDelayMs: 9 }),

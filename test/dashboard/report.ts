@@ -102,7 +102,7 @@ export function createFlows(more: Partial<Record<FlowName, Flow>> = {}): Record<
   return { all: flow, list: flow, create: flow, read: flow, update: flow, delete: flow, none: flow, ...more };
 }
 
-/** Opens a dashboard that shows the state of an idle gateway as `change` returns it. */
+/** Opens a dashboard that shows the state of an idle gateway, changed by the fields that `change` returns. */
 export async function withState(
   browser: TestBrowser,
   change: (state: Message & Details) => Partial<Message & Details>,

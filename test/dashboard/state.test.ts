@@ -23,7 +23,7 @@ before(async () => {
 });
 after(() => command.stop());
 
-test('the page and its files are served with their types, in less than 150 KB, and no other files', async () => {
+test('the page and its files have the right types and less than 150 KB together, and no other file is served', async () => {
   const page = await command.admin('/');
   assert.equal(page.status, 200);
   assert.equal(page.header('content-type'), 'text/html; charset=utf-8');
@@ -55,7 +55,7 @@ test('the page and its files are served with their types, in less than 150 KB, a
   assert.equal(post.header('allow'), 'GET, HEAD');
 });
 
-test('every reply forbids eval, inline scripts and styles, and those of other origins', async () => {
+test('every reply forbids eval, inline scripts and styles, and scripts and styles of other origins', async () => {
   for (const path of ['/', '/dashboard/main.js', '/dashboard/style.css', statePath]) {
     const reply = await command.admin(path);
     const policy = reply.header('content-security-policy') ?? '';
@@ -82,7 +82,7 @@ test('the state has facts, settings with their sources, and the state of the bac
   assert.equal(now.workers.length, 1);
 });
 
-test('the facts identify the gateway: INSTANCE_NAME or the host name, and the process', async () => {
+test('the facts identify the gateway by INSTANCE_NAME or the host name, and by its process', async () => {
   const { facts: unnamed } = await readState(command.adminPort);
   assert.deepEqual(
     [unnamed.instanceName, unnamed.hostName, unnamed.pid],
@@ -117,7 +117,7 @@ test('the next state counts new calls, and lists failed calls without body and h
   assert.doesNotMatch(JSON.stringify(state), /SECRET/);
 });
 
-test('a page gets only what is new: later points, and both facts and failures if either has changed', async () => {
+test('a page gets only new points; if the facts or the failures have changed, it gets the facts and the failures', async () => {
   let inFlightMax = 1;
   const read = async (port: number, query: string) =>
     JSON.parse((await request(port, 'GET', `${statePath}?${query}`)).text) as Message;

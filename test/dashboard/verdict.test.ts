@@ -127,7 +127,7 @@ for (const [what, at, level, party, title, detail] of cases) {
     assert.equal(verdict.level, level);
     assert.equal(verdict.party, party);
     assert.match(verdict.title, title);
-    assert.doesNotMatch(verdict.title, /\d/, 'screen readers read a changed title, so it has no figures');
+    assert.doesNotMatch(verdict.title, /\d/, 'screen readers announce a changed title, so the title has no figures');
     assert.match(verdict.detail, detail);
     assert.equal(verdict.next === '', level === 'well', 'there is advice unless all is well');
   });
@@ -158,7 +158,7 @@ test('failures of clients do not count in the failure rate of the backend', () =
   assert.match(verdict.detail, /^50 of 100 backend calls/);
 });
 
-/** A minute in which the backend failed `count` of 100 calls, the last one `ms` ago; `callsSince` calls succeeded since. */
+/** `count` of 100 backend calls failed in the last minute. The last failed `ms` ago; then `callsSince` succeeded. */
 function failing(count: number, ms: number, callsSince: number, more: Partial<Now> = {}): Now {
   return now({
     lastMinute: summary({ ...failed(count), requests: 100, backendCalls: 100 }, { unreachable: count }),
@@ -173,8 +173,8 @@ for (const [what, at, hasRecovered, detail] of [
   ['an outage that ended a moment ago', failing(40, 1_000, 60), false, /^40 of 100 backend calls/],
   ['every tenth call fails, and by chance none of the last twenty', failing(10, 20_000, 20), false, /^10 of 100/],
   ['every tenth call failed, and none of the last sixty', failing(10, 40_000, 60), true, /^Recovered 40\ss ago/],
-  ['failures without a call since', failing(40, 50_000, 0), false, /^40 of 100/],
-  ['an outage without a call since, and the backend accepts connections again', failing(40, 50_000, 0, { backend: { isReachable: true, since: 70_000, cause: undefined } }), true, /^Recovered 30\ss ago/],
+  ['failures, and no call since', failing(40, 50_000, 0), false, /^40 of 100/],
+  ['an outage, and no call since, but the backend accepts connections again', failing(40, 50_000, 0, { backend: { isReachable: true, since: 70_000, cause: undefined } }), true, /^Recovered 30\ss ago/],
 ] as const) {
   test(`${what}: ${hasRecovered ? 'recovered' : 'not recovered'}`, () => {
     const { level, party, title, next, detail: text, isOver = false } = judge(at, facts);

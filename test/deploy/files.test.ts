@@ -23,7 +23,7 @@ function partsOf(kustomization: string): string[] {
   return [kustomization, ...names.map((name) => join(dirname(kustomization), name)).filter((path) => isFile(path))];
 }
 
-// kubernetes.test.ts renders and decodes all of these.
+// kubernetes.test.ts renders and decodes all these files.
 const kustomized = new Set(globSync('deploy/kubernetes/*/kustomization.yaml', { cwd: root }).flatMap(partsOf));
 
 /** True when a test or a script names the file: by its path, or by its folder and name. */

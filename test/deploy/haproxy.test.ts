@@ -40,7 +40,7 @@ describe('the time limits of HAProxy fit the defaults of the gateway', () => {
     assert.ok(ofHaproxy('timeout http-request') > settings.requestHeadersTimeoutMs);
   });
 
-  test('HAProxy closes idle connections before the gateway does, and sends fewer calls than IN_FLIGHT_MAX', () => {
+  test('HAProxy closes idle connections before the gateway does, and sends fewer calls at a time than IN_FLIGHT_MAX', () => {
     assert.ok(2 * ofHaproxy('pool-purge-delay') < settings.idleTimeoutMs);
     assert.ok(ofHaproxy('check .* maxconn') < settings.inFlightMax);
   });
@@ -50,7 +50,7 @@ describe('the time limits of HAProxy fit the defaults of the gateway', () => {
     assert.ok(ofHaproxy('inter') * ofHaproxy('fall') + 1_000 < Number(delayMs));
   });
 
-  test('HAProxy tries another gateway before it marks one as down', () =>
+  test('HAProxy tries another gateway before it marks an unreachable gateway as down', () =>
     assert.ok(ofHaproxy('timeout connect') <= ofHaproxy('inter') * ofHaproxy('fall')));
 
   test('HAProxy sends a call again only if the connection failed', () => {
@@ -61,7 +61,7 @@ describe('the time limits of HAProxy fit the defaults of the gateway', () => {
 });
 
 describe('a call to a gateway that dies is not sent again', { skip }, () => {
-  // Scripted servers in place of gateways: both are always ready, and reset connections as the test says.
+  // The gateways are scripted servers. Both are always ready, and reset connections when a test requires it.
   let gateways: readonly ScriptedBackend[] = [];
   let admin: ScriptedBackend;
   let haproxy: Haproxy;
@@ -89,7 +89,7 @@ describe('a call to a gateway that dies is not sent again', { skip }, () => {
     client.send(requestBytes(method, '/api/work-items', { headers: [['X-Request-Id', marker]], body: '{}' }));
 
   for (const method of ['GET', 'POST']) {
-    test(`${method} as a client's first call gets 502 and is sent once`, async () => {
+    test(`${method} gets 502 and is sent once if it is the first call on its connection`, async () => {
       for (const gateway of gateways) gateway.answers(resetPeer());
       await using client = await RawClient.open(haproxy.port);
       send(client, method, `first-${method}`);
@@ -97,7 +97,7 @@ describe('a call to a gateway that dies is not sent again', { skip }, () => {
       assert.equal(timesOf(`first-${method}`), 1);
     });
 
-    test(`${method} as a later call is sent once, and the connection closes without a reply`, async () => {
+    test(`${method} is sent once if it is a later call, and the connection closes without a reply`, async () => {
       await using client = await RawClient.open(haproxy.port);
       send(client, method, `before-${method}`);
       assert.equal((await client.reply()).status, 200);
@@ -109,7 +109,7 @@ describe('a call to a gateway that dies is not sent again', { skip }, () => {
     });
   }
 
-  test('the log has a line with the request id for each failed call, and none for others', async () => {
+  test('the log has a line with the request id for each failed call, and no line for other calls', async () => {
     await using client = await RawClient.open(haproxy.port);
     send(client, 'GET', 'goes-well');
     await client.reply();
@@ -207,7 +207,7 @@ ${snippet.replace('timeout server 40s', 'timeout server 500ms').replaceAll(/^/gm
 });
 
 describe('a gateway that accepts no more calls', { skip }, () => {
-  /** Sends `count` creates at once, each on its own connection. Their request ids begin with `name`. */
+  /** Sends `count` creates at the same time, each on its own connection. Their request ids begin with `name`. */
   const create = (port: number, name: string, count: number): Promise<Reply[]> =>
     Promise.all(
       Array.from({ length: count }, async (_, index) => {
@@ -247,7 +247,7 @@ describe('a gateway that accepts no more calls', { skip }, () => {
     assertNoneTwice();
   });
 
-  test('if it is draining, its call in flight gets its reply', async () => {
+  test('if it is draining, its call in flight still gets a reply', async () => {
     await using gateway = await startCommand({ BACKEND_URL: backend.url, SHUTDOWN_DELAY_MS: '3000' });
     await using haproxy = await Haproxy.start(program, [gateway]);
     const { promise: opened, resolve: open } = Promise.withResolvers<undefined>();

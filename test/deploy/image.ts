@@ -1,4 +1,4 @@
-// `npm run test:image` tests the container image, which takes minutes. It builds the image twice from the Dockerfile, on base
+// `npm run test:image` tests the container image and takes minutes. It builds the image twice from the Dockerfile, on base
 // images made of Debian packages and the project's Node.js, and runs it with minimal rights. IMAGE selects an
 // existing image instead, for example docker-archive:image.tar.
 
@@ -53,7 +53,7 @@ const storage = (): string[] => ['--root', join(folder, 'store'), '--runroot', j
 const buildah = (...args: readonly string[]): string => run('buildah', [...storage(), ...args]);
 const podman = (...args: readonly string[]): string => run('podman', [...storage(), '--runtime', 'runc', ...args]);
 
-/** The parts of the official Node image that the Dockerfile uses: Node.js, npm, a shell, binutils. */
+/** Makes a base image with what the Dockerfile uses of the official Node image: Node.js, npm, a shell, binutils. */
 function makeBuildBase(): void {
   const tarball = join(folder, 'build.tar');
   const packages = 'binutils,libatomic1,libstdc++6,ca-certificates';
@@ -63,14 +63,14 @@ function makeBuildBase(): void {
   buildah('copy', '-q', container, process.execPath, '/usr/local/bin/node');
   const npm = dirname(dirname(realpathSync(run('sh', ['-c', 'command -v npm']))));
   buildah('copy', '-q', container, npm, '/usr/local/lib/node_modules/npm');
-  // npm needs the certificates that this machine trusts for its registry.
+  // To reach the registry, npm needs the certificates that this machine trusts.
   buildah('copy', '-q', container, certificates, certificates);
   const link = ['ln', '-s', '../lib/node_modules/npm/bin/npm-cli.js', '/usr/local/bin/npm'];
   buildah('run', '--isolation', 'chroot', container, '--', ...link);
   buildah('commit', '-q', '--rm', container, 'localhost/build-base');
 }
 
-/** A base image with certificates and a passwd file only. */
+/** Makes a base image that has only certificates and a passwd file. */
 function makeRuntimeBase(): void {
   const from = join(folder, 'runtime');
   mkdirSync(join(from, dirname(certificates)), { recursive: true });
@@ -102,7 +102,7 @@ const isolation = [
   '--network=host',
   '--read-only',
   '--cap-drop=all',
-  // Podman's defaults exceed the limits of this process.
+  // Lower than Podman's defaults, which exceed the limits of this process.
   '--ulimit=nofile=4096:4096',
   '--ulimit=nproc=1024:1024',
   '--no-healthcheck',
@@ -192,7 +192,7 @@ describe('the image', { skip }, () => {
     (readdirSync(mounted, { recursive: true }) as string[]).map((path) => join(mounted, path));
 
   test('two builds have the same digest', { skip: given !== undefined }, () => {
-    // An image with two names is listed once per name.
+    // Reads one line, because an image with two names is listed once for each name.
     const [first, second] = ['first', 'second'].map((name) =>
       buildah('images', '--format', '{{.ID}} {{.Digest}}', '--no-trunc', `localhost/${name}`)
         .split('\n')[0]
@@ -222,7 +222,7 @@ describe('the image', { skip }, () => {
       assert.ok(!existsSync(join(mounted, shell)), shell);
   });
 
-  test('the image has the versions of all libraries and browser packages where scanners look', () => {
+  test('scanners find the versions of all libraries and browser packages in the image', () => {
     const packages = readdirSync(join(mounted, 'var/lib/dpkg/status.d')).map((name) =>
       readFileSync(join(mounted, 'var/lib/dpkg/status.d', name), 'utf8'),
     );
@@ -289,7 +289,7 @@ describe('the image', { skip }, () => {
 
   test('the gateway serves within 0.5 s of its start', async (t) => {
     const took: number[] = [];
-    // The best of several starts, because the machine may be busy.
+    // Takes the best of several starts, because the machine may be busy.
     for (let tries = 0; tries < 5 && !took.some((ms) => ms <= startMsMax); tries += 1) {
       await using container = await Container.start(`start-${tries}`, { BUFFERED_BYTES_MAX: '1000000' });
       const startedAt = podman('inspect', '--format', '{{.State.StartedAt.UnixMilli}}', container.name);

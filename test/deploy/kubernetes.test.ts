@@ -182,7 +182,7 @@ describe('the output of kustomize', () => {
     });
   }
 
-  test('production: https on port 443 only, with the files of the Secret', { skip }, () => {
+  test('production serves only https on port 443, with the files of the Secret', { skip }, () => {
     const manifests = rendered.get('production') ?? render('production');
     const service = manifests.find(
       ({ kind, metadata }) => kind === 'Service' && metadata.name === 'work-item-gateway',
@@ -242,14 +242,14 @@ describe('the manifests fit the gateway', () => {
     });
   }
 
-  test('the CPU has no limit, and the autoscaler uses the load per pod of docs/fleet.md', () => {
+  test('the CPU has no limit, and the target of the autoscaler is the load per pod of docs/fleet.md', () => {
     assert.equal(gateway.resources.limits['cpu'], undefined);
     const { spec } = resourceOf('HorizontalPodAutoscaler') as Autoscaler;
     const [metric] = spec.metrics;
     assert.deepEqual(metric?.resource.target, { type: 'AverageValue', averageValue: '700m' });
     const sizing = readFileSync(new URL('../../docs/fleet.md', import.meta.url), 'utf8');
     assert.match(sizing, /no core above 70 %/);
-    // For 1,000, 10,000, 100,000 and 1,000,000 calls a second.
+    // The columns are for 1,000, 10,000, 100,000 and 1,000,000 calls a second.
     const [, row = ''] = /^\| gateway processes, one of them spare +\|(.*)\|$/m.exec(sizing) ?? [];
     const [least = NaN, , most = NaN] = row.split('|').map(Number);
     assert.equal(spec.minReplicas, least);
@@ -259,7 +259,7 @@ describe('the manifests fit the gateway', () => {
   test('one late answer of a probe does not remove a pod', () =>
     assert.ok(Number(gateway['readinessProbe']?.failureThreshold) > 1));
 
-  test('the Ingress: the gateway trusts few proxies, not every pod', () => {
+  test('with the Ingress, the gateway trusts few proxies, not every pod', () => {
     const { settings } = resolveSettings('serve', {}, settingsIn('ingress'));
     const [, bits] = String(settings.trustedProxies).split('/');
     assert.ok(Number(bits) >= 28, String(settings.trustedProxies));
@@ -285,7 +285,7 @@ describe('the manifests fit the gateway', () => {
     }
   });
 
-  test('the Ingress routes to the Service, with lines of deploy/haproxy.cfg', () => {
+  test('the Ingress routes to the Service, and its HAProxy lines are also in deploy/haproxy.cfg', () => {
     const { metadata, spec } = resourceOf('Ingress') as Manifest & { spec: { rules: object } };
     const { annotations = {} } = metadata;
     const known = readFileSync(join(root, 'deploy/haproxy.cfg'), 'utf8')

@@ -1,5 +1,5 @@
-// Checks a Kubernetes object in two ways: by the types of its kind, which reject unknown fields, and by the schema of
-// its kind, which checks required fields and values.
+// Checks a Kubernetes object in two ways. The TypeScript types of its kind reject unknown fields. The schema of its
+// kind checks required fields and values.
 
 import { resolve } from 'node:path';
 import ts from 'typescript';
@@ -16,7 +16,7 @@ interface Model {
   validate(): void;
 }
 
-/** The module with the type and the schema of each kind in use. */
+/** For each kind in use, the module with its type and its schema. */
 const modules: Readonly<Record<string, string>> = {
   'v1 ConfigMap': 'kubernetes-models/v1',
   'v1 Namespace': 'kubernetes-models/v1',
@@ -67,7 +67,7 @@ export function findWrongFields(manifests: readonly Manifest[], isPatch = false)
   return ts.getPreEmitDiagnostics(program).map(({ messageText }) => ts.flattenDiagnosticMessageText(messageText, ' '));
 }
 
-/** Rejects with the schema errors of a complete manifest. */
+/** Checks a complete manifest by its schema. Rejects with the errors. */
 export async function validate(manifest: Manifest): Promise<void> {
   const models = (await import(moduleOf(manifest))) as Record<string, new (data: Manifest) => Model>;
   const Kind = models[manifest.kind];

@@ -31,19 +31,19 @@ const alertExpressions = [...alertsText.matchAll(/^ +expr: +(\S.*)$/gm)].map(([,
 const panelExpressions = dashboard.panels.flatMap(({ targets = [] }) => targets.map(({ expr }) => expr));
 const variableQueries = dashboard.templating.list.flatMap(({ definition }) => definition ?? []);
 
-// The labels that Prometheus adds to targets, and its own metrics.
+// Prometheus adds these labels to targets, and has these metrics of its own.
 const labelsOfTargets = ['job', 'instance'];
 const metricsOfPrometheus = ['up'];
 const words = ['by', 'without', 'on', 'ignoring', 'and', 'or', 'unless', 'bool', 'offset'];
 
-/** The labels of each metric of /metrics, and their values. */
+/** For each metric of /metrics, its labels with their values. */
 type Published = ReadonlyMap<string, ReadonlyMap<string, ReadonlySet<string>>>;
 
 let published: Published;
 before(async () => {
   const backend = await ScriptedBackend.start();
   const gate = createGate();
-  // The metrics of keys exist only with tokens.
+  // The metrics about keys exist only if the gateway checks tokens.
   const pair = createPair('key', 'ES256');
   await using keys = await KeyServer.start(keySetOf(pair));
   const withToken = { headers: [['Authorization', `Bearer ${goodToken(pair)}`]] } as const;
@@ -53,7 +53,7 @@ before(async () => {
     AUTH_ISSUER: issuerName,
     AUTH_AUDIENCE: audience,
     AUTH_JWKS_URL: keys.url,
-    // No Redis listens there: only its metrics matter.
+    // No Redis listens there: only the metrics about Redis matter.
     RATE_LIMIT: '1000000/1s',
     RATE_LIMIT_REDIS_URL: 'redis://127.0.0.1:1',
   });
@@ -119,7 +119,7 @@ function problemsOf(expression: string): string[] {
         problems.push(`${name} has no label ${label}`);
       } else {
         for (const each of operator.includes('~') ? value.split('|') : [value]) {
-          // /metrics has a label's value only after it has occurred; `outcomes` has all possible ones.
+          // /metrics has a label's value only after it has occurred; `outcomes` has all possible outcomes.
           const canOccur =
             (label === 'status' && /^20[014]$/.test(each)) ||
             (name === 'work_item_gateway_request_outcomes_total' && label === 'outcome' && each in outcomes);
@@ -136,12 +136,12 @@ function problemsOf(expression: string): string[] {
   }
   const withoutGroups = rest.replace(/\[[^\]]*\]/g, ' ').replace(/\b(?:by|on)\s*\(([^)]*)\)/g, ' ');
   for (const [name] of withoutGroups.matchAll(/(?<![\w.$])[a-z_][a-z0-9_]*\b(?!\s*\()/g)) {
-    // In the query of a variable, the last argument is a label.
+    // In the query of a variable, the last argument is a label, not a metric.
     if (!words.includes(name) && !/^label_values\(.*, \w+\)$/.test(expression)) checkName(name);
   }
   for (const [, group = ''] of expression.matchAll(/\b(?:by|on)\s*\(([^)]*)\)/g)) {
     for (const label of group.split(',').map((each) => each.trim())) {
-      if (!labels.has(label)) problems.push(`nothing here has a label ${label}`);
+      if (!labels.has(label)) problems.push(`no metric here has a label ${label}`);
     }
   }
   return problems;
@@ -164,7 +164,7 @@ describe('deploy/', () => {
         'work_item_gateway_backend_reachable has no label operation',
       ],
       ['work_item_gateway_requests_total{status="502"}', 'work_item_gateway_requests_total has no status 502'],
-      ['sum by (outcome) (work_item_gateway_requests_total)', 'nothing here has a label outcome'],
+      ['sum by (outcome) (work_item_gateway_requests_total)', 'no metric here has a label outcome'],
       [
         'sum(work_item_gateway_backend_outcomes_total{outcome!~"ok|missing"})',
         'work_item_gateway_backend_outcomes_total has no outcome missing',
@@ -209,7 +209,7 @@ describe('promtool', { skip }, () => {
       const expr = expression.replace(/\$__(?:rate_interval|range)/g, '5m').replace(/\$\w+/g, '.*');
       return { record: `panel:${index}`, expr };
     });
-    // JSON is YAML.
+    // JSON is also YAML.
     writeFileSync(join(folder, 'panels.yml'), JSON.stringify({ groups: [{ name: 'panels', rules }] }));
     promtool('check', 'rules', join(folder, 'panels.yml'));
   });

@@ -1,4 +1,4 @@
-// The memory that a gateway needs at the limits of its settings, by docs/operating.md, Sizing.
+// The memory that a gateway needs at the limits of its settings, according to docs/operating.md, Sizing.
 
 import type { Settings } from '../../packages/command/settings/settings.ts';
 

@@ -35,7 +35,7 @@ function readUnit(name: string): string {
 
 describe('the systemd units', () => {
   test('systemd-analyze accepts them', { skip: skipWithout('systemd-analyze') }, () => {
-    // The installed program does not exist here: the built one replaces it.
+    // The installed program does not exist here, so the built program replaces it.
     const program = '/usr/local/bin/work-item-gateway ';
     const paths = units.map((name) => {
       const path = join(folder, name);
@@ -91,7 +91,7 @@ describe('the systemd units', () => {
     const variables = [...readFileSync(file, 'utf8').matchAll(/^([A-Z_]+)=/gm)].map(([, name]) => name);
     assert.deepEqual(variables, ['BACKEND_URL']);
     assert.ok(settingNames.map(variableOf).includes('BACKEND_URL'));
-    // Flags take precedence over the file, whose backend does not exist here.
+    // The file's backend does not exist here, so a flag, which takes precedence, names another.
     const { code, output } = await runHere(['check', '--settings-file', file, '--backend-url', backend.url]);
     assert.equal(code, 0, output);
   });
@@ -174,7 +174,7 @@ describe('inherited sockets', { skip: !isLinux && 'only Linux has systemd' }, ()
     assert.deepEqual(failed, []);
   });
 
-  test('a reload replaces every worker; if all workers are killed, new ones serve waiting connections', async () => {
+  test('a reload replaces every worker; if all workers are killed, new workers serve waiting connections', async () => {
     using manager = new Manager();
     await using gateway = await manager.start({ WORKERS: '2', LOG_LEVEL: 'info' });
     gateway.signal('SIGHUP');
@@ -184,7 +184,7 @@ describe('inherited sockets', { skip: !isLinux && 'only Linux has systemd' }, ()
     const pids = childrenOf(gateway.process.pid) ?? [];
     assert.equal(pids.length, 2);
     for (const pid of pids) process.kill(pid, 'SIGKILL');
-    // No process accepts the connection now, and none refuses it.
+    // No process accepts connections now, but they are not refused: they wait.
     assert.equal((await request(manager.port, 'GET', '/api/work-items')).status, 200);
     await poll(() => childrenOf(gateway.process.pid)?.length === 2, 'both workers have been replaced');
   });
@@ -239,7 +239,7 @@ describe('inherited sockets', { skip: !isLinux && 'only Linux has systemd' }, ()
       manager.start({ WORKERS: '2', PORT_SHARING: 'reuse-port' }),
       /error: PORT_SHARING is reuse-port, but workers share the socket passed by LISTEN_FDS: leave PORT_SHARING out/,
     );
-    // Standard input is not a socket.
+    // Passes standard input, which is not a socket.
     const environment = { BACKEND_URL: backend.url, WORKERS: '2', ADMIN_PORT: '0' };
     await using command = new Command(['serve'], environment, { passed: [0] });
     assert.equal(await command.exitCode(), 1);
@@ -278,7 +278,7 @@ describe('inherited sockets', { skip: !isLinux && 'only Linux has systemd' }, ()
 const skipNotify = skipWithout('systemd-notify') || skipWithout('systemd-socket-activate');
 
 describe('notifications to systemd', { skip: skipNotify }, () => {
-  // Listens on a Unix datagram socket with a tool of systemd, because Node.js has no such sockets. Writes to a file.
+  // Writes the messages of a Unix datagram socket to a file. Uses a tool of systemd: Node.js has no such sockets.
   async function listenForNotes(name: string) {
     const [socket, file] = [join(folder, `${name}.socket`), join(folder, `${name}.notes`)];
     const args = ['--datagram', '--inetd', '-l', socket, 'sh', '-c', `exec cat > ${file}`];
@@ -322,7 +322,7 @@ describe('notifications to systemd', { skip: skipNotify }, () => {
     assert.equal(await gateway.exitCode(), 0);
   });
 
-  test('have no watchdog message while SIGSTOP holds the process', async () => {
+  test('have no watchdog message while the process is stopped by SIGSTOP', async () => {
     using listener = await listenForNotes('hung');
     using manager = new Manager();
     await using gateway = await manager.start({ NOTIFY_SOCKET: listener.socket, WATCHDOG_USEC: '200000' });

@@ -54,7 +54,7 @@ interface Call {
 
 type Provocation = (call: Call) => Promise<Reply>;
 
-/** The plain call with this answer of the backend. */
+/** Makes the call unchanged; the backend answers with `each`. */
 const answered =
   (each: Answer): Provocation =>
   async ({ method, path, options }) => {
@@ -96,7 +96,7 @@ const provocations: Readonly<Record<string, Provocation>> = {
       await backend.restart();
     }
   },
-  'too many calls at once': async ({ method, path, options }) => {
+  'too many calls at the same time': async ({ method, path, options }) => {
     const gate = createGate();
     backend.answersOnce(behind(gate, answer('[]')));
     const held = command.call('GET', '/api/work-items');
@@ -131,7 +131,7 @@ const provocations: Readonly<Record<string, Provocation>> = {
   },
 };
 
-/** The status and the message of an error, such as `400 Bad request`; the status of a success. */
+/** The status, followed by the message if the reply is an error, such as `400 Bad request`. */
 function describeReply(status: number | string, body: unknown): string {
   const { error } = (body ?? {}) as { error?: string };
   return error === undefined ? String(status) : `${status} ${error}`;
@@ -164,7 +164,7 @@ function assertHeaders(reply: Reply, { headers }: OpenApiResponse): void {
 }
 
 describe('the document and the gateway', () => {
-  test('the document has exactly these operations', () => {
+  test('the document has exactly the operations of the gateway', () => {
     const documented = Object.entries(paths).flatMap(([path, item]) =>
       Object.entries(item).map(
         ([method, { operationId }]) => `${operationId} ${method.toUpperCase()} ${path.replace('{id}', '5')}`,
@@ -176,7 +176,7 @@ describe('the document and the gateway', () => {
     );
   });
 
-  test('without ALLOWED_HOSTS only writes by pages of other sites are 403 [D56, D57]', async () => {
+  test('without ALLOWED_HOSTS, only writes have a documented 403, for calls from pages of other sites [D56, D57]', async () => {
     const { stdout } = await runHere(['openapi']);
     const refused = Object.values(readOpenApi(stdout).paths)
       .flatMap((item) => Object.values(item))
@@ -195,7 +195,7 @@ describe('the document and the gateway', () => {
   });
 
   for (const [operationId, method, path, body] of calls) {
-    test(`${operationId}: the replies are the documented ones`, async () => {
+    test(`${operationId}: the replies are exactly the documented replies`, async () => {
       const operation = paths[path.replace('5', '{id}')]?.[method.toLowerCase()];
       assert.ok(operation, 'the operation is documented');
       const documented = describeDocumented(operation);
@@ -209,7 +209,8 @@ describe('the document and the gateway', () => {
         assert.ok(documented.includes(description), `${name}: ${description} is not documented`);
         const response = operation.responses[String(reply.status)] ?? assert.fail(description);
         assertHeaders(reply, response);
-        if (response.content === undefined) assert.equal(reply.text, '', 'no body unless one is documented');
+        if (response.content === undefined)
+          assert.equal(reply.text, '', 'a reply has no body if the document has none');
         else assert.equal(reply.header('content-type'), 'application/json');
         seen.add(description);
       }

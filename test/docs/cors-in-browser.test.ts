@@ -13,8 +13,8 @@ import { useBackend } from '../helpers/suites.ts';
 
 let browser: TestBrowser;
 const backend = await useBackend('{"id":5}');
-// One gateway per configuration. For browsers `127.0.0.1` is another site than `localhost`, the gateways' host; all ports of
-// one name are the same site.
+// One gateway per configuration, each on the host `localhost`. For browsers, `127.0.0.1` is another site than
+// `localhost`, but all ports of one name are the same site.
 let local: Command;
 let named: Command;
 let withCredentials: Command;
@@ -26,7 +26,7 @@ const site = () =>
     response.setHeader('content-type', 'text/html').end('<!doctype html><title>elsewhere</title>'),
   );
 const sites = [site(), site()] as const;
-/** The origin of a site. The gateways allow only the first site's. */
+/** The origin of a site. `named` and `withCredentials` allow only the origin of the first site. */
 const originOf = (index: 0 | 1): string => `http://127.0.0.1:${(sites[index].address() as AddressInfo).port}`;
 
 before(async () => {
@@ -79,7 +79,7 @@ const failed = (status: number, error: string) => ({ status, text: JSON.stringif
 
 type Gateway = 'named' | 'withCredentials' | 'forAll';
 
-// Each row: the page's site (only the first is allowed), the gateway, the call, what the page gets, the backend's calls.
+// Each row: the page's site, the gateway, the call, what the page gets, the backend's calls.
 const calls: readonly [title: string, site: 0 | 1, Gateway, path: string, options: object, expected: Partial<Seen> | string, backendCalls: string][] = [
   ['an allowed page reads', 0, 'named', item, { headers: { 'x-request-id': 'mine' } }, { status: 200, text: '{"id":5}', requestId: 'mine' }, 'GET'],
   ['an allowed page updates', 0, 'named', item, put, done, 'PUT'],
@@ -92,13 +92,13 @@ const calls: readonly [title: string, site: 0 | 1, Gateway, path: string, option
   ['an allowed page may not send credentials', 0, 'named', item, { credentials }, 'not allowed', 'GET'],
   ['an allowed page may send credentials if they are allowed', 0, 'withCredentials', item, { credentials }, { status: 200 }, 'GET'],
   ['an allowed page may write with credentials if they are allowed', 0, 'withCredentials', item, { ...put, credentials }, done, 'PUT'],
-  ['an allowed page may not send other headers', 0, 'named', list, { headers: { 'x-other': 'a' } }, 'not allowed', ''],
-  ['an allowed page may not use other methods', 0, 'named', list, { method: 'PATCH' }, 'not allowed', ''],
+  ['an allowed page may send only the allowed headers', 0, 'named', list, { headers: { 'x-other': 'a' } }, 'not allowed', ''],
+  ['an allowed page may use only the allowed methods', 0, 'named', list, { method: 'PATCH' }, 'not allowed', ''],
   ['an allowed page may not use a method that the path does not have', 0, 'named', list, put, 'not allowed', ''],
   // The read is made, but the page does not see the reply.
-  ['another page does not read', 1, 'named', item, {}, 'not allowed', 'GET'],
-  ['another page does not update', 1, 'named', item, put, 'not allowed', ''],
-  ['another page does not create without a preflight', 1, 'withCredentials', list, { method: 'POST', body: '{}' }, 'not allowed', ''],
+  ['a page that is not allowed does not read', 1, 'named', item, {}, 'not allowed', 'GET'],
+  ['a page that is not allowed does not update', 1, 'named', item, put, 'not allowed', ''],
+  ['a page that is not allowed does not create without a preflight', 1, 'withCredentials', list, { method: 'POST', body: '{}' }, 'not allowed', ''],
   ['any page reads if every origin is allowed', 1, 'forAll', item, {}, { status: 200 }, 'GET'],
   ['any page updates if every origin is allowed', 1, 'forAll', item, put, { status: 200 }, 'PUT'],
   ['any page deletes if every origin is allowed', 1, 'forAll', item, { method: 'DELETE' }, { status: 200 }, 'DELETE'],
@@ -117,7 +117,7 @@ describe('a call from a page of another origin [D45, D56]', () => {
     });
   }
 
-  test('several writes need one preflight; without caching, each write needs one', async () => {
+  test('several writes need one preflight; without caching, each write needs its own', async () => {
     await using page = await browser.open(originOf(0));
     for (const [command, preflights] of [
       [named, 1],

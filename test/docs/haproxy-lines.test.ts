@@ -67,7 +67,7 @@ describe('HAProxy with the lines of docs/security.md', { skip }, () => {
     assert.deepEqual([line['client'], line['outcome']], ['127.0.0.2', 'rate-limited']);
   });
 
-  test('in front of a gateway with HTTP/2: HAProxy calls it over HTTP/2 and verifies its name', { skip: noHttp2OfCommand }, async () => {
+  test('in front of a gateway with HTTP/2: HAProxy calls the gateway over HTTP/2 and verifies its name', { skip: noHttp2OfCommand }, async () => {
     const authority = folder.authority('for-gateways');
     const own = folder.issue(authority, 'gateway', { names: ['DNS:items.internal'] });
     await using gateway = await startCommand({
@@ -84,7 +84,7 @@ describe('HAProxy with the lines of docs/security.md', { skip }, () => {
     });
     await using haproxy = await Haproxy.startWith(program, configuration, port);
     await using client = await RawClient.open(haproxy.port);
-    // HAProxy keeps the connection for some seconds, so metrics that are up to a second old show it.
+    // The metrics can be a second old. They show the connection anyway, because HAProxy keeps it for some seconds.
     await poll(async () => {
       client.send(requestBytes('GET', path));
       const { status, text } = await client.reply();

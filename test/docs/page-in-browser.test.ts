@@ -15,7 +15,7 @@ let command: Command;
 let url = '';
 let port = 0;
 before(async () => {
-  // As `npm start`: with the reference and the embedded backend.
+  // Like `npm start`, with the reference and the embedded backend.
   command = runCommand(['dev'], { PORT: '0', ADMIN_PORT: '0', EMBEDDED_BACKEND_PORT: '0' });
   await poll(() => {
     url = /^ *API reference +(http:\/\/localhost:\d+\/docs) /m.exec(command.stdout)?.[1] ?? '';
@@ -36,7 +36,7 @@ async function openReference(options?: Parameters<TestBrowser['open']>[1]): Prom
   return page;
 }
 
-/** Opens an operation, lets `fill` complete its form, sends it, and returns the status and body shown. */
+/** Opens an operation, lets `fill` complete the form, sends the call, and returns the shown status and body. */
 async function tryOut(
   { page }: WatchedPage,
   operationId: string,
@@ -160,7 +160,7 @@ describe('the API reference', () => {
     for (const id of ['abc', '-', ' ']) {
       await withId(id)(operation);
       await operation.getByRole('button', { name: 'Execute' }).click();
-      // Waits for this call, so that the status is not that of the previous one.
+      // Waits for this call, so that the status is not that of the previous call.
       const shown = operation.locator('.request-url', {
         hasText: new RegExp(`/api/work-items/${encodeURIComponent(id)}$`),
       });
@@ -183,7 +183,7 @@ describe('the API reference', () => {
       await operation.getByRole('button', { expanded: false }).first().click();
       const execute = operation.getByRole('button', { name: 'Execute' });
       const id = operation.getByPlaceholder('id', { exact: true });
-      // Relative to the operation, whose position is read at the same moment, because the page may scroll.
+      // The button's position in the operation. Both are read at the same moment, because the page may scroll.
       const place = async () => {
         const [button, whole] = await reference.page.evaluate<Box[]>(`
           ['.execute', ''].map((selector) =>
@@ -203,7 +203,7 @@ describe('the API reference', () => {
       await execute.click();
       await operation.locator('.live-responses-table').waitFor();
       assert.deepEqual(await place(), before, 'with the answer');
-      // All positions at one moment, because the page still renders.
+      // Reads all positions at the same moment, because the page is still rendering.
       const [texts = [], buttons = []] = await reference.page.evaluate<Box[][]>(`
         ['.microlight', 'button'].map((selector) =>
           [...document.querySelectorAll('[id$="-readWorkItem"] .responses-inner ' + selector)].map((each) =>
@@ -221,7 +221,7 @@ describe('the API reference', () => {
     });
   }
 
-  test('an answer is removed when the next call is sent, before that call has its answer', async () => {
+  test('an answer is removed when the next call is sent, before the next answer arrives', async () => {
     await using reference = await openReference();
     const { page } = reference;
     assert.equal((await tryOut(reference, 'listWorkItems')).status, '200');
@@ -248,7 +248,7 @@ describe('the API reference', () => {
     await reference.page.waitForURL(`http://127.0.0.1:${local.port}/docs`);
     await reference.page.getByRole('link', { name: 'Dashboard' }).waitFor();
     await reference[Symbol.asyncDispose]();
-    // A reader who uses another host name is on another machine, which cannot reach the dashboard on loopback.
+    // A reader who uses another host name is on another machine, so the page has no link to a dashboard on loopback.
     const elsewhere = await browser.open('about:blank');
     await elsewhere.page.route('http://gateway.example/**', async (route) => {
       const { pathname } = new URL(route.request().url());
@@ -321,7 +321,7 @@ describe('the API reference', () => {
         await reference.assertFits();
         await reference.savePicture(`docs-open-${colorScheme}-${width}`);
         reference.assertClean(url);
-        // An open operation shows all that a closed one does, so one check is enough.
+        // An open operation shows all that a closed operation shows, so one check is enough.
         assert.deepEqual(await reference.findAccessibilityProblems(), []);
       });
     }

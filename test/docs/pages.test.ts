@@ -39,7 +39,7 @@ describe('DOCS=true', () => {
   }
 
   for (const [path, contentType, begins, also] of pages) {
-    test(`GET ${path}: the file, its type, and the headers of every reply [D24]`, async () => {
+    test(`GET ${path} gets the file, its type, and the headers that every reply has [D24]`, async () => {
       const reply = await command.call('GET', `${path}?a=1`, { headers: [['X-Request-Id', 'page-1']] });
       assertPage(reply, contentType, also);
       assert.match(reply.text, begins);
@@ -47,7 +47,7 @@ describe('DOCS=true', () => {
       assert.equal(reply.header('x-request-id'), 'page-1');
     });
 
-    test(`HEAD ${path}: the headers of GET, without the body [D7]`, async () => {
+    test(`HEAD ${path} gets the headers of GET, without the body [D7]`, async () => {
       const got = await command.call('GET', path);
       const head = await command.call('HEAD', path);
       assertPage(head, contentType, also);
@@ -55,7 +55,7 @@ describe('DOCS=true', () => {
       assert.equal(head.body.length, 0);
     });
 
-    test(`other methods than GET and HEAD on ${path}: 405 with Allow, and OPTIONS is 204 [D6]`, async () => {
+    test(`OPTIONS ${path} is 204, and methods other than GET, HEAD and OPTIONS are 405, with Allow [D6]`, async () => {
       for (const method of ['POST', 'PUT', 'DELETE', 'PATCH', 'BREW']) {
         const reply = await command.call(method, path, { body: '{}' });
         assertReply(reply, 405, methodNotAllowed, ['allow']);
@@ -97,7 +97,7 @@ describe('DOCS=true', () => {
     }
   });
 
-  test('pages are answered in order on a connection, and a body in the request is dropped [D11, D27]', async () => {
+  test('requests for pages are answered in order on a connection, and their bodies are dropped [D11, D27]', async () => {
     await using client = await command.connect();
     client.send(
       Buffer.concat([
@@ -131,7 +131,7 @@ describe('DOCS=true', () => {
 });
 
 describe('DOCS', () => {
-  test('serve: the pages are off and get 404, and the operations work [D5]', async () => {
+  test('serve: the pages are off, so their paths are 404, and the operations work [D5]', async () => {
     await using command = await startCommand({});
     for (const [path] of pages) {
       assertReply(await command.call('GET', path), 404, notFound);
@@ -156,7 +156,7 @@ describe('DOCS', () => {
     }
   });
 
-  test('the page has the address of the dashboard only if that is a loopback address', async () => {
+  test('the page has the address of the dashboard only if the address is loopback', async () => {
     for (const [adminHost, isNamed] of [
       ['127.0.0.1', true],
       ['localhost', true],
@@ -178,7 +178,7 @@ describe('DOCS', () => {
     const root = resolve(import.meta.dirname, '../..');
     const importers = (pattern: RegExp) =>
       globSync('packages/**/*.ts', { cwd: root })
-        // Imports of types are removed at run time.
+        // Ignores imports of types, which load nothing at run time.
         .filter((path) =>
           pattern.test(readFileSync(resolve(root, path), 'utf8').replaceAll(/^import type [^;]*;/gm, '')),
         )

@@ -1,4 +1,4 @@
-// An item keeps all its bytes except its id: examples, and properties for any JSON object.
+// An item keeps all its bytes except its id: tested with examples and with generated JSON objects.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';

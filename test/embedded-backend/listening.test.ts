@@ -78,11 +78,11 @@ describe('listening', () => {
 });
 
 describe('stopping', () => {
-  test('connections that are idle, or have sent no head or half a head, do not delay the stop', async (t) => {
+  test('idle connections, and connections that have sent nothing or half a head, do not delay the stop', async (t) => {
     const { port, stop } = await startBackend(t, { host: 'localhost' });
     const whole = 'GET /api/WorkItem HTTP/1.1\r\nHost: a\r\n\r\n';
     const sockets = ['127.0.0.1', ...(hasIpv6 ? ['::1'] : [])].flatMap((host) =>
-      // Half a head follows a whole one, whose answer proves that the bytes have arrived.
+      // Half a head follows a whole head: the answer to the whole head proves that the bytes have arrived.
       [whole, '', `${whole}GET /api/WorkItem HTT`].map((sent) => {
         const socket = connect(port, host);
         socket.on('error', () => undefined).write(sent);
@@ -113,7 +113,7 @@ describe('stopping', () => {
     assert.ok(performance.now() - started < 2_500);
   });
 
-  test('a request in flight is completed first', async (t) => {
+  test('a request in flight is completed before the stop', async (t) => {
     const database = databaseFile(t);
     const { port, stop } = await startBackend(t, { database });
     const socket = connect(port, '127.0.0.1');

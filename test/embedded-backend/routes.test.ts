@@ -42,7 +42,7 @@ describe('the routes of the embedded backend', () => {
     assertJson(await send(url, 'GET', '/api/WorkItem/1'), 200, '{"title":"c", "id": 1}');
   });
 
-  test('ids ascend from 1; DELETE answers 204, a second DELETE 404, and the id is not reused', async (t) => {
+  test('ids ascend from 1; DELETE answers 204, a second DELETE answers 404, and the id is not reused', async (t) => {
     const { url } = await startBackend(t);
     for (const id of [1, 2, 3]) assertJson(await send(url, 'POST', '/api/WorkItem', '{}'), 201, `{"id":${id}}`);
     assertNoContent(await send(url, 'DELETE', '/api/WorkItem/3'));
@@ -58,7 +58,7 @@ describe('the routes of the embedded backend', () => {
     assertJson(await send(url, 'GET', '/api/workItem'), 200, '[{"id":1}]');
   });
 
-  test('an unknown id is 404, for GET, PUT and DELETE, and so is any other path', async (t) => {
+  test('an unknown id is 404 for GET, PUT and DELETE, and an unknown path is 404', async (t) => {
     const { url } = await startBackend(t);
     for (const id of ['1', '0', '-1', '2147483647', '-2147483648']) {
       for (const [method, body] of [['GET'], ['PUT', '{}'], ['DELETE']] as const) {
@@ -89,7 +89,7 @@ describe('the routes of the embedded backend', () => {
     }
   });
 
-  test('an id may have zeros, a sign and white space, as .NET parses an int', async (t) => {
+  test('an id may have leading zeros, a sign and white space, because .NET accepts them in an int', async (t) => {
     const { url } = await startBackend(t);
     await send(url, 'POST', '/api/WorkItem', '{}');
     for (const segment of ['1', '001', '+1', '%2b1', '%201%20']) {
@@ -162,7 +162,7 @@ describe('the routes of the embedded backend', () => {
     }
   });
 
-  test('a body of 30,000,000 bytes is accepted, one byte more is 413, with a length and in chunks', async (t) => {
+  test('a body of 30,000,000 bytes is accepted; a larger body is 413, with a length or in chunks', async (t) => {
     const { url, port } = await startBackend(t);
     const largest = Buffer.alloc(30_000_000, 'x');
     largest.write('{"a":"');
@@ -213,7 +213,7 @@ describe('the routes of the embedded backend', () => {
     assert.notEqual(traceId, traceparent);
   });
 
-  test('pipelined requests are answered in order, each after the previous write', async (t) => {
+  test('pipelined requests are answered in order, and each GET sees the previous write', async (t) => {
     const { port } = await startBackend(t);
     const socket = connect(port, '127.0.0.1');
     const put = (body: string) =>
@@ -243,7 +243,7 @@ describe('the routes of the embedded backend', () => {
     assert.deepEqual(statuses, ['400', '415', '200']);
   });
 
-  test('a client that leaves during its body causes no error, and nothing is stored', async (t) => {
+  test('a client that leaves while it sends a body causes no error, and nothing is stored', async (t) => {
     const lines: string[] = [];
     const logger = pino({ level: 'debug' }, { write: (line: string) => lines.push(line) });
     const { url, port, stop } = await startBackend(t, { logger });
@@ -258,7 +258,7 @@ describe('the routes of the embedded backend', () => {
     assert.deepEqual(messages, ['answered']);
   });
 
-  test('an error of the store is 500 without details, which are logged', async (t) => {
+  test('an error of the store is 500 without details; the details are logged', async (t) => {
     const database = databaseFile(t);
     const lines: string[] = [];
     const logger = pino({ level: 'error' }, { write: (line: string) => lines.push(line) });

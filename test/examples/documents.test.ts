@@ -185,7 +185,7 @@ async function assertHeads(place: Place, block: string): Promise<void> {
   }
 }
 
-/** Starts a server with TLS and runs the commands after it; returns each output, or the exit code of curl. */
+/** Runs a block that starts a server with TLS. Returns the output of each later command, or its exit code. */
 async function runTls(place: Place, block: string): Promise<string[]> {
   const [start = '', ...others] = commandsIn(block);
   const server = await place.start(start);
@@ -226,7 +226,7 @@ const rows: Readonly<Record<string, Readonly<Record<string, Run | string>>>> = {
     'context) => call(context.req.raw));': serves,
     'export default { port': elsewhere('test/examples/runtimes.test.ts'),
     'Deno.serve': elsewhere('test/examples/runtimes.test.ts'),
-    'work-item-gateway: unreachable': async (place, block) => {
+    'outcome unreachable': async (place, block) => {
       const code = codeBlocks('docs/hosts.md').find((each) => each.includes('createServer('));
       const server = await place.startFile('server.mjs', (code ?? '').replace('5104', '1'));
       await server.call('GET', `${list}/5`);

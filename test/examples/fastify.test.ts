@@ -39,7 +39,7 @@ describe('in Fastify', { skip: example.skip }, () => {
   });
 
   for (const { name, method, path, options, backendTarget, status, body } of operations) {
-    test(`operation ${name} with a token: the gateway's reply with the headers of the other plugins`, async () => {
+    test(`operation ${name} with a token gets the gateway's reply with the headers of the other plugins`, async () => {
       const headers = [authorization, ['Origin', origin]] as const;
       const reply = await server.call(method, path, { ...options, headers });
       assertReply(reply, status, body, hostHeaders);

@@ -31,10 +31,10 @@ for (const name of ['NODE_TEST_CONTEXT', 'NODE_OPTIONS', 'NODE_ENV', 'PORT']) {
   Reflect.deleteProperty(environment, name);
 }
 const notThere = /\b(?:ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|ENOTCACHED)\b/;
-// Enough on a busy machine.
+// Long enough for a busy machine.
 const deadlineMs = 200_000;
 
-/** The code for `host` in docs/hosts.md. Fails if its number of lines is not the one that the document states. */
+/** The code for `host` in docs/hosts.md. Fails if its number of lines is not the number that the document states. */
 export function linesOfDocument(host: string): string {
   const document = readFileSync(join(root, 'docs/hosts.md'), 'utf8');
   const [section = ''] = document.split(/^### /m).filter((each) => each.startsWith(host));
@@ -54,7 +54,7 @@ export function runnable(code: string, port: number, backendUrl: string): string
 /** An installed example. */
 export class Example {
   readonly folder: string;
-  /** The `skip` option of its tests: false, or the reason if no registry can be reached. */
+  /** The `skip` option of the example's tests: false, or the reason if no registry can be reached. */
   readonly skip: string | false;
 
   private constructor(folder: string, skip: string | false) {

@@ -67,7 +67,7 @@ describe('in NestJS', { skip: example.skip }, () => {
         assert.deepEqual(backend.requests, []);
       });
 
-      test('a client that leaves cancels a read [D21]', async () => {
+      test('if a client leaves during a read, the backend call is cancelled [D21]', async () => {
         const gate = createGate();
         backend.answers(behind(gate, answer('{"id":5}')));
         await using client = await RawClient.open(server.port);

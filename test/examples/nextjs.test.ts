@@ -67,7 +67,7 @@ describe('in Next.js', { skip: example.skip, timeout: buildLimitMs }, () => {
     assert.equal(backend.requests.at(-1)?.target, '/api/WorkItem/12');
   });
 
-  describe('the faults of the handwritten handlers that the README lists', () => {
+  describe('the faults that the README lists for the handwritten handlers', () => {
     const json = '{"n":9007199254740993,"x":1.0,"y":1e400,"a":1,"a":2}';
     const changed = '{"n":9007199254740992,"x":1,"y":null,"a":2}';
     const create = async (path: string, options: CallOptions) => {
@@ -107,7 +107,7 @@ describe('in Next.js', { skip: example.skip, timeout: buildLimitMs }, () => {
       assert.equal(sent?.toString(), '{"title":"Caf\ufffd"}');
     });
 
-    test('4: another item is deleted', async () => {
+    test('4: a delete with a large id deletes another item', async () => {
       for (const path of [gateway, byHand]) {
         assertBytes(await site.call('DELETE', `${path}/9007199254740993`), 200, succeeded);
       }

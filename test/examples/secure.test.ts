@@ -35,7 +35,7 @@ test(
     try {
       await poll(() => output.includes('may: 201') || child.exitCode !== null, 'the advice is printed', 30_000);
       const lines = [...output.matchAll(/^ {2}(curl .*)$/gm)].map(([, line = '']) => line);
-      // The output has no warnings. Every curl command has --cacert, because it would fail without.
+      // The output has no warnings. Every curl command has --cacert, because it would fail without this flag.
       assert.doesNotMatch(output, /"level":"(?:warn|error)"|curl https/);
       assert.equal(lines.length, 3, output);
       const [, , write = ''] = lines;

@@ -25,7 +25,7 @@ import {
   type Answer,
 } from '../helpers/scripted-backend.ts';
 
-/** The outcome of a call by the specification: its success, its 500, or the 404 of operation 3. */
+/** The specified outcome of a call: the success or the 500 of its operation, or the 404 of operation 3. */
 export type Row = 'success' | 'failure' | 'not-found';
 
 export interface Fault {
@@ -33,7 +33,7 @@ export interface Fault {
   /** The backend's answer. Its body and headers contain `secret`, so that a leak is detected. */
   readonly answer: (secret: string) => Answer;
   readonly row: (each: Operation) => Row;
-  /** The backend's body that a client gets in a success. */
+  /** The body that the client gets if the operation succeeds and passes the backend's body on. */
   readonly body: (secret: string) => string;
   /** `kept`: the backend connection serves other calls afterwards. */
   readonly connection: 'kept' | 'closed';
@@ -41,7 +41,7 @@ export interface Fault {
   readonly waits: (each: Operation) => boolean;
   /** The connection ends before any byte of the answer: a GET on a reused connection is sent again [D20]. */
   readonly isSilentDeath: boolean;
-  /** The connection ends after the complete answer, maybe while it carries the next call [D20]. */
+  /** The connection ends after the complete answer, maybe during the next call [D20]. */
   readonly diesIdle: boolean;
   /** Bytes that the backend sends on the idle connection, after the client has its reply. */
   readonly late: ((secret: string) => Uint8Array) | undefined;
@@ -96,7 +96,7 @@ const needsBody = (each: Operation): Row => (each.passesBody ? 'failure' : 'succ
 /** Only operation 3 maps a backend's 404 to 404 [spec 7, rule 1]. */
 const isMissing = (each: Operation): Row => (each === operation(3) ? 'not-found' : 'failure');
 
-/** A head with the secret in its reason and in a header. */
+/** A head with the secret in its reason phrase and in a header. */
 const head = (secret: string, lines: string, status = 200): string =>
   `HTTP/1.1 ${status} ${secret}\r\nX-Backend: ${secret}\r\n${lines}\r\n\r\n`;
 
@@ -110,7 +110,7 @@ const sizeOf = (secret: string): string => bodyOf(secret).length.toString(16);
 const chunks = (secret: string): string => `${sizeOf(secret)}\r\n${bodyOf(secret)}\r\n0\r\n\r\n`;
 const chunkedHead = (secret: string, status = 200): string => head(secret, 'Transfer-Encoding: chunked', status);
 
-/** A piece every 20 ms, while the connection is open. */
+/** Sends `start`, then `piece` every 20 ms while the connection is open. */
 function drip(start: string, piece: string): Answer {
   return async (exchange) => {
     await exchange.write(start);
@@ -136,11 +136,11 @@ const cutOff: Fault[] = cuts.flatMap(([where, position], index) =>
   (
     [
       ['reset', resetPeer],
-      ['closed', limitData],
+      ['close', limitData],
     ] as const
   ).map(([how, cut]) =>
     fault(
-      `the answer is ${how} ${where}`,
+      `a ${how} cuts the answer ${where}`,
       index < 5 ? fails : needsBody,
       'closed',
       (secret) => {
@@ -190,7 +190,7 @@ const stalled: Fault[] = [
   fault('a 404 whose body is dripped', isMissing, 'closed', (secret) => drip(chunkedHead(secret, 404), '1\r\n \r\n')),
 ]; // prettier-ignore
 
-/** Good answers that come slowly. Tested one by one: the rest of a dropped answer must arrive within a second. */
+/** Slow good answers. Tested one by one: a connection is kept only if the rest of a dropped answer comes within 1 s. */
 export const slow: readonly Fault[] = [
   fault('latency: the answer comes late, but before the deadline', succeeds, 'kept', (secret) => latency(30, raw(good(secret)))),
   fault('bandwidth: few bytes a second', succeeds, 'kept', (secret) => bandwidth(20_000, good(secret))),
@@ -213,14 +213,14 @@ const interim: Fault[] = [
   ...[[100], [102], [103], [199], [100, 100], [103, 102, 100, 103], Array<number>(1000).fill(103)].map((statuses) =>
     fault(`${statuses.length < 5 ? statuses.join(', ') : `${statuses.length} × ${statuses[0] ?? 0}`} before the answer`,
       succeeds, 'kept', (secret) => informational(statuses, good(secret)))),
-  fault('a 103 and a 100 that come alone', succeeds, 'kept', (secret) => async (exchange) => {
+  fault('a 103 and a 100, each sent separately', succeeds, 'kept', (secret) => async (exchange) => {
     await exchange.write(head(secret, 'Link: </x>; rel=preload', 103));
     await new Promise((resolve) => setImmediate(resolve));
     await exchange.write('HTTP/1.1 100 Continue\r\n\r\n');
     await new Promise((resolve) => setImmediate(resolve));
     await exchange.write(good(secret));
   }),
-  fault('a 100 Continue and the end', fails, 'closed', () => rawThenClose('HTTP/1.1 100 Continue\r\n\r\n')),
+  fault('a 100 Continue, then the end of the connection', fails, 'closed', () => rawThenClose('HTTP/1.1 100 Continue\r\n\r\n')),
   fault('a 103 with a body', fails, 'closed', (secret) =>
     raw(Buffer.concat([bytesOf(`${head(secret, 'Content-Length: 5', 103)}hello`), good(secret)]))),
   fault('a 103 with headers of 100 KB', fails, 'closed', (secret) =>
@@ -243,9 +243,9 @@ const tooMuch: Fault[] = [
     { late: (secret) => bytesOf(`\0\xff${secret}`) }),
   fault('a length that is too short', needsBody, 'closed', (secret) =>
     raw(head(secret, `Content-Length: ${bodyOf(secret).length - 3}`) + bodyOf(secret))),
-  fault('a length that is too short, with JSON up to it', succeeds, 'closed', (secret) =>
+  fault('a length that ends the body too early, after valid JSON', succeeds, 'closed', (secret) =>
     raw(`${head(secret, 'Content-Length: 3')}123456`), { body: () => '123' }),
-  fault('a length that is too long: half a body', needsBody, 'closed', (secret) =>
+  fault('a length that is twice the length of the body', needsBody, 'closed', (secret) =>
     rawThenClose(head(secret, `Content-Length: ${bodyOf(secret).length * 2}`) + bodyOf(secret))),
   fault('garbage', fails, 'closed', (secret) =>
     raw(Buffer.concat([Uint8Array.from({ length: 512 }, (_, index) => (index * 167 + 13) % 256), bytesOf(secret)]))),
@@ -254,7 +254,7 @@ const tooMuch: Fault[] = [
   fault('a header without end', fails, 'closed', (secret) => endless(`HTTP/1.1 200 ${secret}\r\nX: `, 'x'.repeat(1000))),
   fault('a body without end, in chunks', needsBody, 'closed', (secret) =>
     endless(chunkedHead(secret), `1000\r\n${' '.repeat(4096)}\r\n`)),
-  fault('a body without end, until the connection ends', needsBody, 'closed', (secret) =>
+  fault('a body without end and without a length', needsBody, 'closed', (secret) =>
     endless(head(secret, 'Connection: close'), ' '.repeat(4096))),
   fault('a body without end that is not JSON', needsBody, 'closed', (secret) =>
     endless(chunkedHead(secret), `1000\r\n${'<'.repeat(4096)}\r\n`)),
@@ -279,7 +279,7 @@ const badHeads: Fault[] = (
     ['a TLS alert', () => rawThenClose('\x15\x03\x01\x00\x02\x02\x46')],
     ['an HTTP/0.9 answer', (secret) => rawThenClose(bodyOf(secret))],
   ] as [string, (secret: string) => Answer][]
-).map(([name, make]) => fault(`a head with ${name}`, fails, 'closed', make)); // prettier-ignore
+).map(([name, make]) => fault(`a malformed head: ${name}`, fails, 'closed', make)); // prettier-ignore
 
 /** Broken bodies after a valid head [D17, D18]. */
 const badBodies: Fault[] = (
@@ -313,20 +313,20 @@ const notJson: Fault[] = [
     ['bytes that are not UTF-8', (secret) => Buffer.from(`"${secret}\xff"`, 'latin1')],
     ['a gzip of JSON', (secret) => gzipSync(bodyOf(secret))],
     ['white space only', () => ' \r\n\t'],
-    ['nothing, content-length: 0', () => ''],
+    ['no bytes, content-length: 0', () => ''],
   ] as [string, (secret: string) => string | Uint8Array][]).map(([name, body]) =>
     fault(`a body of ${name}`, needsBody, 'kept', (secret) => answer(body(secret), { headers: [['X-Backend', secret]] }))),
-  fault('a body of nothing, 204', needsBody, 'kept', () => noContent),
-  fault('a body of nothing, only the last chunk', needsBody, 'kept', (secret) => raw(`${chunkedHead(secret)}0\r\n\r\n`)),
-  fault('a body of nothing, the connection ends', needsBody, 'closed', (secret) => rawThenClose(head(secret, 'X: 1'))),
+  fault('an empty body: a 204', needsBody, 'kept', () => noContent),
+  fault('an empty body: only the last chunk', needsBody, 'kept', (secret) => raw(`${chunkedHead(secret)}0\r\n\r\n`)),
+  fault('an empty body: the connection ends after the head', needsBody, 'closed', (secret) => rawThenClose(head(secret, 'X: 1'))),
   fault('a 204 with a length', needsBody, 'closed', (secret) => raw(head(secret, 'Content-Length: 8', 204))),
   fault('a 204 with a body', needsBody, 'closed', (secret) => raw(head(secret, 'X: 1', 204) + bodyOf(secret))),
 ]; // prettier-ignore
 
 /** Unusual but well-formed answers, which must succeed. */
 const unusual: Fault[] = [
-  fault('a length', succeeds, 'kept', (secret) => raw(good(secret))),
-  fault('chunks', succeeds, 'kept', (secret) => raw(chunkedHead(secret) + chunks(secret))),
+  fault('a body with a length', succeeds, 'kept', (secret) => raw(good(secret))),
+  fault('a body in chunks', succeeds, 'kept', (secret) => raw(chunkedHead(secret) + chunks(secret))),
   fault('chunks with extensions', succeeds, 'kept', (secret) =>
     raw(`${chunkedHead(secret)}000${sizeOf(secret).toUpperCase()};a="b;c"\r\n${bodyOf(secret)}\r\n0;x\r\n\r\n`)),
   fault('chunks and trailers', succeeds, 'kept', (secret) =>
@@ -343,19 +343,19 @@ const unusual: Fault[] = [
     raw(`HTTP/1.1 200 \r\nContent-Length: ${bodyOf(secret).length}\r\n\r\n${bodyOf(secret)}`)),
   fault('many headers', succeeds, 'kept', (secret) =>
     raw(head(secret, `${`X-Extra: ${secret}\r\n`.repeat(100)}Content-Length: ${bodyOf(secret).length}`) + bodyOf(secret))),
-  fault('the end of the connection', succeeds, 'closed', (secret) => rawThenClose(head(secret, 'Connection: close') + bodyOf(secret))),
-  // On Node 22 this reset can look like an end (libuv before 1.52).
+  fault('a body that ends with the connection', succeeds, 'closed', (secret) => rawThenClose(head(secret, 'Connection: close') + bodyOf(secret))),
+  // Left out on Node 22, where libuv before 1.52 can report this reset as a normal end.
   ...(versionsOfCommand.node.startsWith('22.') ? [] : [
     fault('an answer without a length, then a reset', needsBody, 'closed', (secret) => {
       const bytes = head(secret, 'Connection: close') + bodyOf(secret);
       return resetPeer(bytes.length, bytes);
     }),
   ]),
-  fault('a number without a length, then a reset', needsBody, 'closed', (secret) => {
+  fault('the body 12 without a length, then a reset', needsBody, 'closed', (secret) => {
     const bytes = `${head(secret, 'Connection: close')}12`;
     return resetPeer(bytes.length, bytes);
   }),
-  fault('a complete answer and a reset', succeeds, 'closed', (secret) => resetPeer(good(secret).length, good(secret)), { diesIdle: true }),
+  fault('a complete answer, then a reset', succeeds, 'closed', (secret) => resetPeer(good(secret).length, good(secret)), { diesIdle: true }),
   fault('HTTP/1.0', succeeds, 'closed', (secret) => rawThenClose(`HTTP/1.0 200 OK\r\n\r\n${bodyOf(secret)}`)),
   fault('Connection: close, and the backend does not close', succeeds, 'closed', (secret) =>
     raw(answerBytes(bodyOf(secret), { headers: [['Connection', 'close']] }))),
@@ -372,13 +372,13 @@ const statuses: Fault[] = [
     raw(answerBytes(bodyOf(secret), { status: 302, headers: [['Location', '/api/WorkItem/9']] }))),
   fault('a 503 with Retry-After', fails, 'kept', (secret) =>
     raw(answerBytes(bodyOf(secret), { status: 503, headers: [['Retry-After', '0']] }))),
-  fault('a 408 that closes', fails, 'closed', (secret) =>
+  fault('a 408, then the end of the connection', fails, 'closed', (secret) =>
     raw(answerBytes(bodyOf(secret), { status: 408, headers: [['Connection', 'close']] }))),
   fault('a 401 with a challenge', fails, 'kept', (secret) =>
     raw(answerBytes(bodyOf(secret), { status: 401, headers: [['WWW-Authenticate', `Basic realm="${secret}"`]] }))),
 ]; // prettier-ignore
 
-/** All other faults with which a call ends before its deadline. */
+/** The faults with which every call ends before its deadline, except those of `slow`. */
 export const promptKinds = {
   'unusual answers': unusual,
   'special statuses': statuses,

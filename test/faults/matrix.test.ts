@@ -1,7 +1,7 @@
-// Every fault of faults.ts with each of the five operations, on a fresh and on a reused backend connection. In each
+// Tests each fault of faults.ts with all five operations, on fresh and on reused backend connections. In each
 // test the client must get the exact reply of the specification, in time and without bytes of another call. The backend
 // connection must be kept or closed as expected, and a closed connection is never used again. No call is sent twice,
-// except where D20 allows it. Then a good call on the same client connection must succeed.
+// except where D20 allows it. At the end, a good call on the same client connection must succeed.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -22,9 +22,9 @@ import {
 import { forEachTarget, type Target } from '../helpers/targets.ts';
 import { bodyOf, expectedReply, promptKinds, slow, stalls, type Fault } from './faults.ts';
 
-/** The deadline of the cases that wait for it. */
+/** The deadline in the tests that wait for the deadline. */
 const deadlineMs = 1000;
-/** Longer than any case takes. */
+/** Longer than any test, so that no connection is closed as idle. */
 const backendIdleTimeoutMs = 60_000;
 const responseBytesMax = 100_000;
 
@@ -34,9 +34,9 @@ const connections: readonly Connection[] = ['fresh', 'reused'];
 interface Cell {
   readonly name: string;
   readonly each: Operation;
-  /** The fault, also for the second answer if the call is sent again; undefined in a good call. */
+  /** The fault of the answer to this call, and of the second answer if there is one; undefined in a good call. */
   readonly fault: Fault | undefined;
-  /** The fault occurs once: the second answer is good. */
+  /** True if only the first answer has the fault: if the call is sent again, the second is good. */
   readonly recovers: boolean;
 }
 
@@ -78,7 +78,7 @@ function goodCall(each: Operation): Cell {
 /** Good calls that run at the same time as the faulty ones; they must succeed. */
 const bystanders: readonly Cell[] = [goodCall(operation(2)), goodCall(operation(3))];
 
-/** The clients of a case, each with one connection for all its calls. */
+/** Runs cells with its own clients. Each client has one connection for all its calls. */
 class Matrix implements Disposable {
   readonly #target: Target;
   readonly #clients: RawClient[] = [];
@@ -111,25 +111,25 @@ class Matrix implements Disposable {
     }
     await backend.until(
       () => closed.every((number) => backend.isClosed(number)),
-      'every connection of a fault is closed',
+      'every connection that must not be kept is closed',
     );
 
-    // As many parallel calls as there are idle connections, so that every connection is used.
+    // Each round makes as many parallel calls as there are idle connections, so that every connection is used.
     const followers = cells.map((cell): Cell => ({ ...cell, fault: undefined }));
     for (let round = 0; kept.size > 0 || round === 0; round += 1) {
       const lost = [...kept].filter((number) => backend.isClosed(number));
-      assert.deepEqual(lost, [], 'a connection without a fault stays open');
+      assert.deepEqual(lost, [], 'a connection that must be kept stays open');
       assert.ok(round < 1000, `connections ${[...kept].join(', ')} are used again`);
       while (followers.length < backend.connectionsOpen) followers.push(goodCall(operation(1)));
       for (const { exchange } of await this.#call(followers, (run, reply) => this.#assertReply(run, reply, 'reused'))) {
         const { connection: number = -1 } = exchange?.request ?? {};
-        assert.ok(!closed.includes(number), 'a connection of a fault is never used again');
+        assert.ok(!closed.includes(number), 'a closed connection is never used again');
         kept.delete(number);
       }
     }
   }
 
-  /** Makes calls while the port is closed. Idle connections, if any, are reset when a call arrives. */
+  /** Makes calls while the port is closed. A reused connection is reset when a call arrives on it. */
   async runRefused(connection: Connection): Promise<void> {
     const { backend } = this.#target;
     await closeConnections(backend);
@@ -151,12 +151,12 @@ class Matrix implements Disposable {
     assert.deepEqual(
       requests.map(({ method }) => method).sort(),
       connection === 'fresh' ? [] : operations.map(({ method }) => method).sort(),
-      'each call arrived once, on its reused connection, and was refused when it was sent again',
+      'on fresh connections no call arrives; on reused connections each call arrives once',
     );
     await this.#call(operations.map(goodCall), (run, reply) => this.#assertReply(run, reply, 'fresh'));
   }
 
-  /** Makes the cells' calls in parallel. The backend answers when all have arrived, so each has its own connection. */
+  /** Makes the cells' calls in parallel. The backend answers after all have arrived, so each has its own connection. */
   async #call(cells: readonly Cell[], assertIt: (run: Run, reply: Reply) => void): Promise<Run[]> {
     await this.#connect(cells.length);
     const { backend } = this.#target;
@@ -168,7 +168,7 @@ class Matrix implements Disposable {
     backend.answers(async (exchange) => {
       const marker = exchange.request.header('x-request-id') ?? '';
       const run = byMarker.get(marker);
-      assert.ok(run, `a request of this test: ${exchange.request.head}`);
+      assert.ok(run, `a request of another test: ${exchange.request.head}`);
       const { fault, recovers } = run.cell;
       const isFirst = run.exchange === undefined;
       run.exchange ??= exchange;
@@ -187,7 +187,7 @@ class Matrix implements Disposable {
     return runs;
   }
 
-  /** Asserts exactly the reply of the specification. */
+  /** Asserts that the client got exactly the specified reply. */
   #assertReply({ cell: { name, each, fault, recovers }, marker }: Run, reply: Reply, connection: Connection): void {
     const isWell = !fault || (recovers && mayBeSentAgain(each, connection));
     const [status, body] = isWell
@@ -228,10 +228,10 @@ class Matrix implements Disposable {
     return client;
   }
 
-  /** Opens at least `count` connections to the backend, which are idle after a call. */
+  /** Opens at least `count` connections to the backend: each serves a call and is then idle. */
   async #fill(count: number): Promise<void> {
     const { backend } = this.#target;
-    // With a short deadline on a busy machine some calls fail: repeat until enough succeed.
+    // On a busy machine some calls miss a short deadline, so repeat until enough connections are open.
     for (let attempt = 0; backend.connectionsOpen < count; attempt += 1) {
       assert.ok(attempt < 20, `${count} idle connections`);
       await this.#call(Array<Cell>(count).fill(goodCall(operation(1))), () => undefined);
@@ -244,7 +244,7 @@ function mayBeSentAgain(each: Operation, connection: Connection): boolean {
   return connection === 'reused' && each.method === 'GET';
 }
 
-/** The expected reply to `status` and, where the status allows it, `body` [D15 to D18; spec 7, rule 1]. */
+/** The client's reply if the backend answers `status` and, where allowed, `body` [D15 to D18; spec 7, rule 1]. */
 function expectedOf(status: number, each: Operation, body: string): [status: number, body: string] {
   const isInterim = status >= 100 && status < 200 && status !== 101;
   if (isInterim || (status >= 200 && status < 300 && !(status === 204 && each.passesBody))) {
@@ -278,7 +278,8 @@ describe('within the deadline', () => {
             operations.map(async (each, index) => {
               await using client = await target().connect();
               for (let status = 0; status < 1000; status += 1) {
-                // Other statuses have one rule for all operations: one operation is enough. Fresh connections are slow.
+                // Statuses that are not 100 to 599 have one rule for all operations, so one operation tests them.
+                // On fresh connections, which are slow, one operation tests every seventh status.
                 const isForAll = status >= 100 && status < 600 && connection === 'reused';
                 const isForOne = status % operations.length === index;
                 if (!isForAll && !(isForOne && (connection === 'reused' || status % 7 === 0))) continue;
@@ -300,7 +301,7 @@ describe('within the deadline', () => {
       }
 
       for (const each of operations) {
-        test(`operation ${each.name}: bytes that a backend sends before the request are the answer to the first call on their connection, and to no other [D18]`, async () => {
+        test(`operation ${each.name}: bytes that a backend sends before the request are the answer to the first call on that connection, and to no other call [D18]`, async () => {
           const { backend } = target();
           await closeConnections(backend);
           backend.greeting = answerBytes('{"early":true}');
@@ -311,7 +312,7 @@ describe('within the deadline', () => {
             each.passesBody ? '{"early":true}' : succeeded,
           );
           backend.greeting = undefined;
-          await backend.until(() => backend.connectionsOpen === 0, 'its connection is closed');
+          await backend.until(() => backend.connectionsOpen === 0, 'the connection is closed');
           backend.answers(good('next'));
           for (const { method, path, options, status, passesBody } of operations) {
             const reply = await target().call(method, path, options);
@@ -364,7 +365,7 @@ describe('within the deadline', () => {
           });
         }
 
-        test(`if an answer stops or never ends, the client gets an immediate reply where the head is enough: ${connection} connections [D17]`, async () => {
+        test(`if the head of an answer decides the reply, the client gets the reply immediately, even if the answer stops or never ends, on ${connection} connections [D17]`, async () => {
           using matrix = new Matrix(target());
           await matrix.run(
             cellsOf(stalls, (fault, each) => !fault.waits(each)),
@@ -372,7 +373,7 @@ describe('within the deadline', () => {
           );
         });
 
-        test(`if the backend's port is closed, each call gets its operation's 500: ${connection} connections [spec 7, D20]`, async () => {
+        test(`if the backend's port is closed, each call gets its operation's 500, on ${connection} connections [spec 7, D20]`, async () => {
           using matrix = new Matrix(target());
           await matrix.runRefused(connection);
         });
@@ -386,7 +387,7 @@ describe('at the deadline', () => {
   forEachTarget(
     (target) => {
       for (const connection of connections) {
-        test(`if an answer stops or never ends, the client gets the operation's 500 where the rest is needed: ${connection} connections [D19]`, async () => {
+        test(`if an answer stops or never ends before it decides the reply, the client gets the operation's 500, on ${connection} connections [D19]`, async () => {
           const cells = cellsOf(stalls, (fault, each) => fault.waits(each));
           using matrix = new Matrix(target());
           await matrix.run(cells, connection);

@@ -58,7 +58,7 @@ test("the id is decoded from the URL's path without loss of digits, also under a
   assert.equal(server.backend.requests.length, calls);
 });
 
-test('a body of any kind is accepted if its bytes are JSON: bytes, a blob, a stream; a form is not JSON [D10]', async () => {
+test('a body is accepted as bytes, as a blob or as a stream if its bytes are JSON; a form is not JSON [D10]', async () => {
   await using server = await serve();
   const bytes = Buffer.from('{"name":"Ünïcode","n":1.0}');
   const stream = new ReadableStream({
@@ -109,7 +109,7 @@ test('a content-length that is 0 or invalid is ignored, and the body is read to 
   }
 });
 
-test('a body is 400 without a backend call if its stream fails with any error value, or if it was already read', async () => {
+test('a body whose stream fails with any error value, or that was already read, is 400 without a backend call', async () => {
   await using server = await serve();
   for (const reason of [new Error('SECRET'), undefined, null, 'a word', { code: 'E' }]) {
     for (const first of [[], [Buffer.from('{')]]) {
@@ -156,7 +156,7 @@ test('a body that stalls or drips is 408 after its time limit, and its bytes are
   }
   assert.equal(cancelled, 3);
   assert.deepEqual(outcomesOf(server), ['bad-request', 'bad-request', 'bad-request']);
-  // The time limit of a body does not apply to the backend.
+  // The time limit of a body does not apply to the backend: `waiting` has waited for it longer than 300 ms.
   gate.open();
   await assertResponse(waiting, 200, succeeded);
   const body = `"${'x'.repeat(950)}"`;
@@ -184,11 +184,11 @@ for (const size of [0, 1]) {
       await assertResponse(server.call('/api/work-items/5'), 200, '{"id":5}');
     }
     await assertResponse(endless, 408, requestTimeout);
-    assert.ok(others > 1, `${others} other calls`);
+    assert.ok(others > 1, `${others} other calls were served`);
   });
 }
 
-test('an argument that is not a Request is a TypeError with advice, and no bug is reported [D50]', async () => {
+test('an argument that is not a Request is refused with a TypeError that gives advice, and no bug is reported [D50]', async () => {
   await using server = await serve();
   const errors: unknown[] = [];
   const node = createServer((request, response) => {
@@ -232,7 +232,7 @@ test('an object with the method, URL, headers, body and signal of a Request is s
     const { ended } = server.told;
     assert.deepEqual([ended.at(-1)?.path, ended.at(-1)?.http], [path, '1.1'], url);
   }
-  // A host may use one signal for all requests of a connection: no listener may stay.
+  // A host may use one signal for all requests of a connection, so every listener must be removed.
   assert.deepEqual(getEventListeners(signal, 'abort'), []);
 });
 
@@ -257,7 +257,7 @@ test('a reply to HEAD has a content-length and no body', async () => {
   assert.equal(response.body, null);
 });
 
-test('a client that leaves cancels a read but not a write [D21]', async () => {
+test('when a client leaves, a read is cancelled but a write is not [D21]', async () => {
   await using server = await serve();
   const gate = createGate();
   server.backend.answers(behind(gate, answer('{"id":5}')));
@@ -299,7 +299,7 @@ test('large answers are complete: their buffers are reused only after their byte
   }
 });
 
-test("the client's address comes from clientAddress, or from the header of a trusted proxy; a result of clientAddress that is not the text of an IP address is ignored [D46, D52]", async () => {
+test("the client's address comes from clientAddress, or from the header of a trusted proxy; if clientAddress does not return an IP address as text, its result is ignored [D46, D52]", async () => {
   const rows: [given: unknown, client: string | undefined][] = [
     ['10.1.2.3', '203.0.113.9'],
     ['192.0.2.1', '192.0.2.1'],
@@ -338,15 +338,15 @@ test('pages of allowed origins may call the gateway, and may read its error repl
   assert.equal(server.backend.requests.length, 0);
 });
 
-test("without an observer each failure is a line on stderr; a client's mistake is not [D50]", async (context) => {
+test("without an observer each failure causes a line on stderr, and a client's mistake causes no line [D50]", async (context) => {
   const written = context.mock.method(console, 'error', () => undefined);
   await using server = await serve({ observer: undefined as never });
   server.backend.answers(answer('', { status: 503 }));
   const response = await server.call('/api/work-items/5?secret=1');
   await server.call('/api/work-items/abc');
   const line =
-    `work-item-gateway: refused: GET /api/work-items/5 (request id ${response.headers.get('x-request-id')}) got 500: ` +
-    "the backend answered without success. Cause: status 503. Search the backend's log for the request id.";
+    `work-item-gateway: GET /api/work-items/5 (request id ${response.headers.get('x-request-id')}) got 500, ` +
+    "outcome refused: the backend answered without success. Cause: status 503. Search the backend's log for the request id.";
   const lines = written.mock.calls.map((each) => each.arguments);
   assert.deepEqual(lines, [[line]]);
 });
@@ -369,7 +369,7 @@ test('a handler works again after close(), and does not repeat the calls that cl
     await assertResponse(server.call('/api/work-items'), 200, '{"id":6}');
     await assertResponse(server.call(`/api/work-items/${id}`, { method: 'PUT', body: '{}' }), 200, succeeded);
   }
-  // During a close, a failed call has the outcome `shutdown`. After it, a reset is the backend's failure again [D51].
+  // During a close, a failed call has the outcome `shutdown`. Later, a reset is the backend's failure again [D51].
   server.backend.answersOnce(resetPeer());
   assert.equal((await server.call('/api/work-items/9', { method: 'DELETE' })).status, 500);
   assert.deepEqual(outcomesOf(server), ['shutdown', 'ok', 'ok', 'ok', 'ok', 'ok', 'unreachable']);

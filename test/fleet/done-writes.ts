@@ -11,8 +11,8 @@ const limitMs = 60_000;
 export const recoveryMs = 2_000;
 
 /**
- * Makes the backends withhold answers to writes: `held` or `cut`. When `count` answers are withheld, calls `then`,
- * which kills a gateway. Afterwards the backends answer again.
+ * Makes the backends withhold answers to writes (`answers`: `held` or `cut`). When `count` answers are withheld, calls
+ * `then`, which kills a gateway. Afterwards the backends answer again.
  */
 export async function withhold(
   backends: readonly RestartingBackend[],

@@ -36,14 +36,14 @@ export interface Sabotage {
   readonly upgradeSignal?: NodeJS.Signals;
 }
 
-/** For each client and window: twice as many calls as a client of the load makes. */
+/** The limit of each client: twice as many calls in a window as a client of the load makes. */
 export const rateLimit = { count: 100, windowMs: 5_000 };
 const serverName = 'gateways.example.com';
 const backendPort = 5_104;
 const gatewayHosts = ['gateway-1', 'gateway-2', 'gateway-3', 'gateway-4', 'gateway-5'] as const;
 const root = resolve(import.meta.dirname, '../..');
 
-/** deploy/haproxy.cfg for `count` gateways, with the lines for TLS, and for Redis if there are namespaces. */
+/** deploy/haproxy.cfg for `count` gateways, with the optional lines for TLS and Redis. */
 function configureBalancer(count: number, authorityFile: string, changes: Sabotage['balancer'] = {}): string {
   const last = '  server gateway-3 192.0.2.3:3000 port 9464\n';
   const more = [4, 5]
@@ -67,7 +67,7 @@ class BalancerHost implements AsyncDisposable {
   readonly host: 'balancer-1' | 'balancer-2';
   readonly #file: string;
   readonly #programs: HostProgram[] = [];
-  /** The lines of killed HAProxy processes. */
+  /** The output lines of killed HAProxy processes. */
   readonly #earlierLines: string[] = [];
 
   constructor(host: BalancerHost['host'], folder: string) {
@@ -111,7 +111,7 @@ class BalancerHost implements AsyncDisposable {
     for (const program of this.#programs.splice(0)) await program[Symbol.asyncDispose]();
   }
 
-  /** The lines of HAProxy. */
+  /** The output lines of all this host's HAProxy processes. */
   lines(): string[] {
     return [...this.#earlierLines, ...(this.#programs[0]?.output ?? '').split('\n').filter(Boolean)];
   }
@@ -150,7 +150,7 @@ export class Fleet implements AsyncDisposable {
     this.#authority = this.#folder.authority('authority');
   }
 
-  /** `before`: the folder of the version that the gateways have at first. */
+  /** `before`: the folder of the version that the gateways run at first. */
   static async start(sabotage: Sabotage, before?: string): Promise<Fleet> {
     const fleet = new Fleet(sabotage);
     try {
@@ -253,7 +253,7 @@ export class Fleet implements AsyncDisposable {
     await this.#reconnectRedis();
   }
 
-  /** Ends the connections to Redis, so that the gateways open new ones. */
+  /** Ends the connections to Redis, so that the gateways open new connections. */
   async #reconnectRedis(): Promise<void> {
     for (const host of this.redis.keys()) {
       const client = await RawClient.open(6_379, addressOf(host));
@@ -261,7 +261,7 @@ export class Fleet implements AsyncDisposable {
       await client.receives(1);
       client.destroy();
     }
-    await poll(() => this.haveRedis('every'), 'Redis counts for all', stepLimitMs);
+    await poll(() => this.haveRedis('every'), 'every gateway counts in Redis', stepLimitMs);
   }
 
   async endRelay(): Promise<void> {
@@ -297,11 +297,11 @@ export class Fleet implements AsyncDisposable {
     }
   }
 
-  /** Publishes a new key together with the old one, uses it, then removes the old one; as docs/security.md says. */
+  /** As docs/security.md says: publishes a new key with the old key, signs with the new key, then removes the old key. */
   async rotateKeys(): Promise<void> {
     const next = createPair(`key-${Number(this.#keys.kid.slice(4)) + 1}`, 'ES256');
     const fetched = async (): Promise<void> => {
-      // Each worker fetches once a second.
+      // Each worker fetches once a second. After two fetches for each worker, all have the new keys.
       const workers = this.gateways.length * 2;
       const before = this.issuer.count(/keys/g);
       await poll(() => this.issuer.count(/keys/g) >= before + 2 * workers, 'the keys are fetched', stepLimitMs);
@@ -320,20 +320,20 @@ export class Fleet implements AsyncDisposable {
     console.log(`${atS.toFixed(1).padStart(6)} s  ${text}`);
   }
 
-  /** Marks a fault that may lose calls sent up to `limitMs` after it. */
+  /** Marks a fault. It may lose calls that are sent up to `limitMs` after it. */
   fault(what: Fault['what'], name: string, limitMs: number): void {
     this.mark(name);
     this.faults.push({ what, name, from: performance.now(), limitMs });
   }
 
-  /** True if Redis counts for all workers of every gateway, or (`none`) of no gateway. */
+  /** True if all workers of every gateway count in Redis; for `none`, true if no gateway does. */
   async haveRedis(how: 'none' | 'every'): Promise<boolean> {
     const texts = await Promise.all(this.gateways.map((gateway) => gateway.metrics()));
     const counting = texts.filter((text) => figureIn(text, 'work_item_gateway_rate_limit_redis_reachable') === 1);
     return counting.length === (how === 'every' ? texts.length : 0);
   }
 
-  /** A new client sends four times its limit at once. */
+  /** Tests the rate limit: a new client sends four times as many requests as its limit, as fast as it can. */
   async probe(when: string, limit = rateLimit.count): Promise<void> {
     const asked = 4 * rateLimit.count;
     for (let tries = 1; ; tries += 1) {
@@ -357,9 +357,9 @@ export class Fleet implements AsyncDisposable {
       load.close();
       const tookMs = performance.now() - from;
       const [served = 0, refused = 0] = [200, 429].map((end) => ends.filter((each) => each === end).length);
-      // A gateway logs at most once in ten seconds that Redis did not answer in time.
+      // Waits for late log lines: a gateway logs at most once in ten seconds that Redis did not answer in time.
       if (served > limit) await new Promise((done) => setTimeout(done, 12_000));
-      // Tries again if the probe took longer than a window or a gateway counted alone: it did not test the limit.
+      // Tries again if the probe took longer than a window or a gateway counted alone, as this did not test the limit.
       if ((tookMs > rateLimit.windowMs || this.#redisLosses() > losses) && tries < 5) continue;
       this.probes.push({ when, asked, served, refused, limit });
       this.mark(`rate limit, ${when}: ${served} of ${asked} served (limit ${limit})`);

@@ -3,9 +3,9 @@
 // backends behind one name, an issuer of tokens and a collector of traces. Clients read and write during the faults of steps.ts.
 // The exit code is 0 if all requirements are met: every lost call was sent at most 2 s after a fault that explains it (5 s for a
 // frozen gateway), no write was done twice, and the rate limit was kept. `--before` upgrades from the version built in that
-// folder. `--sabotage` breaks one part of the fleet after the other; its exit code is 0 if the run noticed each break. As root on
-// Linux each host is a network namespace; elsewhere all are addresses of the loopback interface, without cuts and with one
-// balancer. Report and picture go to test-output/; `--publish` also puts both into docs/.
+// folder. `--sabotage` breaks one part of the fleet after another; its exit code is 0 if the run noticed each break. As root on
+// Linux, each host is a network namespace. Elsewhere all hosts are addresses of the loopback interface: there is one balancer, and
+// no host is cut off. Report and picture go to test-output/; `--publish` also puts both into docs/.
 
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -72,12 +72,12 @@ if (!isSeparate && noNamespaces === undefined) {
   );
 }
 if (!isSeparate) {
-  console.log(`on the loopback interface, without cuts and with one balancer: ${noNamespaces ?? ''}`);
+  console.log(`runs on the loopback interface, with one balancer and without cutting off hosts: ${noNamespaces ?? ''}`);
   const folder = mkdtempSync(join(tmpdir(), 'fleet-'));
   process.env['TMPDIR'] = folder;
   process.on('exit', () => rmSync(folder, { recursive: true, force: true }));
 }
-// Child processes end with this one only if it exits by itself, not by a signal.
+// Exits by itself on a signal: otherwise the signal would end this process without its child processes.
 for (const signal of stopSignals) process.once(signal, () => process.exit(1));
 const parent = process.ppid;
 setInterval(() => {
@@ -85,7 +85,7 @@ setInterval(() => {
 }, 1_000).unref();
 const deadline = setTimeout(() => fail(`not done within ${minutes} minutes`), minutes * 60_000);
 
-/** Starts a fleet, takes the steps whose names have one of `wanted`, and judges. */
+/** Starts a fleet, takes the steps whose names contain a text of `wanted` (default: all steps), and judges the run. */
 async function run(wanted: readonly string[] | undefined, sabotage: Sabotage = {}) {
   await using fleet = await Fleet.start(sabotage, values.sabotage ? undefined : before);
   const load = new MarkedLoad(fleet.balancer, {
@@ -102,7 +102,7 @@ async function run(wanted: readonly string[] | undefined, sabotage: Sabotage = {
       if (wanted?.some((text) => step.name.includes(text)) === false) continue;
       if (step.isCut === true && !isSeparate) continue;
       await step.run(fleet);
-      // So that each step is visible in the picture, and its late losses do not count for the next step.
+      // This pause makes each step visible in the picture, and keeps its late losses apart from those of the next step.
       await new Promise((done) => setTimeout(done, 1_000));
     }
   } catch (error) {
@@ -192,7 +192,7 @@ async function report({ fleet, load, verdict, tookS }: Awaited<ReturnType<typeof
   }
 
   console.log(`\n${verdict.calls} calls in ${Math.round(tookS)} s, ${verdict.served} served\n`);
-  console.log('| Fault | Calls lost | Lost calls whose write was done | Last lost call, time after the fault |');
+  console.log('| Fault | Calls lost | Lost calls whose write was done | Time from the fault to the last lost call |');
   console.log('| --- | --: | --: | --: |');
   for (const { name, lost: count, lostButDone, recoveredMs } of verdict.losses) {
     console.log(`| ${name} | ${count} | ${lostButDone} | ${(recoveredMs / 1_000).toFixed(1)} s |`);

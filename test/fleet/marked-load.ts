@@ -28,7 +28,7 @@ const turns = [
   ['DELETE', '/api/work-items/7', 200],
 ] as const;
 
-/** Call number `turn`, for recording-backend.ts. A proxy passes on the backend's status and body. */
+/** Call number `turn`, with the reply if recording-backend.ts answers. A proxy passes on the backend's status and body. */
 export function markedShot(turn: number, marker: string, { token = '', isProxy = false } = {}): MarkedShot {
   const [method, path, status] = turns[turn % turns.length] ?? turns[0];
   const authorization = token === '' ? [] : [['Authorization', `Bearer ${token}`] as const];
@@ -53,7 +53,7 @@ export interface MarkedLoadOptions {
   /** Concurrent calls; further calls wait. */
   readonly connections?: number;
   readonly timeoutMs?: number;
-  /** Makes each connection a client with this address and an equal share of the calls. A client skips late calls. */
+  /** If set, each connection is a client with this address and an equal share of the calls. Such a client skips late calls. */
   readonly addressOf?: (client: number) => string;
   readonly token?: () => string;
   readonly isProxy?: boolean;
@@ -137,17 +137,17 @@ export interface Outage {
 
 export interface OutageVerdict {
   readonly calls: number;
-  /** Failed calls by method: sent before the outage, during it and after it. */
+  /** Failed calls by method: sent before the outage (`cut`), during it (`down`) and after it. */
   readonly cut: Record<string, number>;
   readonly down: Record<string, number>;
   readonly after: Record<string, number>;
-  /** Failed calls by their end. */
+  /** Failed calls by `end`. */
   readonly failures: Record<string, number>;
   /** Writes that reached the backend more than once. */
   readonly writtenTwice: number;
   /** Reads that reached the backend more than once. */
   readonly readTwice: number;
-  /** From `to` to the first success after the last failure. */
+  /** The time from the outage's `to` until the first success after the last failure. */
   readonly recoveryMs: number;
 }
 

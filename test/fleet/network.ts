@@ -1,5 +1,5 @@
-// The hosts of the fleet. As root on Linux each host is a network namespace with its own address, joined by a bridge, and
-// can be cut off. Elsewhere all hosts are addresses of the loopback interface.
+// The hosts of the fleet. As root on Linux, each host is a network namespace with its own address and can be cut off; a
+// bridge joins the hosts. Elsewhere all hosts are addresses of the loopback interface.
 
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -38,7 +38,7 @@ const variable = 'FLEET_NAMESPACES';
 /** The signals that end a run. */
 export const stopSignals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 
-/** Why hosts cannot be namespaces here, or undefined. */
+/** The reason why hosts cannot be namespaces here; undefined if they can. */
 export function withoutNamespaces(): string | undefined {
   if (process.platform !== 'linux') return 'only Linux has network namespaces';
   if (process.getuid?.() !== 0) return 'only root can create network namespaces';
@@ -52,8 +52,8 @@ function ip(...args: string[]): void {
 }
 
 /**
- * Runs this program again in a namespace for the clients, and creates a namespace for each host. Removes all of them
- * afterwards with the processes in them, and returns the exit code.
+ * Runs this program again in a namespace for the clients, and creates a namespace for each host. Afterwards
+ * removes the namespaces and the processes in them. Returns the program's exit code.
  */
 export async function runInNamespaces(names: Readonly<Record<string, readonly HostName[]>>): Promise<number> {
   removeLeftovers();
@@ -117,7 +117,7 @@ function remove(namespace: string): void {
   rmSync(`/etc/netns/${namespace}`, { recursive: true, force: true });
 }
 
-/** Removes the namespaces of runs that were killed before they could do so. */
+/** Removes the namespaces of runs that were killed before they could remove them. */
 function removeLeftovers(): void {
   const { stdout } = spawnSync('ip', ['netns', 'list'], { encoding: 'utf8' });
   for (const [namespace, pid = ''] of stdout.matchAll(/^fleet(\d+)-[a-z0-9-]+/gm)) {
@@ -145,7 +145,7 @@ export function clientAddress(index: number): string {
   return isSeparate ? `198.18.${high}.${low}` : `127.1.${high}.${low}`;
 }
 
-/** A configuration for `192.0.2.*` with the addresses of this network. */
+/** Replaces the addresses `192.0.2.*` of a configuration by the addresses of this network. */
 export function withAddresses(text: string): string {
   return isSeparate ? text : text.replaceAll(networkPrefix, loopbackPrefix);
 }

@@ -63,7 +63,7 @@ export function drawPicture({ title, note, seconds, marks }: Picture): string {
   const times = Array.from({ length: Math.floor(lastS / timeStep) + 1 }, (_, index) => index * timeStep).map(
     (second) => `<text class="note" x="${x(second)}" y="${bottom + 16}" text-anchor="middle">${second} s</text>`,
   );
-  // The height shows the number; it is at least 4, to be visible.
+  // The height of a bar shows the number of lost calls. It is at least 4, so that the bar is visible.
   const lost = seconds.flatMap(({ lost: count }, index) => {
     if (count === 0) return [];
     const height = Math.max(4, bottom - y(count));

@@ -10,12 +10,12 @@ import { Program } from '../helpers/program.ts';
 import { redisPrograms } from '../helpers/redis.ts';
 import { addressOf, runnerOf, type HostName } from './network.ts';
 
-/** How long a step waits for a state. */
+/** The longest time that a step waits for a state. */
 export const stepLimitMs = 30_000;
-/** As in deploy/haproxy.cfg. */
+/** The value that deploy/haproxy.cfg requires. */
 const shutdownDelayMs = 3_000;
 
-/** Signals a process and all its descendants; does nothing when they have ended. */
+/** Signals a process and all its descendants, except those that have ended. */
 function signalTree(pid: number | undefined, name: NodeJS.Signals): void {
   for (const each of treeOf(pid)) {
     try {
@@ -77,14 +77,14 @@ export async function startRedis(host: 'redis-1' | 'redis-2', primary?: HostName
     host,
     [
       ...[program, '--port', String(redisPort), '--bind', addressOf(host), '--protected-mode', 'no', '--save', ''],
-      // A replica writes a file to the folder.
+      // A replica writes a file, so it needs a folder.
       ...['--dir', tmpdir(), '--replica-announce-ip', addressOf(host), ...replica],
     ],
     /Ready to accept connections/,
   );
 }
 
-/** Starts a Sentinel on the host of a gateway: two of three agree after a second that the primary is lost. */
+/** Starts a Sentinel on the host of a gateway. The primary is lost if two of three get no answer for a second. */
 export async function startSentinel(host: HostName, folder: string): Promise<HostProgram> {
   const configuration = [
     `port ${sentinelPort}`,
@@ -161,7 +161,7 @@ export class Gateway implements AsyncDisposable {
   async shows(isSo: (metrics: string) => boolean, expected: string): Promise<void> {
     const attempt = async (): Promise<boolean> => {
       if (!this.command.isRunning) throw new Error(`${this.host} has ended:\n${this.command.output}`);
-      // Right after its start the listener may still be the previous process's.
+      // Right after a start, the listener may still be that of the previous process, and the fetch may fail.
       return isSo(await this.metrics().catch(() => ''));
     };
     await poll(attempt, `${this.host} ${expected}`, stepLimitMs);

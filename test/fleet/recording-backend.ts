@@ -25,10 +25,10 @@ const server = createServer({ keepAliveTimeout: 72_000, noDelay: true }, (reques
   idle.delete(socket);
   newest.set(socket, response);
   const marker = String(request.headers['x-request-id']);
-  // One append: the line is complete even if the process is killed next.
+  // A single write, so that the line is complete even if the process is killed directly afterwards.
   writeSync(record, `${String(method)} ${marker}\n`);
   response.on('finish', () => {
-    // The next request may arrive before this event.
+    // The next request may arrive before this event. The connection is then not idle.
     if (!socket.destroyed && newest.get(socket) === response) idle.add(socket);
   });
   const isWithheld = method !== 'GET' && (answers === 'held' || (answers === 'cut' && isUsed));

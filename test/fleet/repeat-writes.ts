@@ -1,4 +1,4 @@
-// Loaded into the built command with `node --import`: makes the gateway resend writes too, which tests must detect.
+// Loaded into the built command with `node --import`: makes the gateway resend writes, too. The tests must detect this.
 
 import { registerHooks } from 'node:module';
 

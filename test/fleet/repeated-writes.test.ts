@@ -53,7 +53,7 @@ async function run(balancerChange: Readonly<Record<string, string>>, nodeFlags: 
   });
 }
 
-test('without a change, replies to completed writes are lost, and no write is done twice', { skip }, async () => {
+test('unchanged programs lose replies to completed writes, and they do no write twice', { skip }, async () => {
   const { problems, lostButDone } = await run({}, []);
   assert.deepEqual(problems, []);
   assert.ok(lostButDone > 1, String(lostButDone));

@@ -17,13 +17,13 @@ export interface RestartingBackendOptions {
   /** Default: Node itself. May be a program that starts Node, such as `taskset`, with its arguments in `execArgv`. */
   readonly execPath?: string;
   readonly execArgv?: string[];
-  /** The address on which it listens; default: 127.0.0.1. */
+  /** The address on which the backend listens; default: 127.0.0.1. */
   readonly address?: string;
 }
 
 /**
- * Every request is recorded first. `held` then withholds the answers to writes until `given`, `cut` closes a reused connection
- * instead of answering a write, `slow` answers after 500 ms, and `half` sends half of a body and no more.
+ * Every request is recorded first. `given` answers as usual, `held` withholds the answers to writes until `given` is set, `cut`
+ * closes a reused connection instead of answering a write, `slow` answers after 500 ms, and `half` sends only half of a body.
  */
 export type Answers = 'given' | 'held' | 'cut' | 'slow' | 'half';
 

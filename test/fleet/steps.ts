@@ -13,7 +13,7 @@ interface Step {
   readonly run: (fleet: Fleet) => Promise<void>;
 }
 
-/** How long a frozen gateway may lose calls: HAProxy gives it up after three checks without an answer. */
+/** How long a frozen gateway may lose calls: HAProxy stops using it after three checks without an answer. */
 const frozenMs = 5_000;
 const rest = (ms: number): Promise<void> => new Promise((done) => setTimeout(done, ms));
 
@@ -27,12 +27,12 @@ function at<T>(list: readonly T[], index: number): T {
 async function isUp(fleet: Fleet, host: HostName): Promise<void> {
   const gateway = fleet.gateways.find((each) => each.host === host);
   await gateway?.shows(() => true, 'answers');
-  // Longer than `inter` of deploy/haproxy.cfg.
+  // Longer than `inter` of deploy/haproxy.cfg, which is the time between two checks.
   await rest(1_000);
 }
 
 async function cutGateway(fleet: Fleet, host: HostName, direction: Direction): Promise<void> {
-  const what = { both: 'is cut off', in: 'receives nothing', out: 'is not heard' }[direction];
+  const what = { both: 'is cut off', in: 'sends but cannot receive', out: 'receives but cannot send' }[direction];
   cutOff(host, direction);
   fleet.fault('gateway', `${host} ${what}`, recoveryMs);
   await rest(5_000);
@@ -58,7 +58,7 @@ export const steps: readonly Step[] = [
   {
     name: 'backend slow',
     run: async (fleet) => {
-      fleet.mark('backends take 0.5 s for 3 s');
+      fleet.mark('for 3 s, backends answer after 0.5 s');
       for (const backend of fleet.backends) backend.answerWith('slow');
       await rest(3_000);
       for (const backend of fleet.backends) backend.answerWith('given');
@@ -71,7 +71,7 @@ export const steps: readonly Step[] = [
       const before = fleet.backends.map(({ withheld }) => withheld);
       fleet.fault('backend', 'a backend is cut off while it answers', recoveryMs);
       for (const backend of fleet.backends) backend.answerWith('half');
-      // Either backend may have the open connections.
+      // The gateways may have connections to only one backend: cuts off the backend that has sent half answers.
       const findBusy = (): number =>
         fleet.backends.findIndex(({ withheld }, index) => withheld >= at(before, index) + 4);
       await poll(() => findBusy() >= 0, 'a backend has sent half answers', stepLimitMs);
@@ -91,13 +91,13 @@ export const steps: readonly Step[] = [
       fleet.fault('gateway', `${gateway.host} freezes`, frozenMs);
       await rest(frozenMs + 2_000);
       gateway.signal('SIGCONT');
-      fleet.mark(`${gateway.host} goes on`);
+      fleet.mark(`${gateway.host} continues`);
       await isUp(fleet, gateway.host);
     },
   },
   { name: 'gateway cut off', isCut: true, run: (fleet) => cutGateway(fleet, 'gateway-2', 'both') },
-  { name: 'gateway not heard', isCut: true, run: (fleet) => cutGateway(fleet, 'gateway-3', 'out') },
-  { name: 'gateway receives nothing', isCut: true, run: (fleet) => cutGateway(fleet, 'gateway-1', 'in') },
+  { name: 'gateway cannot send', isCut: true, run: (fleet) => cutGateway(fleet, 'gateway-3', 'out') },
+  { name: 'gateway cannot receive', isCut: true, run: (fleet) => cutGateway(fleet, 'gateway-1', 'in') },
   {
     name: 'balancer lost',
     isCut: true,
@@ -122,8 +122,8 @@ export const steps: readonly Step[] = [
     run: async (fleet) => {
       fleet.mark('the primary of Redis is killed');
       await fleet.redis.get('redis-1')?.[Symbol.asyncDispose]();
-      await poll(() => fleet.haveRedis('none'), 'every gateway has noticed', stepLimitMs);
-      await poll(() => fleet.haveRedis('every'), 'the replica counts for all', stepLimitMs);
+      await poll(() => fleet.haveRedis('none'), 'no gateway counts in Redis', stepLimitMs);
+      await poll(() => fleet.haveRedis('every'), 'every gateway counts in the replica', stepLimitMs);
       fleet.mark('the replica is the primary');
       fleet.redis.set('redis-1', await startRedis('redis-1', 'redis-2'));
       await fleet.probe('with the replica');
@@ -135,10 +135,10 @@ export const steps: readonly Step[] = [
     run: async (fleet) => {
       fleet.mark('Redis is cut off');
       for (const host of ['redis-1', 'redis-2'] as const) cutOff(host, 'both');
-      await poll(() => fleet.haveRedis('none'), 'every gateway has noticed', stepLimitMs);
+      await poll(() => fleet.haveRedis('none'), 'no gateway counts in Redis', stepLimitMs);
       await fleet.probe('without Redis', fleet.gateways.length * rateLimit.count);
       for (const host of ['redis-1', 'redis-2'] as const) heal(host);
-      await poll(() => fleet.haveRedis('every'), 'Redis counts for all', stepLimitMs);
+      await poll(() => fleet.haveRedis('every'), 'every gateway counts in Redis', stepLimitMs);
       fleet.mark('Redis is reachable again');
     },
   },

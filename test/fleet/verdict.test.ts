@@ -79,7 +79,7 @@ test('a call that takes more than 5.5 s is a problem', () => {
   assert.match(judged({ calls: [call('a', { endedAt: 6_501 })] }).problems.join(), /served only after/);
 });
 
-test('recovery is the time from the fault to the sending of the last lost call', () => {
+test('recovery is the time from the fault until the last lost call was sent', () => {
   const calls = [300, 900].map((ms) => call(String(ms), { sentAt: 1_005 + ms, endedAt: 3_000, end: 'none' }));
   assert.equal(judged({ calls, faults: [gatewayKill] }).losses[0]?.recoveredMs, 900);
 });
@@ -97,7 +97,7 @@ test('a write that a backend did, but whose reply was lost, is counted and is no
   assert.deepEqual([verdict.lostButDone, verdict.problems], [1, []]);
 });
 
-test('a complete run has a problem if every completed write got its reply: repetition was not tested', () => {
+test('a complete run has a problem if every completed write got its reply, because repetition was not tested', () => {
   for (const [fault, end] of [[gatewayKill, 502], [backendKill, 500]] as const) {
     const evidence = { calls: [call('a', { end })], faults: [fault], outcomes: new Map([['a', 'unreachable']]) };
     assert.deepEqual(judged(evidence).problems, []);
@@ -107,7 +107,7 @@ test('a complete run has a problem if every completed write got its reply: repet
   } // prettier-ignore
 });
 
-test('a write that reached one backend twice, or two backends once each, is a problem; such a read is not', () => {
+test('a write that reached one backend twice, or two backends once, is a problem; such a read is not', () => {
   for (const records of [[new Map([['a', 2]])], [new Map([['a', 1]]), new Map([['a', 1]])]]) {
     const write = judged({ calls: [call('a')], records });
     assert.deepEqual([write.writesTwice, write.problems.length], [['a'], 1]);
@@ -121,7 +121,7 @@ test('a successful write that reached no backend is a problem', () => {
   assert.deepEqual([verdict.writesInvented, verdict.problems.length], [['a'], 1]);
 });
 
-test('more served requests than the rate limit allows are a problem, and fewer are not', () => {
+test('serving more requests than the rate limit allows is a problem; serving fewer is not', () => {
   assert.equal(judged({ probes: [{ ...probe, served: 101, refused: 299 }] }).problems.length, 1);
   assert.equal(judged({ probes: [{ ...probe, served: 99, refused: 301 }] }).problems.length, 0);
   assert.equal(judged({ probes: [{ ...probe, refused: 299 }] }).problems.length, 1);

@@ -2,9 +2,9 @@
 
 import { isServed, type MarkedCall } from './marked-load.ts';
 
-/** Something that may lose calls, and how long after its start a new call may still be lost. */
+/** Something that may lose calls: calls in flight at its start, and calls sent up to `limitMs` later. */
 export interface Fault {
-  /** The part that was lost; it decides how calls may end. */
+  /** The part that failed. How lost calls may end depends on it. */
   readonly what: 'gateway' | 'balancer' | 'backend';
   readonly name: string;
   /** On the clock of `performance.now()`. */
@@ -34,7 +34,7 @@ export interface Evidence {
   readonly probes: readonly Probe[];
 }
 
-/** Longer than a frozen gateway may keep a call. */
+/** A call that is served later is a problem. This is longer than a frozen gateway may keep a call. */
 const slowMs = 5_500;
 
 const endsWith: Readonly<Record<Fault['what'], readonly MarkedCall['end'][]>> = {
@@ -55,7 +55,7 @@ export function judge({ isComplete, calls, records, faults, outcomes, probes }: 
     call.endedAt >= from &&
     endsWith[what].includes(call.end) &&
     (what !== 'backend' || backendOutcomes.has(outcomes.get(call.marker)));
-  /** The number of these calls that are writes which a backend has done. */
+  /** The number of writes in `some` that a backend has done. */
   const countDone = (some: readonly MarkedCall[]): number =>
     some.filter(({ method, marker }) => method !== 'GET' && timesOf(marker) > 0).length;
 
@@ -68,7 +68,7 @@ export function judge({ isComplete, calls, records, faults, outcomes, probes }: 
       name: fault.name,
       lost: own.length,
       lostButDone: countDone(own),
-      // From the fault to the last call that was sent and lost.
+      // The time from the fault until the last lost call was sent.
       recoveredMs: Math.max(0, ...own.map(({ sentAt }) => sentAt - fault.from)),
     };
   });
@@ -79,7 +79,7 @@ export function judge({ isComplete, calls, records, faults, outcomes, probes }: 
   const writesInvented = invented.map(({ marker }) => marker);
   const slow = calls.filter((call) => isServed(call) && call.endedAt - call.sentAt > slowMs);
   const readsAgain = calls.filter(({ method, marker }) => method === 'GET' && timesOf(marker) > 1).length;
-  // If no completed write lost its reply, a complete run cannot show that writes are not repeated.
+  // A complete run must test that no write is repeated. For that, a completed write must have lost its reply.
   const untried = (['gateway', 'backend'] as const).filter((what) => {
     const own = faults.filter((fault) => fault.what === what);
     return isComplete && own.length > 0 && own.every((fault) => countDone(causes.get(fault) ?? []) === 0);
@@ -89,7 +89,7 @@ export function judge({ isComplete, calls, records, faults, outcomes, probes }: 
     ...(lostOtherwise.length > 0 ? [`${lostOtherwise.length} calls were lost without a fault that explains them`] : []),
     ...(slow.length > 0 ? [`${slow.length} calls were served only after ${slowMs / 1_000} s`] : []),
     ...(writesTwice.length > 0 ? [`${writesTwice.length} writes reached the backends more than once`] : []),
-    ...untried.map((what) => `no completed write lost its reply by a fault of a ${what}: repetition of writes was not tested`),
+    ...untried.map((what) => `no fault of a ${what} lost the reply to a completed write, so repetition of writes was not tested`),
     ...(writesInvented.length > 0
       ? [`${writesInvented.length} writes were answered as successes, but reached no backend`]
       : []),

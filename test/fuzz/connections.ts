@@ -1,7 +1,8 @@
-// Fuzzes clients' connections: `npm run fuzz -- connections`. Sends generated requests, half of them mutated, in random
-// pieces over real sockets, then FIN, a reset or nothing. The server answers at random moments. Checks that each reply
-// comes once and in order, that nothing follows the last reply, that each request gets a reply or the event that its
-// client has gone, and that every connection ends. The seed and each finding are printed; a finding gives exit code 1.
+// Fuzzes clients' connections: `npm run fuzz -- connections`. Sends generated requests in random pieces over real
+// sockets, then FIN, a reset or nothing. Half of the requests are mutated. The server answers at random moments. Checks
+// that each reply comes once and in order, that nothing follows the last reply, that each request gets a reply or the
+// event that its client has gone, and that every connection ends. The seed and each finding are printed; a finding
+// gives exit code 1.
 
 import { once } from 'node:events';
 import { connect, type AddressInfo, type Socket } from 'node:net';
@@ -297,7 +298,7 @@ async function runOne(): Promise<void> {
     report(`the replies are out of order: ${came.join()}`, connection);
   }
   if (came.slice(0, -1).some((id) => id.endsWith('!'))) {
-    report(`a reply follows the last one: ${came.join()}`, connection);
+    report(`a reply follows a reply that closes the connection: ${came.join()}`, connection);
   }
   for (const each of received) {
     if (!each.isOver)

@@ -8,7 +8,7 @@ import type { JudgedMessage, Judgement } from './http-oracle.ts';
 import type { Message, Reading } from '../wire/http-readings.ts';
 
 export interface Difference {
-  /** `accepted` or `refused`: only our reader does so. Otherwise the part of a message that differs. */
+  /** `accepted` or `refused`: only our reader accepts or refuses the message. Otherwise the part that differs. */
   readonly kind: 'accepted' | 'refused' | 'start' | 'fields' | 'body' | 'end' | 'persists' | 'count';
   /** Node's error. */
   readonly error: string | undefined;
@@ -30,7 +30,7 @@ export interface KnownDifference {
 }
 
 const notCompared: ReadonlySet<string> = new Set<FieldName>([
-  // Compared by their effect on the head.
+  // Compared only by their effect on the head.
   'connection',
   'content-length',
   'transfer-encoding',
@@ -88,7 +88,7 @@ export function compare(
       judged,
     });
     if (ours === undefined && judged === undefined) {
-      // Both readers have refused the head or wait for more bytes, or one has refused it and the other waits.
+      // Each of the two readers has refused the head or waits for more bytes.
       return undefined;
     }
     if (ours === undefined) return difference(flaw === undefined ? 'count' : 'refused');
@@ -122,7 +122,7 @@ function valuesOf(difference: Difference, name: string): string[] {
   return judged === undefined ? [] : judged.fields.filter((field) => field[0] === name).map(([, value]) => value);
 }
 
-/** Our reader refuses the message for one of these flaws, if any are given. */
+/** Only our reader refuses the message: for one of `flaws`, or for any flaw if `flaws` is empty. */
 function refused(
   name: string,
   why: string,
@@ -219,7 +219,7 @@ const inBoth: readonly KnownDifference[] = [
   differing(
     'persists',
     'both close and keep-alive',
-    'close takes precedence; Node reports that the connection goes on, and refuses the next message: RFC 9112, 9.3',
+    'close takes precedence; Node reports that the connection stays open, and refuses the next message: RFC 9112, 9.3',
     (difference) => {
       const options = valuesOf(difference, 'connection').join().toLowerCase();
       return difference.judged?.persists === true && /\bclose\b/.test(options) && options.includes('keep-alive');
@@ -261,7 +261,7 @@ export const knownRequestDifferences: readonly KnownDifference[] = [
   ),
   refused(
     'an invalid target',
-    'the target has a fragment, no host, or more than a host before the path: RFC 9112, 3.2 [D27]',
+    'the target has a fragment, lacks a host, or has more than a host before the path: RFC 9112, 3.2 [D27]',
     ['an invalid target'],
     ({ judged }) =>
       judged !== undefined && !/^(?!CONNECT)\S+ \/[^#]*$|^CONNECT [a-z0-9.-]+(?::\d{1,4})?$/i.test(judged.start),

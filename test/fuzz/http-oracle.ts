@@ -42,7 +42,7 @@ class Wire extends Duplex {
   }
 
   override _read(): void {
-    // `push` delivers the bytes.
+    // Nothing to do: `push` delivers the bytes.
   }
 
   override _write(_chunk: unknown, _encoding: unknown, callback: () => void): void {

@@ -88,7 +88,7 @@ function findOwnFault(it: Case, cutsList: readonly (readonly number[])[]): strin
 
 const knownCounts = new Map<string, number>();
 
-/** The difference between our reading and Node's, as a key; undefined if there is no difference, or a known one. */
+/** The difference between our reading and Node's, as a key; undefined if there is none, or if it is known. */
 function findDifference(it: Case, judgement: Judgement, isCounted: boolean): string | undefined {
   const difference = compare(it.bytes, read(it, [Buffer.from(it.bytes)]), judgement);
   if (difference === undefined) return undefined;
@@ -172,7 +172,7 @@ async function reportOwnFault(it: Case, what: string): Promise<void> {
 
 const smallBytes = 4_096;
 const growth = 4;
-// Twice the linear growth, plus a slack for other work of the machine.
+// The limit: twice the linear growth, plus a slack for other work of the machine.
 const ratioMax = 2 * growth;
 const slackMs = 1;
 const pumpHeadBytesMax = 1_048_576;

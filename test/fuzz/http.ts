@@ -1,8 +1,8 @@
 // Looks for bytes on which our readers of HTTP/1.1 and Node's strict parser differ, apart from the list in http-differences.ts:
 // `npm run fuzz -- http`. Messages are generated from the grammar and then mutated. Also checks that readings do not depend on
 // how the bytes are cut, that every read ends, and that work grows linearly. A finding is minimised and written to
-// test/vectors/http, where a test reads it; the exit code is then 1. http-worker.ts does the work; this thread watches it for
-// endless loops.
+// test/vectors/http, where a test reads it; the exit code is then 1. http-worker.ts does the work; this thread watches
+// http-worker.ts for endless loops.
 
 import { createHash } from 'node:crypto';
 import { writeFileSync } from 'node:fs';

@@ -46,7 +46,7 @@ const depth = new Int32Array(scanner.memory.buffer, scanner.DEPTH.value, 1);
 const steps = new Uint8Array(64 * 256 * 64 * 2); // state, byte, place, and whether it is at depth 0
 let seen = 0;
 
-/** The number of new steps of the scanner through `bytes`. */
+/** The number of steps that the scanner makes through `bytes` for the first time in this run. */
 function countNewSteps(bytes: Uint8Array): number {
   let state = scanner.START.value;
   let count = 0;
@@ -65,7 +65,7 @@ function countNewSteps(bytes: Uint8Array): number {
   return count;
 }
 
-/** True if the checker differs from the oracle: on the whole text, byte by byte, or in these pieces. */
+/** True if the checker differs from the oracle: on the whole text, byte by byte, or in the pieces between `cuts`. */
 function differs(bytes: Uint8Array, cuts: readonly number[]): boolean {
   const expected = isJsonByOracle(bytes);
   if (isJson(bytes) !== expected || isJsonByteByByte(bytes) !== expected) return true;

@@ -1,5 +1,5 @@
-// `npm run fuzz` runs all fuzzers; `-- json`, `-- http` or `-- connections` runs one, each for `--seconds 60` with `--seed 1`.
-// Not part of `npm test`. The exit code is 1 after a finding.
+// `npm run fuzz` runs all fuzzers; `-- json`, `-- http` or `-- connections` runs one. Flags: `--seconds N` for each
+// fuzzer (default: 60) and `--seed N` (default: the present time). Not part of `npm test`. The exit code is 1 after a finding.
 
 import { spawnSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';

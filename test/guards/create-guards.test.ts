@@ -1,5 +1,5 @@
-// Creating guards: the keys of the issuer for operators, state that outlives a reload, and the rate limit without Redis
-// [D44, D46, D47].
+// Creating guards: fetching the issuer's keys for an operator, state that outlives a reload, and the rate limit without
+// Redis [D44, D46, D47].
 
 import assert from 'node:assert/strict';
 import { generateKeyPairSync } from 'node:crypto';
@@ -72,7 +72,7 @@ describe('fetching keys once, for an operator', () => {
   const fetchFrom = async (authJwksUrl: string, more: Partial<GuardSettings> = {}) =>
     await fetchKeys({ ...withTokens, authJwksUrl, ...more });
 
-  test('returns the usable keys; if at least one key is usable, the unusable ones are not explained', async () => {
+  test('returns the usable keys, and explains the unusable keys only if no key is usable', async () => {
     await using server = await KeyServer.start(keySetOf(pair, createPair('other', 'ES256'), createPair('x', 'ES384')));
     const { keys, flaws } = await fetchFrom(server.url);
     assert.deepEqual(keys.map(({ kid, algorithm }) => [kid, algorithm]), [['key-1', 'RS256'], ['other', 'ES256']]); // prettier-ignore
@@ -100,7 +100,7 @@ describe('fetching keys once, for an operator', () => {
     });
   }
 
-  test('a failure is explained', async () => {
+  test('a failed fetch is explained', async () => {
     await assert.rejects(fetchFrom(closedPort), /^Error: connect ECONNREFUSED 127\.0\.0\.1:1$/);
     await assert.rejects(fetchFrom('', { authJwksFile: join(folder, 'nothing') }), /^Error: ENOENT/);
     await using server = await KeyServer.start('');
@@ -131,12 +131,12 @@ describe('the guard of tokens', () => {
     assert.equal((await admit(second, token))?.isAdmitted, true);
     keeper.kept.set(url, { text: keySetOf(createPair('x', 'ES384')), ageMs: 5_000 });
     using third = await create(settings, keeper);
-    assert.ok(!third.told.some((each) => each.startsWith('inherited')), 'no kept key is usable');
+    assert.ok(!third.told.some((each) => each.startsWith('inherited')), 'unusable keys are not inherited');
     using other = await create({ ...settings, authJwksUrl: closedPort }, keeper);
-    assert.ok(!other.told.some((each) => each.startsWith('inherited')), 'the keys come from another address');
+    assert.ok(!other.told.some((each) => each.startsWith('inherited')), 'keys of another address are not inherited');
   });
 
-  test('waits for a key file, and says why it has no keys', async () => {
+  test('waits until a key file is read, and reports why the file has no keys', async () => {
     writeFileSync(file, keySetOf(pair));
     const settings = { ...withTokens, authJwksFile: file };
     const keeper = createKeeper();
@@ -160,7 +160,7 @@ describe('the guard of the rate limit', () => {
     return results;
   };
 
-  test('continues the count of the guard before it, for the same key and window', async () => {
+  test('continues the count of the previous guard if key and window are the same', async () => {
     const keeper = createKeeper();
     using first = await create(limited, keeper);
     assert.deepEqual(await lefts(first, 1), [true]);
@@ -168,7 +168,7 @@ describe('the guard of the rate limit', () => {
     assert.deepEqual(await lefts(other, 3), [true, true, false]);
     using second = await create({ rateLimit: '3/1h' }, keeper);
     assert.deepEqual(await lefts(second, 3), [true, true, false]);
-    // At most four counts are kept. The one that has not been used for longest is forgotten.
+    // At most four counts are kept. The least recently used count is forgotten.
     for (const rateLimit of ['2/2m', '2/3m', '2/4m', '3/1h']) (await create({ rateLimit }, keeper)).close();
     assert.deepEqual(
       [...keeper.counts.keys()],
@@ -221,7 +221,7 @@ describe('the guard of the rate limit', () => {
   }
 });
 
-test('a missing package is named with the command that installs it; another error is not changed', async () => {
+test('the error for a missing package has the command that installs it; any other error is not changed', async () => {
   const missing = Object.assign(new Error('no'), { code: 'ERR_MODULE_NOT_FOUND' });
   await assert.rejects(
     explainMissing('RATE_LIMIT', 'ioredis', () => Promise.reject(missing)),

@@ -1,5 +1,5 @@
-// Invalid tokens, sent to the guard alone and to each host: each is refused with exact bytes, and the backend is not called
-// [D41, D43, D50].
+// Sends invalid tokens to the guard alone and to each host: each gets exactly the expected reply, and the backend is
+// not called [D41, D43, D50].
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
@@ -27,9 +27,10 @@ const ec = createPair('ec', 'ES256');
 /** Keys of another issuer, with the same ids. */
 const stranger = createPair('rsa', 'RS256');
 const strangerEc = createPair('ec', 'ES256');
+/** A key that the issuer does not publish. */
 const gone = createPair('gone', 'RS256');
 
-/** The title, the cause of the refusal (`cut`: malformed or signature), and the token. */
+/** A title, the cause of the refusal, and a function that makes the token. `cut`: malformed or signature. */
 type Row = [title: string, cause: string, make: (now: number) => string];
 type Json = Readonly<Record<string, unknown>>;
 
@@ -47,7 +48,7 @@ const flip = (text: string, index: number) => {
   const at = index < 0 ? text.length + index : index;
   return `${text.slice(0, at)}${text[at] === 'A' ? 'B' : 'A'}${text.slice(at + 1)}`;
 };
-/** The NumericDate (RFC 7519) `more` seconds after `now`, which is in ms. */
+/** Returns the NumericDate (RFC 7519) that is `more` seconds after `now` (in ms). */
 const seconds = (now: number, more: number) => Math.floor(now / 1_000) + more;
 const publicPem = rsa.publicKey.export({ type: 'spki', format: 'pem' });
 const publicDer = rsa.publicKey.export({ type: 'spki', format: 'der' });
@@ -96,8 +97,8 @@ const forgedTokens: readonly Row[] = [
   ["another token's signature", 'signature', (now) => parts((a, b) => `${a}.${b}.${goodToken(rsa, now, { sub: 'eve' }).split('.')[2] ?? ''}`)(now)],
   ['other claims before the signature', 'signature', (now) => parts((a, _, c) => `${a}.${base64url(claimsAt(now, { sub: 'eve' }))}.${c}`)(now)],
   ['another header before the signature', 'signature', parts((_, b, c) => `${base64url({ ...header, x: 1 })}.${b}.${c}`)],
-  ...[0, 1, 7, 50, 100, 200, 340].map((index): Row => [`a changed character ${index} of the signature`, 'signature', parts((a, b, c) => `${a}.${b}.${flip(c, index)}`)]),
-  ...[5, 20, 60, 100].map((index): Row => [`a changed character ${index} of the claims`, 'signature', parts((a, b, c) => `${a}.${flip(b, index)}.${c}`)]),
+  ...[0, 1, 7, 50, 100, 200, 340].map((index): Row => [`the signature with character ${index} changed`, 'signature', parts((a, b, c) => `${a}.${b}.${flip(c, index)}`)]),
+  ...[5, 20, 60, 100].map((index): Row => [`the claims with character ${index} changed`, 'signature', parts((a, b, c) => `${a}.${flip(b, index)}.${c}`)]),
 
   // A public key used as a secret, and keys under another algorithm.
   ...['HS256', 'HS384', 'HS512'].flatMap((alg): Row[] => [
@@ -156,7 +157,7 @@ const forgedTokens: readonly Row[] = [
   ...[31, 60, 3_600, 1e9].map((more): Row => [`nbf ${more} s from now`, 'not-yet-valid', (now) => goodToken(rsa, now, { nbf: seconds(now, more) })]),
   ['exp 0', 'expired', withClaims({ exp: 0 })],
   ['exp -1', 'expired', withClaims({ exp: -1 })],
-  ['exp of a fraction, long ago', 'expired', withClaims({ exp: 0.5 })],
+  ['exp that is a fraction, long ago', 'expired', withClaims({ exp: 0.5 })],
   ['no exp', 'claims', withClaims({ exp: undefined })],
   ...[null, '', '9999999999', true, [9_999_999_999], { value: 9_999_999_999 }].flatMap((value): Row[] => [
     [`exp ${JSON.stringify(value)}`, 'claims', withClaims({ exp: value })],
@@ -231,7 +232,7 @@ const forgedTokens: readonly Row[] = [
   ...[1, 2, 3, 4].map((count): Row => [`without the first ${count} characters`, 'cut', (now) => goodToken(rsa, now).slice(count)]),
 ]; // prettier-ignore
 
-// The last character of a 256-byte signature in base64url has four unused bits.
+// Changes one of the four unused bits in the last character of a 256-byte signature in base64url.
 function respell(last: string): string {
   const alphabet = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_';
   return alphabet[alphabet.indexOf(last) ^ 1] ?? '';
@@ -244,7 +245,7 @@ async function serveGuard() {
   return { ...server, now: () => server.clock.now(), remembered: () => server.guard.remembered };
 }
 
-/** Starts a host, which uses the real clock. The skew is 0: otherwise a token for the near future would become valid. */
+/** Starts a host, which uses the real clock. The skew is 0: otherwise a token with `nbf` in 31 s soon becomes valid. */
 async function serveOnHost(name: HostName) {
   const keys = await KeyServer.start(keySetOf(rsa, ec));
   const host = await startGateway({
@@ -281,7 +282,7 @@ for (const name of (['in-process', ...hostNames] as const).filter((each) => want
       await server[Symbol.asyncDispose]();
     });
 
-    // Every host uses the same guard, so a share of the tokens is enough there.
+    // Every host uses the same guard, so each host gets only every ninth token.
     const tokens = forgedTokens.filter((_, index) => name === 'in-process' || index % 9 === 0);
     for (const [index, [title, expected, make]] of tokens.entries()) {
       test(`a token is refused with the cause ${expected}: ${title}`, async () => {
@@ -299,7 +300,7 @@ for (const name of (['in-process', ...hostNames] as const).filter((each) => want
     }
 
     if (name !== 'in-process') {
-      test('without a token no target, method or encoding reaches the backend', async () => {
+      test('a request without a token never reaches the backend, whatever its target, method or encoding', async () => {
         const methods = ['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'get', 'TRACE', 'QUERY', 'OPTIONS'];
         const statuses = new Set<number>();
         for (const [index, target] of oddTargets().entries()) {
@@ -317,7 +318,7 @@ for (const name of (['in-process', ...hostNames] as const).filter((each) => want
     }
 
     test('valid tokens are served', async () => {
-      // A new connection: a host may have closed the idle one during the test before.
+      // A new connection, because a host may have closed the idle connection during the previous test.
       await using connection = await server.connect();
       const now = server.now();
       const good: [title: string, token: string][] = [

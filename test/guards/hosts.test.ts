@@ -34,7 +34,7 @@ const withTokens = (url: string, more: Settings = {}): Settings => ({
   ...more,
 });
 
-/** A host that requires tokens, and the server of its keys. */
+/** Starts a host that requires tokens, and the server of its keys. */
 async function startWithTokens(host: (typeof hostNames)[number], more?: Settings, respond = sending(keySetOf(pair))) {
   const keys = await KeyServer.start('');
   keys.respond = respond;
@@ -98,7 +98,7 @@ for (const name of hostNames) {
       assert.equal(host.backend.requests.length, 0);
     });
 
-    test('an operation needs its scope in the claim authScopeClaim', async () => {
+    test('an operation needs its scope in the claim that authScopeClaim names', async () => {
       const authScopes = { read: 'items.read', delete: 'items.write' };
       await using host = await startWithTokens(name, { authScopes, authScopeClaim: 'scp' });
       const headers = [bearer(goodToken(pair, undefined, { scp: ['items.read'], scope: 'items.write' }))];
@@ -128,7 +128,7 @@ for (const name of hostNames) {
       assert.equal(host.backend.requests.length, 0);
     });
 
-    test('without keys, calls with a token are 503 and calls without a token 401; the outage and its end are reported once', async () => {
+    test('without keys, calls with a token are 503, and calls without a token are 401; the outage and its end are each reported once', async () => {
       await using host = await startWithTokens(name, {}, sending('no', 500));
       const headers = [bearer(goodToken(pair))];
       for (let count = 0; count < 3; count += 1) {
@@ -159,7 +159,7 @@ for (const name of hostNames) {
       assert.deepEqual(bugs, [fault]);
     });
 
-    test('a client over its limit is 429 on every connection; refused tokens do not count', async () => {
+    test('a client over its limit gets 429 on every connection; requests with refused tokens are not counted', async () => {
       await using host = await startWithTokens(name, { rateLimit: '2/1h' });
       const headers = [bearer(goodToken(pair))];
       for (let count = 0; count < 4; count += 1) {
@@ -172,7 +172,7 @@ for (const name of hostNames) {
       assert.equal(first.status, 200);
       assertLeft(first, 1, 2, 3_600);
       const second = await host.call('GET', '/api/work-items/x', { headers });
-      assert.equal(second.status, 400, 'an invalid id counts, too');
+      assert.equal(second.status, 400, 'a request with an invalid id is counted, too');
       assertLeft(second, 0, 2, 3_600);
       assertTooMany(await host.call('GET', item, { headers }), 2, 3_600);
       assertTooMany(await host.call('POST', '/api/work-items', { headers, body: '{}' }), 2, 3_600);
@@ -182,7 +182,7 @@ for (const name of hostNames) {
       assert.equal(host.told.ended.filter(({ outcome }) => outcome === 'rate-limited').length, 2);
     });
 
-    test('a limit without tokens counts by the address that a trusted proxy reports', async () => {
+    test('without tokens, requests are counted for each address that a trusted proxy reports', async () => {
       await using host = await startGateway({
         host: name,
         settings: { rateLimit: '1/1h', trustedProxies: ['127.0.0.1'] },
@@ -198,7 +198,7 @@ for (const name of hostNames) {
       assertTooMany(await from('2001:db8::2'), 1, 3_600);
     });
 
-    test('a limit by identity counts by the subject of the token', async () => {
+    test('with rateLimitKey identity, requests are counted for each subject of a token', async () => {
       const more = { rateLimit: '1/1h', rateLimitKey: 'identity' } as const;
       await using host = await startWithTokens(name, more);
       const as = async (sub: string) =>
@@ -234,7 +234,7 @@ for (const name of hostNames) {
       assert.deepEqual(host.told.outages, [], 'a cancelled fetch is not an outage');
     });
 
-    test('keys come from a file; a missing file fails the start', async () => {
+    test('keys come from a file; if the file is missing, the start or the first call fails', async () => {
       const file = join(folder, `${name}.json`);
       const options = { authIssuer: issuerName, authAudience: [audience], authJwksFile: file };
       if (name === 'fetch' || name === 'node') {
@@ -252,7 +252,7 @@ for (const name of hostNames) {
       assertInvalidToken(await host.call('GET', item, { headers: [bearer(goodToken(other))] }));
     });
 
-    test('invalid or incomplete options are reported all at once, by their names', async () => {
+    test('all invalid or incomplete options are reported together, by their names', async () => {
       const rows: [options: object, problems: readonly string[]][] = [
         [withTokens('https://keys.example', { authIssuer: '' }), ['authIssuer must be a non-empty string (to set no value, leave out the option)']],
         [
@@ -333,7 +333,7 @@ for (const name of hostNames) {
     });
 
     describe('with Redis', { skip: withoutRedis }, () => {
-      test('two hosts share one count; an outage of Redis is reported and fails no call', async () => {
+      test('two hosts share one count; an outage of Redis is reported, and calls still succeed', async () => {
         await using redis = await RedisServer.start();
         const options = { rateLimit: '3/1h', rateLimitRedisUrl: redis.url, rateLimitFallback: 'allow' } as const;
         await using one = await startGateway({ host: name, settings: options });
@@ -354,7 +354,7 @@ for (const name of hostNames) {
         }, 'the outage is reported');
         assert.equal(one.told.outages[0]?.[0], 'redis');
         await redis.restart();
-        await poll(() => one.told.outages.length === 2, 'its end is reported');
+        await poll(() => one.told.outages.length === 2, 'the end of the outage is reported');
         assert.deepEqual(one.told.outages[1], ['redis', undefined]);
       });
     });
@@ -386,7 +386,7 @@ describe('the fetch handler', () => {
     for (const { client } of host.told.ended.slice(1)) assert.equal(client, undefined);
   });
 
-  test('a clientAddress that throws is a 500 without a backend call [D28]', async () => {
+  test('if clientAddress throws, the client gets 500 without a backend call [D28]', async () => {
     const clientAddress = () => {
       throw new Error('of the host');
     };

@@ -50,7 +50,7 @@ function createKeySet(
   return { keys, clock, fetchedAt, told, kids, ended, state };
 }
 
-test('keys are fetched at the start and every refreshMs after the last fetch', async () => {
+test('keys are fetched at the start and again refreshMs after each fetch', async () => {
   const { keys, clock, fetchedAt, told, kids, ended } = createKeySet(giving(keySetOf(first)));
   assert.deepEqual(kids(), []);
   await keys.start();
@@ -82,7 +82,7 @@ test('without any key the fetch is repeated after 1 s, then 2, 4, 8, 16 and 30 s
   assert.deepEqual(clock.waits, [300_000]);
 });
 
-test('in an outage the last keys stay valid for staleMs; after the outage they are valid again', async () => {
+test('in an outage the fetched keys stay valid for staleMs; a fetch after the outage makes them valid again', async () => {
   const { keys, clock, state, ended, kids, told } = createKeySet(giving(keySetOf(first)), { authJwksStaleMs: 700_000 });
   await keys.start();
   state.source = down;
@@ -99,12 +99,12 @@ test('in an outage the last keys stay valid for staleMs; after the outage they a
   assert.deepEqual(told, ['keys: first', 'ok', 'down', 'down', 'down', 'ok']);
 });
 
-test('an unknown key causes at most one fetch in 30 s, for all callers', async () => {
+test('an unknown key causes at most one fetch in 30 s, for all callers together', async () => {
   const { keys, clock, fetchedAt, state, kids } = createKeySet(giving(keySetOf(first)));
   await keys.start();
   state.source = giving(keySetOf(first, second));
   const sought = Array.from({ length: 1_000 }, () => keys.seek());
-  assert.equal(new Set(sought).size, 1, 'all wait for the same fetch');
+  assert.equal(new Set(sought).size, 1, 'all callers wait for the same fetch');
   await sought[0];
   assert.deepEqual(kids(), ['first', 'second']);
   for (let round = 0; round < 1_000; round += 1) assert.equal(keys.seek(), undefined);
@@ -117,7 +117,7 @@ test('an unknown key causes at most one fetch in 30 s, for all callers', async (
   keys.close();
 });
 
-test('seek during a fetch waits for that fetch; the next seek may still start one', async () => {
+test('a seek during a fetch waits for that fetch, so the next seek may still start a fetch', async () => {
   const gate = Promise.withResolvers<string>();
   const { keys, fetchedAt, state, kids } = createKeySet(() => gate.promise);
   const start = keys.start();
@@ -222,7 +222,7 @@ test('only keys that an allowed algorithm can use are accepted', async () => {
     const found = keys.current.filter(({ kid }) => kid !== 'second').map(({ algorithm }) => algorithm);
     assert.deepEqual(found, expected, title);
     const others = keys.current.filter(({ algorithm, kid }) => algorithm === 'ES256' && kid === 'second');
-    assert.equal(others.length, 1, 'the others are accepted');
+    assert.equal(others.length, 1, 'the other key is accepted');
     keys.close();
   }
 });

@@ -27,7 +27,7 @@ async function withSources(bytes: string | Buffer, use: (source: KeySource) => P
 }
 
 describe('a source of keys', () => {
-  test('returns its text, which may have up to 1 MiB', async () => {
+  test('returns the text of the key set, which may have up to 1 MiB', async () => {
     await withSources(keySetOf(pair), async (source) => {
       assert.equal(await source(signal), keySetOf(pair));
     });

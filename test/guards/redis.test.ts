@@ -11,11 +11,11 @@ import { poll, within } from '../helpers/changes.ts';
 import { RedisServer, withoutRedis } from '../helpers/redis.ts';
 
 const rate = { limit: 3, windowMs: 60_000 };
-const noEvent = () => assert.fail('no such event');
+const noEvent = () => assert.fail('this event is not expected');
 
 const isLate = (error: unknown) => /^no (answer|connection) within \d+ ms$/.test((error as Error).message);
 
-/** Tests `body`. On a busy machine, Redis can answer later than the time limit; then the test is repeated. */
+/** Runs `body` as a test. The test is repeated if Redis answers after the time limit, as it can on a busy machine. */
 function redisTest(title: string, body: () => Promise<void>): void {
   test(title, async () => {
     for (let round = 1; ; round += 1) {
@@ -29,23 +29,23 @@ function redisTest(title: string, body: () => Promise<void>): void {
   });
 }
 
-/** A connected counter. */
+/** Returns a connected counter. */
 async function open(address: string, onUnusedPassword: () => void = noEvent, onGone: () => void = () => undefined) {
   const counter = new RedisCounter(new URL(address), onUnusedPassword);
   await counter.revive(onGone);
   return Object.assign(counter, { [Symbol.dispose]: () => counter.close() });
 }
 
-/** Why a counter cannot connect to `address`. */
+/** Returns the reason why a counter cannot connect to `address`. */
 async function refusal(address: string): Promise<string> {
   const error: unknown = await open(address).catch((each: unknown) => each);
-  assert.ok(error instanceof Error, 'it is refused');
+  assert.ok(error instanceof Error, 'the connection is refused');
   if (isLate(error)) throw error;
   return error.message;
 }
 
 describe('counts in Redis', { skip: withoutRedis }, () => {
-  redisTest('counts each key in its own window, in the order of the keys, together with other counters', async () => {
+  redisTest('each key has one window for all counters; the answers are in the order of the keys', async () => {
     await using redis = await RedisServer.start();
     using one = await open(redis.url);
     using two = await open(redis.url);
@@ -60,12 +60,12 @@ describe('counts in Redis', { skip: withoutRedis }, () => {
     assert.match(String(await redis.send('GET work-item-gateway:rate:probe')), /^\$\d\r\n\d+\r\n$/);
   });
 
-  redisTest('a window that has ended begins again', async () => {
+  redisTest('after a window has ended, a new window begins', async () => {
     await using redis = await RedisServer.start();
     using counter = await open(redis.url);
     await counter.ask({ rate, keys: ['a', 'a', 'a', 'a'] });
     await redis.send('PEXPIRE work-item-gateway:rate:60:a 1');
-    await poll(async () => (await redis.send('EXISTS work-item-gateway:rate:60:a')) === ':0\r\n', 'it has expired');
+    await poll(async () => (await redis.send('EXISTS work-item-gateway:rate:60:a')) === ':0\r\n', 'the key expired');
     assert.deepEqual(lefts(await counter.ask({ rate, keys: ['a'] })), [2]);
   });
 
@@ -78,7 +78,7 @@ describe('counts in Redis', { skip: withoutRedis }, () => {
     assert.deepEqual(lefts(await other.ask({ rate, keys: ['a'] })), [2]);
   });
 
-  redisTest('a closed connection is reported once; a connection that the counter closes is not', async () => {
+  redisTest('a lost connection is reported once; a connection that the counter closes is not reported', async () => {
     await using redis = await RedisServer.start();
     let gone = 0;
     using counter = await open(redis.url, noEvent, () => (gone += 1));
@@ -97,7 +97,7 @@ describe('counts in Redis', { skip: withoutRedis }, () => {
     assert.equal(gone, 1);
   });
 
-  redisTest('a stopped Redis does not answer in time', async () => {
+  redisTest('if Redis is stopped, a count fails after its time limit', async () => {
     await using redis = await RedisServer.start();
     using counter = await open(redis.url);
     redis.signal('SIGSTOP');

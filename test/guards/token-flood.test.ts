@@ -19,7 +19,7 @@ function requestOf(sub: string, signer = pair): Buffer {
   return requestBytes(...read, { headers: [bearer(goodToken(signer, undefined, { sub }))] });
 }
 
-/** A server, a client whose token is remembered, and verifications that wait for `gate`. */
+/** Starts a server that remembers the token of `callGood`. All later verifications wait for `gate`. */
 async function serve(t: TestContext, options: { readonly waitingMax?: number } = {}) {
   const server = await serveWithTokens(keySetOf(pair), options);
   await server.keys.start();
@@ -31,7 +31,7 @@ async function serve(t: TestContext, options: { readonly waitingMax?: number } =
   };
   await callGood();
   const gate = createGate();
-  /** Subjects of the tokens being verified, in this order. */
+  /** Subjects of the tokens whose verification has begun, in that order. */
   const begun: string[] = [];
   let now = 0;
   let most = 0;
@@ -57,7 +57,7 @@ async function serve(t: TestContext, options: { readonly waitingMax?: number } =
     gate,
     begun,
     most: () => most,
-    /** Sends each request on its own connection after the one before it has arrived. */
+    /** Sends each request on its own connection, after the previous request has arrived. */
     sendInOrder: async (requests: readonly Buffer[]): Promise<RawClient[]> => {
       const clients: RawClient[] = [];
       for (const bytes of requests) {
@@ -79,7 +79,7 @@ test('the tokens of 100 clients are verified two at a time; a remembered token d
   await using server = await serve(t);
   const clients = await Promise.all(Array.from({ length: 100 }, () => server.connect()));
   for (const client of clients) client.send(requestOf('ada', stranger));
-  await poll(() => server.begun.length === atOnceMax, 'two are being verified');
+  await poll(() => server.begun.length === atOnceMax, 'two tokens are being verified');
   for (let call = 0; call < 10; call += 1) await server.callGood();
   assert.equal(server.begun.length, atOnceMax);
   server.gate.open();
@@ -109,7 +109,7 @@ test('good and forged tokens are verified in the order of their arrival [D58]', 
   );
 });
 
-test('when too many tokens wait, the next one is 503 at once; the waiting ones get their replies [D26, D58]', async (t) => {
+test('when too many tokens wait, the next token is 503 immediately; the waiting tokens get their replies [D26, D58]', async (t) => {
   await using server = await serve(t, { waitingMax: 3 });
   const clients = await server.sendInOrder(Array.from({ length: atOnceMax + 3 }, () => requestOf('ada')));
   await using late = await server.connect();

@@ -29,7 +29,7 @@ const headWith = (token: string): RequestHead => ({
   fields: ['authorization', `Bearer ${token}`],
 });
 
-/** A server that has fetched the key of `pair`, and a client's connection. */
+/** Starts a server, which fetches the key of `pair`, and connects a client. */
 async function start(options: TokenServerOptions = {}, keyText = keySetOf(pair)) {
   const server = await serveWithTokens(keyText, options);
   await server.keys.start();
@@ -87,7 +87,7 @@ describe('with keys', () => {
     );
     assertNoToken(await client.reply());
     assert.equal(server.backend.requests.length, 0);
-    // Name and scheme in any case, and any number of spaces.
+    // Name and scheme may be in any case, with any number of spaces.
     for (const [name, value] of [
       ['AUTHORIZATION', `bearer ${token}`],
       ['authorization', `BEARER     ${token}  `],
@@ -160,7 +160,7 @@ describe('with keys', () => {
 describe('scopes', () => {
   const authScopes = ['read=items.read', 'update=items.write'];
 
-  test('an operation with a configured scope needs a token with that scope; others need any valid token', async () => {
+  test('an operation with a configured scope needs a token with that scope; other operations need only a valid token', async () => {
     await using server = await start({ authScopes });
     const { client } = server;
     const rows: [claim: unknown, mayRead: boolean, mayUpdate: boolean][] = [
@@ -225,7 +225,7 @@ describe('remembered tokens', () => {
       assert.equal((await server.get(token)).status, 200);
     }
     assert.equal(server.guard.remembered, 1);
-    // The last character of an ES256 signature in base64url has four unused bits.
+    // The last character of an ES256 signature in base64url has four unused bits, so `_` can decode to the same bytes.
     for (const like of [`${token.slice(0, -1)}_`, token.slice(0, -1), `${token}A`, token.toLowerCase(), `x${token}`]) {
       assertInvalidToken(await server.get(like));
     }
@@ -250,7 +250,7 @@ describe('remembered tokens', () => {
     const call = async () => (await server.get(token)).status;
     assert.equal(await call(), 200);
     server.clock.set(now + 61_000);
-    // Within the skew: valid, but no longer remembered.
+    // After its exp, but within the skew, the token is valid but no longer remembered.
     assert.equal(await call(), 200);
     await poll(() => server.guard.remembered <= 1, 'at most one token is remembered');
     server.clock.set(now + 91_000);
@@ -283,7 +283,7 @@ describe('remembered tokens', () => {
     assert.equal((await server.get(token)).status, 200);
     server.issuer.read = () => Promise.resolve(keySetOf(other));
     await server.clock.pass(300_000);
-    await poll(() => server.keys.current.some(({ kid }) => kid === 'two'), 'the new keys');
+    await poll(() => server.keys.current.some(({ kid }) => kid === 'two'), 'the new keys are fetched');
     assert.equal(server.guard.remembered, 0);
     assertInvalidToken(await server.get(token));
     assert.equal(server.last(), 'invalid-token unknown-key');
@@ -357,7 +357,7 @@ describe('the issuer', () => {
     assert.equal((await client.reply()).status, 200);
   });
 
-  test('when the keys are too stale, every token is 503, even a remembered one', async () => {
+  test('when the keys are too stale, every token is 503, even if it is remembered', async () => {
     await using server = await start({ authJwksStaleMs: 400_000 });
     const { client } = server;
     await server.clock.pass(200_000);
@@ -392,14 +392,14 @@ describe('the issuer', () => {
     assert.equal(server.issuer.fetches, 2);
   });
 
-  test('two keys with the same id: a token signed with either is valid', async () => {
+  test('if two keys have the same id, a token signed with either key is valid', async () => {
     const twin = createPair('one', 'ES256');
     await using server = await start({}, keySetOf(pair, twin));
     for (const each of [pair, twin]) assert.equal((await server.get(goodToken(each))).status, 200);
     assertInvalidToken(await server.get(goodToken(createPair('one', 'ES256'))));
     assert.equal(server.last(), 'invalid-token signature');
     assertInvalidToken(await server.get(goodToken(pair, 0)));
-    assert.equal(server.last(), 'invalid-token expired', 'the cause is not that of the other key');
+    assert.equal(server.last(), 'invalid-token expired', 'the cause comes from the key that signed the token');
   });
 
   test('a token with a known key id, or without one, causes no fetch', async () => {
@@ -464,7 +464,7 @@ describe('identity for the backend [D48]', () => {
 
   test('without the setting the backend gets no identity', async () => {
     await using server = await start();
-    // Not `ada`: the hexadecimal digits of a traceparent may contain it.
+    // Another subject than `ada`, which the hexadecimal digits of a traceparent may contain.
     const sub = 'grace.hopper';
     await server.get(goodToken(pair, undefined, { sub }));
     assert.equal(server.backend.requests.length, 1);

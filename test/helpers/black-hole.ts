@@ -12,7 +12,7 @@ const prelude = `
   });
 `;
 
-/** A process whose `server` has a listen queue of one connection. After `block`, the process accepts none. */
+/** A process whose `server` has a listen queue of one connection. After `block`, the process accepts no connection. */
 export class BlockingListener extends Program {
   port = 0;
 
@@ -25,7 +25,7 @@ export class BlockingListener extends Program {
     return listener;
   }
 
-  /** Fills the listen queue of the blocked process. False if the queue has no limit. */
+  /** Fills the listen queue of the blocked process. Returns false if the queue has no limit. */
   async fill(): Promise<boolean> {
     for (let attempt = 0; attempt < 64; attempt += 1) {
       const filler = connect(this.port, '127.0.0.1').on('error', () => undefined);
@@ -43,7 +43,7 @@ export class BlockingListener extends Program {
   }
 }
 
-/** Returns undefined on a system whose listen queue has no limit. */
+/** Blocks a listener and fills its queue. Returns undefined on a system whose listen queue has no limit. */
 export async function startBlackHole(): Promise<BlockingListener | undefined> {
   const listener = await BlockingListener.start("server.once('listening', block);");
   if (await listener.fill()) return listener;

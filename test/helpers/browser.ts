@@ -10,7 +10,7 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { chromium as playwright, type Browser, type BrowserContext, type Page } from 'playwright-core';
 
-// A browser is slow on a busy machine.
+// Long, because a browser is slow on a busy machine.
 const deadlineMs = 60_000;
 const root = resolve(import.meta.dirname, '../..');
 /** The folder of screenshots; not committed. */
@@ -69,7 +69,7 @@ export class WatchedPage implements AsyncDisposable {
     );
   }
 
-  /** Returns and forgets the problems so far, for a test that provokes one. */
+  /** Returns and forgets the problems so far, for a test that causes a problem on purpose. */
   takeProblems(): string[] {
     return this.problems.splice(0);
   }
@@ -84,7 +84,7 @@ export class WatchedPage implements AsyncDisposable {
 
   /** Checks WCAG 2.2 A and AA and the best practices of axe. */
   async findAccessibilityProblems(): Promise<AccessibilityFinding[]> {
-    // Axe inserts styles, which the content security policy blocks: these errors are not the page's.
+    // Axe inserts styles, which the content security policy blocks. So errors during this check are not kept.
     const problems = [...this.problems];
     const { violations } = await new AxeBuilder({ page: this.page }).options({ preload: false }).analyze();
     this.problems.splice(0, Infinity, ...problems);
@@ -119,7 +119,7 @@ export class TestBrowser implements AsyncDisposable {
     const folder = await unpackChromium();
     const browser = await playwright.launch({
       executablePath: join(folder, 'chromium'),
-      // Not the package's arguments: they switch off the same-origin policy.
+      // The package's own arguments would switch off the same-origin policy.
       args: ['--no-zygote', '--disable-gpu', '--font-render-hinting=none'],
       env: {
         PATH: process.env['PATH'] ?? '',
@@ -167,7 +167,7 @@ async function unpackChromium(): Promise<string> {
   process.env['TMPDIR'] = unfinished;
   try {
     await chromium.executablePath();
-    // Libraries of Chromium that the system may not have.
+    // Libraries that Chromium needs and the system may not have.
     await inflate(join(source, 'bin/al2023.tar.br'));
   } finally {
     if (TMPDIR === undefined) delete process.env['TMPDIR'];
@@ -177,7 +177,7 @@ async function unpackChromium(): Promise<string> {
   try {
     await rename(unfinished, folder);
   } catch {
-    // Another process was faster.
+    // Another process has created the folder first.
     await rm(unfinished, { recursive: true });
   }
   return folder;

@@ -19,7 +19,7 @@ export interface Issued {
 export interface IssueOptions {
   /** For example `DNS:localhost`. */
   readonly names?: readonly string[];
-  /** Days until the certificate expires; below 0: expired. */
+  /** Days until the certificate expires; a negative number makes an expired certificate. */
   readonly days?: number;
   readonly isAuthority?: boolean;
 }
@@ -82,7 +82,7 @@ export class CertificateFolder implements Disposable {
   }
 }
 
-/** A certificate for servers that need any certificate; created at the first call, deleted at exit. */
+/** A certificate for servers whose certificate does not matter; created at the first call, deleted at exit. */
 export function anyCertificate(): Issued {
   if (made === undefined) {
     const folder = new CertificateFolder();

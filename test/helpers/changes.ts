@@ -64,8 +64,8 @@ export function createGate(): { opened: Promise<void>; open: () => void } {
 const { setTimeout: pause } = globalThis;
 
 /**
- * Calls `isSo` until it is true: first once per turn of the event loop, later every few milliseconds, since a busy test slows the
- * processes that it waits for. Rejects with `expected` at the deadline.
+ * Calls `isSo` until it returns true: first once per turn of the event loop, later every few milliseconds, so that polling does
+ * not slow the processes that the test waits for. Rejects with `expected` at the deadline.
  */
 export async function poll(
   isSo: () => boolean | Promise<boolean>,

@@ -27,15 +27,15 @@ export const versionsOfCommand =
 export interface ProcessLimits {
   /** Open files and sockets: `ulimit -n`. */
   readonly descriptors?: number;
-  /** Started by the npm script that has the command's name, in a new process group. */
+  /** True: it is started by the npm script that has the command's name, in a new process group. */
   readonly isUnderNpm?: boolean;
   /** The descriptor of its standard output; default: a pipe to the test. */
   readonly stdout?: number | 'pipe';
   /** Flags of Node. */
   readonly nodeFlags?: readonly string[];
-  /** Descriptors that it inherits as 3, 4, …, with LISTEN_FDS and LISTEN_PID, as from a service manager. */
+  /** Descriptors that it inherits as 3, 4 and so on. LISTEN_FDS and LISTEN_PID are set, as by a service manager. */
   readonly passed?: readonly number[];
-  /** A command that runs the command line after it, for example on another host. */
+  /** A command that gets the command line as its arguments and runs it, for example on another host. */
   readonly runner?: readonly string[];
   /** The folder of a built version; default: this repository. */
   readonly root?: string;

@@ -42,7 +42,7 @@ export function operation(number: 1 | 2 | 3 | 4 | 5): Operation {
   return found;
 }
 
-/** The operations whose reply is the backend's body, and those whose reply is `{"success":true}`. */
+/** `passing`: the reply is the backend's body. `discarding`: the reply is `{"success":true}`. */
 export const passing = operations.filter(({ passesBody }) => passesBody);
 export const discarding = operations.filter(({ passesBody }) => !passesBody);
 
@@ -78,7 +78,7 @@ export function assertReply(
   assert.equal(reply.header('content-length'), String(bytes.length));
 }
 
-/** Asserts that the headers are those that D24 requires of every reply and those of `also`, and no others. */
+/** Asserts that the reply has exactly the headers that D24 requires of every reply and the headers in `also`. */
 export function assertHeaders(reply: Reply, also: readonly string[]): void {
   const names = reply.headers.map(([name]) => name.toLowerCase());
   assert.deepEqual(

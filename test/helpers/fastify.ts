@@ -4,7 +4,7 @@ import newest from 'fastify';
 
 type FastifyVersion = 'newest' | 'oldest';
 
-/** The factory of a version. The oldest is a package alias in package.json; both have the newest's types. */
+/** The factory of a version. The oldest is a package alias in package.json; both versions have the types of the newest. */
 export async function loadFastify(version: FastifyVersion): Promise<typeof newest> {
   const oldest = 'fastify-oldest';
   return version === 'newest' ? newest : ((await import(oldest)) as { default: typeof newest }).default;

@@ -68,8 +68,9 @@ interface Surroundings {
   readonly identityHeader?: string | undefined;
   /** Makes the listener of a Node server from the handler. */
   readonly mount?: (handler: NodeHandler) => RequestListener;
-  /** The Fastify server, and how the plugin is added to it; default: at its root, with the settings. */
+  /** The Fastify server; default: a new server. */
   readonly app?: FastifyInstance;
+  /** Adds the plugin to `app`; default: at its root, with the settings. */
   readonly register?: (backendUrl: string) => PromiseLike<unknown>;
   readonly address?: string;
   /** For the command. */
@@ -78,7 +79,7 @@ interface Surroundings {
 
 type AllSettings = Settings & { readonly backendUrl: string | URL; readonly observer: GatewayObserver };
 
-/** A server from its parts: those of `createGatewayServer` and of the command. */
+/** Starts a server from the parts that `createGatewayServer` and the command use. */
 async function startParts(
   { observer, ...options }: AllSettings,
   { guards = [], identityHeader = '' }: Surroundings,
@@ -132,7 +133,7 @@ const starters = {
     };
   },
 
-  /** In a server for web-standard handlers: Hono's, on node:http. */
+  /** In Hono's server for web-standard handlers, which uses node:http. */
   fetch: async (options: AllSettings) => {
     const handler = createFetchHandler({ clientAddress: () => '127.0.0.1', ...options });
     // Shorter than Node's default, since some tests wait until an idle connection is closed.
@@ -178,10 +179,10 @@ const starters = {
 export type HostName = keyof typeof starters;
 type Started<H extends HostName> = Awaited<ReturnType<(typeof starters)[H]>>;
 
-/** The hosts with guards as settings, in the test's process. */
+/** The hosts whose settings include the guards. They run in the test's process. */
 export const hostNames = ['server', 'plugin', 'fetch', 'node'] as const;
 
-/** `{ requestBytesMax: 10 }` as `{ REQUEST_BYTES_MAX: '10' }`. */
+/** Converts `{ requestBytesMax: 10 }` to `{ REQUEST_BYTES_MAX: '10' }`. */
 function environmentOf(settings: AllSettings): Record<string, string> {
   const given = Object.entries(settings).filter(([name]) => name !== 'observer') as [string, string | number][];
   return Object.fromEntries(

@@ -45,7 +45,7 @@ export interface Variations {
 }
 
 const shipped = readFileSync(join(import.meta.dirname, '../../deploy/haproxy.cfg'), 'utf8');
-/** deploy/haproxy.cfg. Only root can change the user and the root directory. */
+/** deploy/haproxy.cfg. Unless the test runs as root, the lines that set the user and the root directory are left out. */
 export const shippedConfiguration =
   process.getuid?.() === 0 ? shipped : shipped.replace(/^ {2}(user|group|chroot) .*\n/gm, '');
 const placesMax = 3;
@@ -119,7 +119,7 @@ export class Haproxy extends Program {
     return this.output.split('\n').filter(Boolean);
   }
 
-  /** Stops it softly, as a reload stops the old process: it accepts no new connections, and ends after its last one. */
+  /** Stops it softly, as a reload stops the old process: it accepts no new connections, and ends after its last connection. */
   stopSoftly(): void {
     this.signal('SIGUSR1');
   }

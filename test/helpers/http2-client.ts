@@ -9,7 +9,7 @@ import { headerOf, type CallOptions, type Headers, type Reply } from './raw-clie
 /** The `skip` option of tests with HTTP/2 in this process: false, or the reason why HTTP/2 is unavailable. */
 export const noHttp2: string | false = noOpenssl === false ? (findHttp2Problem() ?? false) : noOpenssl;
 
-/** The same for the built command, which may run on another Node. */
+/** Like `noHttp2`, but for the built command, which may run on another Node. */
 export const noHttp2OfCommand: string | false =
   noHttp2 === false ? (findHttp2Problem(versionsOfCommand.node) ?? false) : noHttp2;
 
@@ -27,7 +27,7 @@ export class Http2Client implements AsyncDisposable {
       // In MB; limits the bytes not yet sent.
       maxSessionMemory: 100,
     });
-    // The streams report the error, too.
+    // Ignored, because the streams report the error, too.
     session.on('error', () => undefined);
     await new Promise((resolve, reject) => session.once('connect', resolve).once('error', reject));
     return new Http2Client(session);
@@ -106,7 +106,7 @@ function readReply(stream: ClientHttp2Stream): Promise<Reply> {
         text: body.toString('utf8'),
       });
     });
-  // A test may ignore the reply.
+  // A test may ignore the reply; its failure must not end the test's process.
   promise.catch(() => undefined);
   return promise;
 }

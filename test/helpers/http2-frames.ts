@@ -106,7 +106,7 @@ function hpackString(text: string): [length: Buffer, bytes: Buffer] {
   return [hpackInteger(bytes.length), bytes];
 }
 
-// With a prefix of 7 bits [RFC 7541, 5.1].
+// An integer with a prefix of 7 bits [RFC 7541, 5.1].
 function hpackInteger(value: number): Buffer {
   if (value < 127) return Buffer.of(value);
   const bytes = [127];

@@ -38,7 +38,7 @@ export function base64url(value: unknown): string {
   return Buffer.from(typeof value === 'string' ? value : JSON.stringify(value)).toString('base64url');
 }
 
-/** The signature of `input` by the algorithm `alg`, with any key. */
+/** Signs `input` with the algorithm `alg` and any key. */
 export function signatureOf(alg: string, input: string, key: KeyObject | string | Buffer): string {
   const bytes = Buffer.from(input);
   const hash = `sha${alg.slice(-3)}`;
@@ -59,7 +59,7 @@ export function signToken(pair: Pair, header: Json | string, claims: Json | stri
   return `${input}.${signatureOf(alg, input, pair.privateKey)}`;
 }
 
-/** Claims that are valid at `now` (ms). `more` adds and replaces claims; undefined removes one. */
+/** Claims that are valid at `now` (ms). `more` adds and replaces claims; the value undefined removes a claim. */
 export function claimsAt(now: number, more: Json = {}): Json {
   const seconds = Math.floor(now / 1_000);
   return { iss: issuerName, aud: audience, sub: 'ada', iat: seconds, exp: seconds + 600, ...more };
@@ -112,7 +112,7 @@ export class KeyServer implements AsyncDisposable {
   }
 }
 
-/** Answers with `text`. */
+/** Returns a function that answers with `text`. */
 export function sending(text: string, status = 200, headers: Record<string, string> = {}) {
   return (response: ServerResponse): void => {
     response.writeHead(status, { 'content-type': 'application/json', ...headers }).end(text);

@@ -1,5 +1,5 @@
 // The load generator of the benchmarks, the restarts and the fleet: keep-alive connections, each with one call at a time. In a
-// closed loop a connection calls again after each reply. At a constant rate, calls are due by a schedule. No call is repeated.
+// closed loop a connection calls again after each reply. At a constant rate, calls are due at fixed times. No call is repeated.
 // Every reply is checked: its status, and its body or the body's length. Chunked bodies are not checked.
 
 import { connect, type Socket } from 'node:net';
@@ -26,7 +26,7 @@ export interface Call<S extends Shot = Shot> {
   readonly sentAt: number;
   readonly endedAt: number;
   readonly end: End;
-  /** Why it is no success. */
+  /** Why the call is not a success. */
   readonly failure: string | undefined;
 }
 
@@ -54,16 +54,16 @@ export interface LoadOptions<S extends Shot> {
   readonly catchesUp?: boolean;
   /** Calls are due at multiples of this time. */
   readonly slotMs?: number;
-  /** Calls `tick` at each slot until the returned function is called; default: a timer. */
+  /** Runs `tick` at each slot until the returned function is called; default: a timer. */
   readonly startTicks?: (tick: () => void) => () => void;
   readonly timeoutMs?: number;
-  /** The next call of the connection with this number; undefined ends the load. */
+  /** Returns the next call of the connection with this number; undefined ends the load. */
   readonly nextShot: (connection: number) => S | undefined;
   readonly onEnd: (call: Call<S>) => void;
 }
 
 const lastChunk = '\r\n0\r\n\r\n';
-// Values of `#remaining` besides the number of bytes.
+// Special values of `#remaining`, which is otherwise a number of bytes.
 const inHead = -1;
 const inChunks = -2;
 // Shared by all sockets: each read is processed before the next one starts.
@@ -142,7 +142,7 @@ class Connection<S extends Shot> {
   #read(length: number): void {
     const shot = this.#shot;
     if (shot === undefined) {
-      // The next call fails.
+      // Makes the next call fail.
       this.#failure = 'a reply without a request';
       return;
     }
@@ -239,7 +239,7 @@ export class Load<S extends Shot> {
     else for (const connection of this.#idle.splice(0)) this.#call(connection, startsAt);
   }
 
-  /** Makes no further call; resolves when those in flight have ended. */
+  /** Makes no further call; resolves when the calls in flight have ended. */
   async stop(): Promise<void> {
     this.#endsAt = -Infinity;
     await this.ended();

@@ -33,7 +33,7 @@ export function oddTargets(prefix = ''): readonly string[] {
   for (const scheme of partsOf('schemes')) {
     for (const authority of ['x', '%ff', '']) targets.add(`${scheme}${authority}${prefix}/api/work-items/5`);
   }
-  // A space would end the target.
+  // Targets with a space are left out, because a space would end the target.
   return [...targets].filter((target) => target !== '' && !/[\s\0]/.test(target));
 }
 
@@ -41,7 +41,7 @@ const takesBody = new Set(['PUT', 'POST', 'PATCH', 'QUERY']);
 // Sent with each body, since Fastify refuses a body without a content type.
 const type = ['Content-Type', 'application/json'] as const;
 
-/** Sends all requests on four connections; calls `each` with the status of each reply, 0 without a reply. */
+/** Sends all requests on four connections; calls `each` with each request and the status of its reply (0: no reply). */
 export async function sendAll(
   port: number,
   requests: readonly { method: string; target: string; headers: Headers }[],
@@ -56,7 +56,7 @@ export async function sendAll(
         const options = takesBody.has(method) ? { headers: [type, ...headers], body: '{"a":1}' } : { headers };
         const reply = await client.call(method, target, options);
         each({ method, target }, reply.status);
-        // The server reads nothing more on this connection.
+        // After such a reply, the server reads nothing more on this connection.
         if (reply.status === 400 || reply.header('connection') === 'close') client.destroy();
       } catch {
         each({ method, target }, 0);

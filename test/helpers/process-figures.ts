@@ -11,7 +11,7 @@ export function countDescriptors(pid: number | undefined): number | undefined {
   }
 }
 
-/** The child processes of a process that have not been reaped. */
+/** The process's children that have not been reaped. */
 export function childrenOf(pid: number | undefined): number[] | undefined {
   try {
     const text = readFileSync(`/proc/${pid ?? 0}/task/${pid ?? 0}/children`, 'latin1');

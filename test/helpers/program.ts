@@ -31,7 +31,7 @@ export function killAtExit<Child extends ChildProcess>(child: Child): Child {
   return child.once('exit', () => running.delete(child));
 }
 
-/** A process and its output; disposing of it kills it. */
+/** A process and its output; disposing of the `Program` kills the process. */
 export class Program implements AsyncDisposable {
   readonly process: ChildProcess;
   /** Resolves when the process has ended and all of its output has been read. */

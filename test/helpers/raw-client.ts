@@ -20,7 +20,7 @@ export interface Reply {
 
 export interface CallOptions {
   readonly headers?: Headers;
-  /** Sent with a `content-length`, unless `headers` has one or a `transfer-encoding`. */
+  /** Sent with a `content-length`, unless `headers` has this header or `transfer-encoding`. */
   readonly body?: string | Uint8Array;
 }
 
@@ -85,7 +85,7 @@ export class RawClient implements AsyncDisposable {
     return RawClient.#opened(connect(options), 'connect');
   }
 
-  /** Over TLS; rejects when the handshake fails. `options` are those of `tls.connect`. */
+  /** Like `open`, but over TLS; rejects when the handshake fails. `options` are those of `tls.connect`. */
   static openSecure(port: number, options: ConnectionOptions): Promise<RawClient> {
     const all = { port, host: '127.0.0.1', allowHalfOpen: true, ...options } as ConnectionOptions;
     return RawClient.#opened(connectTls(all), 'secureConnect');
@@ -133,7 +133,7 @@ export class RawClient implements AsyncDisposable {
     let needed = 0;
     return this.#changes.until(
       () => {
-        // Joins and parses a large reply once, not for each of its pieces.
+        // Waits for the rest, so that a large reply is joined and parsed once, not for each of its pieces.
         if (this.#ending === undefined && this.#received.length + this.#arrivingLength < needed) return undefined;
         const parsed = parseReply(this.unread, hasBody, this.#ending !== undefined);
         if (typeof parsed === 'object') {
@@ -238,7 +238,7 @@ export function headerOf(headers: Headers, name: string): string | undefined {
   return values[0];
 }
 
-/** The reply at the start of `bytes` and its length. If it is incomplete: only its complete length (0: unknown). */
+/** The reply at the start of `bytes` and its length. If the reply is incomplete: only its complete length (0: unknown). */
 function parseReply(bytes: Buffer, hasBody: boolean, isEnded: boolean): { reply: Reply; length: number } | number {
   const headEnd = bytes.indexOf('\r\n\r\n');
   if (headEnd < 0) return 0;

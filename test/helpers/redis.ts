@@ -17,13 +17,13 @@ export const withoutRedis =
 export interface RedisOptions {
   /** Arguments of its command line. */
   readonly args?: readonly string[];
-  /** Default: the first installed one. */
+  /** Default: the first installed server. */
   readonly program?: string;
   /** Also listen with TLS, on another port. */
   readonly tls?: { readonly certFile: string; readonly keyFile: string; readonly caFile: string };
 }
 
-// Another process may take a free port before the server does.
+// The start is repeated with other ports, because another process may take a free port first.
 const portsTriedMax = 5;
 
 export class RedisServer implements AsyncDisposable {
@@ -66,7 +66,7 @@ export class RedisServer implements AsyncDisposable {
       ]),
       ...args,
     ]); // prettier-ignore
-    // Waits for the server's own line. An answer on the port could come from another server.
+    // Waits for the server's own line, because an answer on the port could come from another server.
     await this.#server.prints(/Ready to accept connections/);
   }
 

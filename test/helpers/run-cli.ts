@@ -1,4 +1,4 @@
-// Runs a command of the gateway in the test's process: a start of the built command takes 0.25 s of processor time.
+// Runs a command of the gateway in the test's process, because a start of the built command takes 0.25 s of processor time.
 
 import { EventEmitter } from 'node:events';
 import { runCli } from '../../packages/command/cli/cli.ts';

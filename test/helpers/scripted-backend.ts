@@ -116,7 +116,7 @@ export function latency(ms: number, then: Answer): Answer {
   };
 }
 
-/** toxiproxy `bandwidth`: every 10 ms a piece of a hundredth of `bytesPerSecond`. */
+/** toxiproxy `bandwidth`: sends a hundredth of `bytesPerSecond` every 10 ms. */
 export function bandwidth(bytesPerSecond: number, bytes: string | Uint8Array): Answer {
   const size = Math.max(1, Math.floor(bytesPerSecond / 100));
   return inPieces(bytes, size, (exchange) => exchange.pause(10));
@@ -200,7 +200,7 @@ export function chunked(chunks: string, { status = 200 }: AnswerParts = {}): Ans
 export class ScriptedBackend {
   /** Complete requests, in the order of arrival. */
   requests: BackendRequest[] = [];
-  /** Heads that the gateway must not send, whatever a client sends. */
+  /** Received heads that the gateway must never send, whatever a client sends. */
   violations: string[] = [];
   /** Sent on each new connection: an answer before the request. */
   greeting: Buffer | undefined;
@@ -264,7 +264,7 @@ export class ScriptedBackend {
     return this;
   }
 
-  /** Forgets the record and the script; connections stay. */
+  /** Forgets the record and the script; connections stay open. */
   reset(): void {
     this.requests = [];
     this.violations = [];
@@ -394,7 +394,7 @@ export class ScriptedBackend {
   }
 }
 
-/** Parses the head at the start of `bytes`; the gateway must only send plain heads. */
+/** Parses the head at the start of `bytes`. A head that is not plain is a violation by the gateway. */
 function parseHead(bytes: Buffer) {
   const headEnd = bytes.indexOf('\r\n\r\n');
   if (headEnd < 0) return undefined;

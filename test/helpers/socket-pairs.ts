@@ -27,7 +27,7 @@ export async function openPair(t: TestContext) {
   return { server, client, socket };
 }
 
-/** The server's end over TLS, and the TCP socket that carries it. */
+/** Opens a TLS connection. Returns the server's end, `secure`, and the TCP socket under it, `carrier`. */
 export async function openSecurePair(t: TestContext) {
   const file = (name: string) => readFileSync(new URL(`../vectors/tls/${name}.pem`, import.meta.url));
   const cert = file('backend-certificate');

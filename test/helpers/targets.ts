@@ -11,7 +11,7 @@ import { answer, type ScriptedBackend } from './scripted-backend.ts';
 
 type TargetKind = 'in-process' | Exclude<HostName, 'server' | 'http1'>;
 
-/** For example, TEST_TARGETS=in-process selects one target. npm sets the other variable. */
+/** For example, TEST_TARGETS=in-process selects one target. `npm run test:quick` also selects it. */
 const wantedTargets =
   process.env['TEST_TARGETS'] ?? (process.env['npm_lifecycle_event'] === 'test:quick' ? 'in-process' : undefined);
 const wantedKinds = wantedTargets?.split(',');
@@ -20,7 +20,7 @@ const isWanted = (kind: TargetKind): boolean => wantedKinds?.includes(kind) ?? t
 /** The selected targets, for cases that start a target with their own settings. */
 export const targetKinds = (['in-process', 'command'] as const).filter(isWanted);
 
-// Otherwise the tests would print each failure.
+// Without this observer, the tests would print each failure.
 const silent: GatewayObserver = {
   onCallEnd: () => undefined,
   onMalformed: () => undefined,
@@ -77,7 +77,7 @@ export class Target implements AsyncDisposable {
     return await client.call(method, path, options);
   }
 
-  /** Fails when `act` leads to a backend call. Makes a known call afterwards, which must be the only recorded one. */
+  /** Fails when `act` leads to a backend call. Makes a known call afterwards, which must be the only recorded call. */
   async withoutBackendCall<T>(act: () => Promise<T>): Promise<T> {
     const before = this.backend.requests.length;
     const result = await act();
@@ -99,7 +99,7 @@ export class Target implements AsyncDisposable {
 
 let settled = 0;
 
-/** For suites in which a `Request` can express most cases. */
+/** The targets for suites in which a `Request` can express most cases. */
 export const withFetch: TargetKind[] = ['in-process', 'command', 'fetch'];
 
 /** The targets of `withFetch` and HTTP/2, for cases that send complete requests in any protocol. */
@@ -147,12 +147,12 @@ export function forEachTarget(
   }
 }
 
-/** As `forEachTarget`, also against the plugin and the handlers: for cases about operations. */
+/** Like `forEachTarget`, but also against the plugin and the handlers; for cases about operations. */
 export function forEveryTarget(define: (target: () => Target) => void, settings: Settings = {}): void {
   forEachTarget(define, settings, { kinds: ['in-process', 'command', 'plugin', 'fetch', 'node'] });
 }
 
-/** As `forEveryTarget`, also over HTTP/2: for cases that send complete requests. */
+/** Like `forEveryTarget`, but also over HTTP/2; for cases that send complete requests. */
 export function forEveryProtocol(define: (target: () => Target) => void): void {
   forEachTarget(define, {}, { kinds: ['in-process', 'command', 'plugin', 'fetch', 'node', 'http2'] });
 }

@@ -20,7 +20,7 @@ function writeTimes(checker: JsonChecker, text: string, times: number): void {
   assert.equal(checker.write(Buffer.from(text.repeat(left))), true);
 }
 
-/** Bytes outside of the JavaScript heap: the checker's stack and the scanner's memory. */
+/** The number of bytes outside of the JavaScript heap, where the checker's stack and the scanner's memory are. */
 function arrayBuffers(): number {
   return process.memoryUsage().arrayBuffers;
 }
@@ -34,7 +34,7 @@ test('ten million levels of nesting are checked in one piece', () => {
   assert.equal(isJson(bytes.subarray(0, -1)), false);
 });
 
-test('ten million levels of nesting that arrive in pieces need one bit each', () => {
+test('if ten million levels of nesting arrive in pieces, the checker needs one bit for each level', () => {
   const perPiece = 10_000;
   const piece = Buffer.from('{"a":['.repeat(perPiece / 2));
   const before = arrayBuffers();
@@ -128,7 +128,7 @@ test('ten thousand unfinished checkers need less than 1 MiB outside of the heap'
   assert.ok(held < 1024 * 1024, `${held} bytes held by ${checkers.length} checkers`);
 });
 
-test('without its scanner the checker fails, and the error has the command that builds the scanner', async () => {
+test('if the scanner is not built, importing the checker fails, and the error names the command that builds the scanner', async () => {
   const directory = mkdtempSync(join(tmpdir(), 'json-'));
   try {
     const copy = join(directory, 'json.ts');

@@ -39,7 +39,7 @@ export function bytesOf(text: string): Buffer {
   return Buffer.from(text, 'latin1');
 }
 
-/** `bytes` as an argument of `bytesOf`. */
+/** `bytes` as a string literal that could be an argument of `bytesOf`. */
 export function shown(bytes: Uint8Array): string {
   return JSON.stringify(Buffer.from(bytes).toString('latin1'));
 }

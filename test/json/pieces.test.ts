@@ -70,7 +70,7 @@ test('every token may be at any position of the 64 bytes that are scanned togeth
 });
 
 test("numbers of up to 140 digits get the oracle's result, with different texts before and after them", () => {
-  // The scanner searches 64 bytes together for digits, and reuses the result for a second number.
+  // The scanner searches 64 bytes together for digits, and reuses the result for a second number in these bytes.
   const befores = [
     '', '[', '[1,', '[12,3,', '[1.5,', `[1,"${'x'.repeat(30)}",`, `[1,${' '.repeat(25)}`,
   ]; // prettier-ignore
@@ -127,7 +127,7 @@ test('an empty piece changes nothing, and an empty text is not JSON', () => {
   assert.equal(checker.end(), true);
 });
 
-test('write returns false from the first byte that makes the text invalid', () => {
+test('write returns false for the first byte that makes the text invalid, and for all bytes after it', () => {
   const faults = [
     ['[1,', ']'],
     ['{"a":1', ']'],

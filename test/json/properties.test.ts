@@ -16,7 +16,7 @@ const character = fc.oneof(
 const text = fc.array(character, { maxLength: 40 }).map((all) => `"${all.join('')}"`);
 const number = fc.stringMatching(/^-?(0|[1-9][0-9]{0,24})(\.[0-9]{1,24})?([eE][+-]?[0-9]{1,5})?$/);
 
-// Generates JSON as text: JSON.stringify of values does not write every valid form.
+// Generates JSON as text, because JSON.stringify does not write every valid form of a value.
 const { value } = fc.letrec<{ value: string }>((tie) => ({
   value: fc.oneof(
     { maxDepth: 6, withCrossShrink: true },
@@ -42,7 +42,7 @@ function assertAgrees(bytes: Uint8Array, places: readonly number[]): void {
   assert.equal(isJsonInPieces(bytes, within), expected, `${shown(bytes)} cut at ${within.join()}`);
 }
 
-test('texts of the grammar are JSON, whole and in pieces', () => {
+test('generated JSON is accepted, whole and in pieces', () => {
   fc.assert(
     fc.property(json, cuts, (bytes, places) => {
       assert.ok(isJson(bytes), shown(bytes));
@@ -74,7 +74,7 @@ test("any bytes inside a string get the oracle's result", () => {
   fc.assert(fc.property(bytes, cuts, assertAgrees), { numRuns: 8000 });
 });
 
-test("UTF-8 sequences of one or two bytes, and of three or four bytes at the limits of ranges, get the oracle's result", () => {
+test("sequences of one or two bytes, and sequences of three or four bytes at the limits of UTF-8's ranges, get the oracle's result", () => {
   const limits = [0x00, 0x22, 0x7f, 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf, 0xc0, 0xc1, 0xc2, 0xdf, 0xe0, 0xe1];
   limits.push(0xec, 0xed, 0xee, 0xef, 0xf0, 0xf1, 0xf3, 0xf4, 0xf5, 0xff);
   const check = (...middle: number[]): void => {
@@ -100,7 +100,7 @@ test("UTF-8 sequences of one or two bytes, and of three or four bytes at the lim
   }
 });
 
-test("the text with every kind of token, with faults, gets the oracle's result", () => {
+test("mutations of the text with every kind of token get the oracle's result", () => {
   fc.assert(
     fc.property(fc.integer(), cuts, (seed, places) => {
       const random = createRandom(seed);

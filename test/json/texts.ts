@@ -16,13 +16,13 @@ export const fragments: readonly Buffer[] = [
 ]
   .map((text) => Buffer.from(text))
   .concat(
-    // Incomplete characters, overlong encodings, a surrogate, a number beyond the last code point.
+    // Not UTF-8: incomplete characters, overlong encodings, a surrogate, a number beyond the last code point.
     ['\xc3', '\xe6\x9d', '\xf0\x9f\x98', '\x80', '\xc0\x80', '\xe0\x80\x80', '\xed\xa0\x80', '\xf4\x90\x80\x80'].map(
       (bytes) => Buffer.from(bytes, 'latin1'),
     ),
   ); // prettier-ignore
 
-/** Pseudo-random numbers from 0 to 1 (xorshift32), determined by the seed. */
+/** Creates a generator of pseudo-random numbers from 0 to 1 (xorshift32). The seed determines the numbers. */
 export function createRandom(seed: number): () => number {
   let state = seed | 0 || 1;
   return () => {

@@ -4,7 +4,10 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { bytesOf, shown } from './oracle.ts';
 
-/** One character is one byte. Parsers differ on lone surrogates, noncharacters, deep nesting and a byte-order mark: all are valid here. */
+/**
+ * One character is one byte. Parsers differ on lone surrogates, noncharacters, deep nesting and a byte-order mark: all of
+ * these are valid here.
+ */
 const valid = [
   // Structure
   ' \t\r\n1 \t\r\n', `${' '.repeat(100)}1${'\n'.repeat(100)}`, '['.repeat(64) + ']'.repeat(64), '['.repeat(65) + ']'.repeat(65),

@@ -1,4 +1,4 @@
-// Loaded before the tests in the dry run: lists the mutants that each test covers, and those covered between tests.
+// Loaded before the tests in the dry run: lists the mutants that each test covers, and the mutants covered between tests.
 
 import { writeFileSync } from 'node:fs';
 import { afterEach, beforeEach } from 'node:test';

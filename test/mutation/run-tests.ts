@@ -6,7 +6,7 @@ import { join, resolve } from 'node:path';
 import { createInterface } from 'node:readline';
 import { hangCpuMs, hangMs, skippedTests, testDeadlineMs } from './test-files.ts';
 
-/** Without this cache, a short run spends half of its processor time on compiling. */
+/** The cache of compiled code. Without it, a short run spends half of its processor time on compiling. */
 export const compiledPath = resolve(import.meta.dirname, '../../build/mutation/compiled');
 
 export type TestsResult =
@@ -21,7 +21,7 @@ export interface TestsOptions {
   readonly cwd: string;
   readonly environment?: NodeJS.ProcessEnv;
   readonly nodeArguments?: readonly string[];
-  /** Tests to run; all if empty. */
+  /** The names of the tests to run; all tests if empty. */
   readonly names?: readonly string[];
 }
 
@@ -69,7 +69,7 @@ function runOnce(files: readonly string[], options: TestsOptions): Promise<Tests
     let lastTestAt = startedAt;
     let cpuMsThen = 0;
     const ms = () => Math.round(performance.now() - startedAt);
-    // Only once: another process may get the pid of an ended process.
+    // Kills only once, because another process may get the pid of an ended process.
     const end = (how: TestsResult) => {
       if (result !== undefined) return;
       result = how;

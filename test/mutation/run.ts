@@ -1,4 +1,4 @@
-// Runs mutation testing and prints the report: `npm run mutation` for all, `-- json backend` for parts,
+// Runs mutation testing and prints the report: `npm run mutation` for all parts, `-- json backend` for some parts,
 // `-- packages/core/call/item-id.ts` for a file, or `...:10-20` for some of its lines.
 
 import { spawnSync } from 'node:child_process';

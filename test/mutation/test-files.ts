@@ -7,13 +7,13 @@ export interface Batch {
   readonly files: readonly string[];
   /** The sources whose mutants this batch tests; for other sources there are faster tests. */
   readonly of: RegExp;
-  /** The host that the tests run against, as in test/helpers/targets.ts; default: the server in their process. */
+  /** The host that the tests run against, as in test/helpers/targets.ts; default: the server in the tests' process. */
   readonly target?: 'fetch' | 'http2' | 'node' | 'plugin';
   /** The gateway runs as a command (started from the source), not in the tests' process. */
   readonly isCommand?: boolean;
-  /** The tests fork the source, which gets the active mutant from their environment. Its coverage is unknown. */
+  /** The tests start the source in child processes, which inherit the active mutant. Their coverage is unknown. */
   readonly isForked?: boolean;
-  /** The tests measure time: since the machine may be busy, only a repeated failure is a failure. */
+  /** The tests measure time. They fail only if they fail several times, because the machine may be busy. */
   readonly isTimed?: boolean;
 }
 
@@ -227,8 +227,8 @@ export const batches: readonly Batch[] = [
   },
 ];
 
-/** Skipped: a test that needs the built command. test/unit/structure.test.ts checks that each title is that of a test. */
-export const skippedTests = ['a name in HOST is allowed; an IP address in HOST allows no name [D57]'];
+/** Skipped: a test that needs the built command. test/unit/structure.test.ts checks that a test has this title. */
+export const skippedTests = ['a host name in HOST is allowed; an IP address in HOST allows no host name [D57]'];
 
 /** How long a test waits for an event if it sets no limit itself, in ms; see test/helpers/changes.ts. */
 export const testDeadlineMs = 8_000;

@@ -1,4 +1,4 @@
-// Runs the test files given as arguments in turn in this process.
+// Runs the test files that are given as arguments, one after another, in this process.
 
 import { resolve } from 'node:path';
 import process from 'node:process';

@@ -24,7 +24,7 @@ const coveragePath = join(tmpdir(), `mutation-coverage-${process.pid}.json`);
 const logPath = resolve(import.meta.dirname, '../../build/mutation/mutants.log');
 const commandPath = join(tmpdir(), `mutation-command-${process.pid}`);
 
-// With more tests, selecting them costs more than running all of their files.
+// With more tests than this, selecting them costs more than running all of their files.
 const namesMax = 200;
 
 interface Covered {
@@ -42,7 +42,7 @@ function readCoverage(): Covered {
   return JSON.parse(text) as Covered;
 }
 
-/** Every mutant in `sources`: the coverage of a command is unknown, since a killed command writes none. */
+/** Every mutant in `sources`. A command gets all of them, since a killed command writes no coverage. */
 function allMutants(sources: RegExp): Record<string, number> {
   const texts = globSync('packages/**/*.ts')
     .filter((path) => sources.test(path))
@@ -55,7 +55,7 @@ function commandEnvironment(mutant = ''): NodeJS.ProcessEnv {
   const variables = `NODE_COMPILE_CACHE='${compiledPath}' ${INSTRUMENTER_CONSTANTS.ACTIVE_MUTANT_ENV_VARIABLE}=${mutant}`;
   writeFileSync(
     commandPath,
-    // With a first argument such as `-p` the script runs Node itself: tests read its version.
+    // If the first argument is a flag such as `-p`, the script runs Node itself, because tests read Node's version.
     `#!/bin/sh\ncase "$1" in -*) exec '${process.execPath}' "$@" ;; esac\nshift\nexec env ${variables} '${process.execPath}' '${resolve('packages/command/main.ts')}' "$@"\n`,
     { mode: 0o755 },
   );
@@ -119,8 +119,8 @@ class NodeTestRunner implements TestRunner {
         results.set(id, { id, name: id, timeSpentMs, status: TestStatus.Success });
       }
       Object.assign(coverage.perTest, covered.coverage.perTest);
-      // Mutants covered while a file loads are assigned to all its tests. In another file, a test may load the same
-      // module, which removes these mutants from the static coverage below.
+      // Mutants covered while a file loads are assigned to all tests of the file, because these mutants are removed from
+      // the static coverage below if a test of another file covers them while it runs.
       const inside = new Set(Object.values(covered.coverage.perTest).flatMap((hits) => Object.keys(hits)));
       for (const mutant of covered.loaded ?? []) {
         if (inside.has(mutant)) continue;
@@ -136,8 +136,9 @@ class NodeTestRunner implements TestRunner {
         coverage.static[mutant] = (coverage.static[mutant] ?? 0) + hits;
       }
     }
-    // A mutant that is covered by tests and also between tests runs only against these tests: running all tests takes
-    // far longer and kills no more mutants. Tests of the command are not included, since their coverage is unknown.
+    // A mutant that is covered by tests and also between tests runs only against the tests that cover it: running
+    // all tests takes far longer and kills no more mutants. Tests of the command are not included, since their
+    // coverage is unknown.
     coverage.static = Object.fromEntries(
       Object.entries(coverage.static).filter(([mutant]) => !coveredInside.has(mutant)),
     );
@@ -146,7 +147,7 @@ class NodeTestRunner implements TestRunner {
 
   async mutantRun(options: MutantRunOptions): Promise<MutantRunResult> {
     const result = await this.#run(options);
-    // Stryker lists survivors only at the end.
+    // Logged now, because Stryker lists survivors only at the end.
     const { fileName, location, mutatorName, replacement } = options.activeMutant;
     const place = `${fileName.slice(fileName.lastIndexOf('/packages/') + 1)}:${location.start.line + 1}:${location.start.column + 1}`;
     const reason = 'failureMessage' in result ? result.failureMessage : '';

@@ -27,7 +27,7 @@ import { answer, behind, type ScriptedBackend } from '../helpers/scripted-backen
 
 type Mount = (handler: NodeHandler) => RequestListener;
 
-/** An Express application without the header that Express adds. */
+/** Creates an Express application without the header `x-powered-by`. */
 function createExpress(): express.Express {
   return express().disable('x-powered-by');
 }
@@ -76,7 +76,7 @@ for (const [name, mount] of nodeServers) {
       assert.deepEqual(server.backend.requests, []);
     });
 
-    test('a client that leaves cancels a read but not a write [D21]', async () => {
+    test('when a client leaves, a read is cancelled but a write is not [D21]', async () => {
       await using server = await serve(mount);
       const gate = createGate();
       server.backend.answers(behind(gate, answer('{"id":5}')));
@@ -85,7 +85,7 @@ for (const [name, mount] of nodeServers) {
         client.send(requestBytes(method, '/api/work-items/5'));
         await server.backend.nextRequest();
       }
-      // The client of the read left last, so the gateway has handled both.
+      // The client of the read left last, so the gateway now knows that both clients have left.
       await server.backend.connectionClosed(1);
       assert.equal(server.backend.isClosed(0), false);
       gate.open();
@@ -114,8 +114,8 @@ for (const [name, mount] of nodeServers) {
       assert.deepEqual(callsOf(server.backend), ['PUT /api/WorkItem/5']);
     });
 
-    test('a client that stops reading its reply is disconnected, and nothing stays held [D26, D35]', async () => {
-      // Even a busy machine reads the second reply without a pause of this length.
+    test('a client that stops reading its reply is disconnected, and its buffered bytes are released [D26, D35]', async () => {
+      // The second reply is read without a pause of this length, even on a busy machine.
       const options = { replyStallTimeoutMs: 1_000, bufferedBytesMax: 30_000_000 };
       await using server = await serve(mount, options);
       server.backend.answers(answer(Buffer.alloc(24_000_000, '1')));
@@ -141,7 +141,7 @@ describe('a path outside of /api/work-items', () => {
         .use(handler)
         .use((_request, response) => response.end('the next')),
     );
-    // Middleware may read an absolute-form target differently [D60].
+    // An absolute-form target is among them, because middleware may read it differently [D60].
     for (const target of [...strangers, 'http://x/api/work-items/5']) {
       const reply = await server.call('GET', target);
       assert.deepEqual([reply.status, reply.text], [200, 'the next'], target);
@@ -183,7 +183,7 @@ describe('a mounted handler sees the path that the client sent [D50]', () => {
 });
 
 describe('middleware before the handler', () => {
-  test('when middleware refuses requests, no target reaches the handler [D60]', async () => {
+  test('a request that middleware refuses does not reach the handler, whatever its target [D60]', async () => {
     const deny = (_request: Request, response: Response): void => {
       response.status(401).json({ error: 'no entry' });
     };
@@ -243,7 +243,7 @@ describe('middleware before the handler', () => {
     assertReply(await server.call('PUT', '/api/work-items/5', { body: '[]' }), 200, succeeded);
   });
 
-  test('if middleware replaces writeHead by one that throws, the connection ends, and the record has the error [D28]', async () => {
+  test('if middleware replaces writeHead by a function that throws, the connection ends, and the record of the call has the error [D28]', async () => {
     const fault = new Error('of the middleware');
     await using server = await serveInConnect((_request, response, next) => {
       response.writeHead = () => {
@@ -261,7 +261,7 @@ describe('middleware before the handler', () => {
     );
   });
 
-  test("headers that middleware sets are added and replace none of the gateway's [D24]", async () => {
+  test("headers that middleware sets are added, but do not replace the gateway's headers [D24]", async () => {
     await using server = await serveAfter((_request, response, next) => {
       for (const name of [
         'Content-Type',
@@ -310,7 +310,7 @@ describe('middleware before the handler', () => {
   });
 });
 
-test('a body that continues after a refusal by an asynchronous guard is dropped up to the limit; beyond it the connection closes [D11]', async () => {
+test('after an asynchronous guard has refused a request, the rest of its body is dropped up to the limit; beyond the limit the connection closes [D11]', async () => {
   await using server = await startGateway({
     host: 'node',
     settings: {
@@ -373,7 +373,7 @@ describe('a body that middleware has read', () => {
     const [line] = written.mock.calls.map((each) => String(each.arguments[0]));
     assert.match(
       line ?? '',
-      /^work-item-gateway: bug: POST \/api\/work-items \(request id mine\) got 500: Error: the host has already read/,
+      /^work-item-gateway: POST \/api\/work-items \(request id mine\) got 500, outcome bug: Error: the host has already read/,
     );
     assert.doesNotMatch(line ?? '', /defect of the gateway/);
   });
@@ -402,7 +402,7 @@ test('in an HTTP/2 server a request is a 500, the cause explains why, and the pr
   assert.deepEqual(server.backend.requests, []);
 });
 
-test('close fails the calls in flight and later calls, and closes the backend connections [D50]', async () => {
+test('close() makes the calls in flight and later calls fail, and closes the backend connections [D50]', async () => {
   await using server = await startGateway({ host: 'node' });
   server.backend.answers(behind(createGate(), answer('{}')));
   const waiting = server.call('GET', '/api/work-items/5');

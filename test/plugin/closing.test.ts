@@ -49,7 +49,7 @@ for (const { name, create, options } of kinds) {
         await server.backend.nextRequest();
       }
       const closing = close(app);
-      // Long enough for a wrong close to cut off the calls.
+      // This wait is long enough for an incorrect close to cut off the calls.
       await new Promise((resolve) => setTimeout(resolve, 300));
       assert.ok(!closing.isDone, 'close waits for the calls');
       gate.open();
@@ -66,7 +66,7 @@ for (const { name, create, options } of kinds) {
     });
 
     for (const return503OnClosing of [true, false]) {
-      test(`during close no new connection is accepted; an open one gets ${return503OnClosing ? "Fastify's 503" : 'its reply'} and closes [D55]`, async () => {
+      test(`during close no new connection is accepted; an open connection gets ${return503OnClosing ? "Fastify's 503" : 'its reply'} and closes [D55]`, async () => {
         const app = create({ ...options, return503OnClosing });
         await using server = await serve(app);
         const gate = createGate();
@@ -75,7 +75,7 @@ for (const { name, create, options } of kinds) {
         await using held = await RawClient.open(server.port);
         server.backend.answersOnce(behind(gate, answer('{"id":6}')));
         held.send(requestBytes('GET', '/api/work-items'));
-        await server.backend.until(() => server.backend.requests.length === 2, 'the held call');
+        await server.backend.until(() => server.backend.requests.length === 2, 'the held call has reached the backend');
         const closing = close(app);
         await poll(async () => await isRefused(server.port), 'no new connection is accepted');
         assert.ok(!closing.isDone, 'close waits for the call');
@@ -91,7 +91,7 @@ for (const { name, create, options } of kinds) {
       });
     }
 
-    test('with return503OnClosing false an endless load ends and loses no call [D55, D33]', async () => {
+    test('with return503OnClosing false, close ends an endless load, and every call gets its reply [D55, D33]', async () => {
       const app = create({ ...options, return503OnClosing: false });
       await using server = await serve(app);
       const gate = createGate();
@@ -107,7 +107,7 @@ for (const { name, create, options } of kinds) {
           const isLate = isClosing;
           const client = await RawClient.open(server.port).catch(() => undefined);
           if (client === undefined) return;
-          // The OS may open a connection that the server then does not accept: it is reset.
+          // The OS may open a connection that the server then does not accept. Such a connection is reset.
           let reply = await client.call('GET', '/api/work-items/5').catch((error: unknown) => {
             if (!isLate) throw error;
           });
@@ -120,7 +120,7 @@ for (const { name, create, options } of kinds) {
         }
       };
       const clients = Array.from({ length: 8 }, load);
-      await server.backend.until(() => server.backend.requests.length > 40, 'the load');
+      await server.backend.until(() => server.backend.requests.length > 40, 'the load has begun');
       isClosing = true;
       const closing = close(app);
       await within(Promise.all(clients), 'the load ends', 3_000);
@@ -145,7 +145,7 @@ for (const { name, create, options } of kinds) {
       await within(closing.ended, 'it closes');
     });
 
-    test('close waits for requests in hooks and for those still arriving [D55]', async () => {
+    test('close waits for requests in hooks and for requests that are still arriving [D55]', async () => {
       const app = create(options);
       const hooksGate = createGate();
       let hooks = 0;
@@ -161,7 +161,7 @@ for (const { name, create, options } of kinds) {
       inHooks.send(requestBytes('PUT', update.path, { headers: [['X-Slow', '1']], body: '1' }));
       await using onItsWay = await RawClient.open(server.port);
       onItsWay.send(`PUT ${update.path} HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n[`);
-      await poll(() => hooks === 2, 'both are in hooks');
+      await poll(() => hooks === 2, 'both requests have reached the hooks');
       const closing = close(app);
       await new Promise((resolve) => setImmediate(resolve));
       onItsWay.send('1]');
@@ -200,7 +200,7 @@ for (const { name, create, options } of kinds) {
       await using waiting = await RawClient.open(server.port);
       waiting.send(requestBytes('PUT', update.path, { body: '1' }));
       await server.backend.nextRequest();
-      // One request whose body never arrives, and one reply that its client never reads.
+      // One request whose body never arrives completely, and one reply that its client never reads.
       await using unfinished = await RawClient.open(server.port);
       unfinished.send(`PUT ${update.path} HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n[`);
       server.backend.answersOnce(answer(JSON.stringify('x'.repeat(20_000_000))));
@@ -230,7 +230,7 @@ for (const { name, create, options } of kinds) {
       await using server = await serve(app);
       const clients = await Promise.all(Array.from({ length: 20 }, () => RawClient.open(server.port)));
       for (const [index, client] of clients.entries()) {
-        // A third has sent nothing, a third was refused by a hook, a third had a call.
+        // One client in three has sent nothing, one was refused by a hook, and one has made a call.
         if (index % 3 === 1) await client.call('GET', '/api/work-items', { headers: [['X-Refuse', '1']] });
         if (index % 3 === 2) await client.call('GET', '/api/work-items');
       }
@@ -258,7 +258,7 @@ for (const { name, create, options } of kinds) {
       });
     }
 
-    test('close works without listen, before the start, and twice', async () => {
+    test('close works before the start, without listen, and when it is called twice', async () => {
       const add = (app: FastifyInstance) => app.register(workItemGateway, { backendUrl: 'http://localhost:5104' });
       const unused = create(options);
       await add(unused);

@@ -103,7 +103,7 @@ test('a client that continues to send after the last reply is cut off, and nothi
       assertReply(await client.reply(), 413, tooLarge);
       assert.equal(await client.closed(), 'end');
       client.send('x'.repeat(1_001));
-      // Ends when the server has reset the connection.
+      // `sendPieces` ends when the server has reset the connection.
       await within(client.sendPieces(forever(next)), 'the client is cut off');
       assert.deepEqual(server.backend.requests, []);
     }),

@@ -7,7 +7,7 @@ import { hosts, serveApp } from './hosts.ts';
 import { workItemGateway } from '../../packages/core/hosts/index.ts';
 
 for (const { name, create } of hosts) {
-  test(`${name}: guards refuse calls of the gateway with 403, and the server's own routes are not guarded`, async () => {
+  test(`${name}: guards refuse calls to the gateway with 403, and the server's own routes are not guarded`, async () => {
     const app = create();
     app.post('/own', (_request, reply) => reply.send('own'));
     await using server = await serveApp(app, (backendUrl) =>

@@ -29,7 +29,7 @@ for (const host of hosts) {
   describe(host.name, () => {
     for (const [name, status, hook] of refusals) {
       for (const hookName of hookNames) {
-        test(`a hook ${hookName} that ${name}: the client gets the hook's reply, and the backend is not called`, async () => {
+        test(`if the ${hookName} hook ${name}, the client gets the hook's reply, and the backend is not called`, async () => {
           const app = host.create();
           app.addHook(hookName as 'onRequest', async (request, reply) => {
             if (request.headers['x-pass'] === undefined) await hook(request, reply);

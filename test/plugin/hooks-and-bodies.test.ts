@@ -80,7 +80,7 @@ const readers: readonly (readonly [name: string, add: (app: FastifyInstance) => 
 for (const host of hosts) {
   describe(host.name, () => {
     for (const [name, add] of readers) {
-      test(`a preParsing hook that ${name}: the body reaches the backend unchanged`, async () => {
+      test(`if a preParsing hook ${name}, the body reaches the backend unchanged`, async () => {
         const app = host.create();
         add(app);
         await using server = await serve(app);
@@ -128,12 +128,12 @@ for (const host of hosts) {
       assert.deepEqual(server.backend.requests, []);
       assert.equal(lines.length, 2);
       assert.match(lines[0] ?? '', /preParsing hook/);
-      // Delete and read need no body.
+      // The operations delete and read need no body, so they succeed.
       assertReply(await server.call(remove.method, remove.path, { body: text }), 200, succeeded);
       assertReply(await server.call(read.method, read.path, { body: text }), 200, read.body);
     });
 
-    test("if a hook's stream fails with a status, the client gets that status; with any other error, 500", async () => {
+    test("if a hook's stream fails with a status, the client gets that status; after any other error, the client gets 500", async () => {
       const app = host.create();
       app.addHook('preParsing', (request, _reply, payload, done) => {
         const error = new Error('broken', { cause: 1 });
@@ -212,7 +212,7 @@ for (const host of hosts) {
         const app = host.create();
         app.addHook('preParsing', hook);
         await using server = await serve(app, { requestBytesMax: 20_000 });
-        // One piece alone does not exceed the limit, and the body does not end.
+        // Only both pieces together exceed the limit, and the body does not end.
         const piece = chunk('y'.repeat(hook === inflate ? 1_100 : 11_000));
         await using client = await RawClient.open(server.port);
         client.send(`PUT ${update.path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n`);
@@ -322,14 +322,14 @@ for (const host of hosts) {
         client.send(Buffer.concat([ahead, ...[1, 2].map(() => requestBytes('PUT', update.path, { body: text }))]));
         await server.backend.nextRequest();
         client.reset();
-        // The read is cancelled when its client leaves.
+        // When the client leaves, its read is cancelled, which closes the backend connection.
         await server.backend.connectionClosed(count);
       }
       server.backend.answers(answer('{}'));
       assertReply(await server.call('PUT', update.path, { body: text }), 200, succeeded);
     });
 
-    test('after a client has left, a stream that a hook passed on is no longer read or held, and no later hook runs [D26]', async () => {
+    test('after a client has left, a stream that a hook passed on is no longer read or buffered, and no later hook runs [D26]', async () => {
       const app = host.create();
       const stream = new PassThrough();
       const left = createGate();
@@ -347,7 +347,7 @@ for (const host of hosts) {
       await using server = await serve(app, { bufferedBytesMax: 1_000 });
       const client = await RawClient.open(server.port);
       client.send(`PUT ${update.path} HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n1234`);
-      await poll(() => stream.readableLength === 0 && stream.readableDidRead, 'its first bytes are read');
+      await poll(() => stream.readableLength === 0 && stream.readableDidRead, 'the first bytes of the stream are read');
       client.reset();
       await within(left.opened, 'the client has left');
       for (let count = 0; count < 40; count += 1) stream.write(' '.repeat(10));
@@ -358,7 +358,7 @@ for (const host of hosts) {
       assert.equal(server.backend.requests.length, 1);
     });
 
-    test('if a client leaves during a hook, nothing stays held, and close does not wait for the request [D26, D55]', async () => {
+    test('if a client leaves during a hook, nothing stays buffered, and close does not wait for the request [D26, D55]', async () => {
       const app = host.create();
       const begun = createGate();
       const left = createGate();
@@ -402,7 +402,7 @@ for (const host of hosts) {
       assert.deepEqual(server.backend.requests, []);
     });
 
-    test('a client that leaves while a hook waits for its body does not affect others', async () => {
+    test('a client that leaves while a hook waits for the body does not affect other clients', async () => {
       const app = host.create();
       const { promise: begun, resolve: begin } = Promise.withResolvers<undefined>();
       app.addHook('preParsing', async (_request, _reply, payload) => {

@@ -11,7 +11,7 @@ import { RawClient } from '../helpers/raw-client.ts';
 const ordinaryMethods = ['GET', 'DELETE', 'PUT', 'POST'];
 const allMethods = [...ordinaryMethods, 'HEAD', 'OPTIONS', 'PATCH', 'TRACE', 'QUERY', 'PROPFIND', 'FOO', 'CONNECT'];
 
-/** All methods for the newest Fastify, one for the oldest: all methods for both would take too long. */
+/** Returns all methods for the newest Fastify, but only one for the oldest, because testing all would take too long. */
 function few({ name }: Host, methods: readonly string[]): readonly string[] {
   return name.includes('newest') ? methods : ['DELETE'];
 }
@@ -51,7 +51,7 @@ const places: readonly Place[] = [
     },
   })),
   {
-    name: 'onRequest of the server, the plugin under a prefix',
+    name: 'onRequest of the server, with the plugin under a prefix',
     prefix: '/v1',
     methods: ordinaryMethods,
     register: (app, backendUrl) => {
@@ -87,7 +87,7 @@ const places: readonly Place[] = [
 for (const host of hosts) {
   describe(host.name, () => {
     for (const { name, prefix, methods, register } of places) {
-      test(`no odd target gets past ${name} [D60]`, async () => {
+      test(`no odd target gets past the hook ${name} [D60]`, async () => {
         const app = host.create();
         await using server = await serveApp(app, (backendUrl) => register(app, backendUrl));
         const passed: string[] = [];
@@ -104,7 +104,7 @@ for (const host of hosts) {
       });
     }
 
-    test('every backend call has passed every hook [D60]', async () => {
+    test('every request that reaches the backend has passed every hook [D60]', async () => {
       const app = host.create();
       const seen = new Map<string, string[]>();
       for (const hook of hookNames) {
@@ -177,7 +177,10 @@ for (const host of hosts) {
   });
 }
 
-/** A server with a versioned route, and one with an asynchronous constraint that may fail. Its hook refuses requests with a route. */
+/**
+ * Starts a server with two routes: a versioned route, and a route with an asynchronous constraint that may fail. The
+ * server's hook refuses requests that match a route.
+ */
 async function serveConstrained(host: Host) {
   const app = host.create({
     router: {

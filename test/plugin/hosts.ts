@@ -6,7 +6,7 @@ import { workItemGateway, type WorkItemGatewayOptions } from '../../packages/cor
 import { loadFastify } from '../helpers/fastify.ts';
 import { startGateway } from '../helpers/gateway.ts';
 
-/** Each Fastify, newest first. */
+/** The tested versions of Fastify, newest first. */
 export const versions = { newest: await loadFastify('newest'), oldest: await loadFastify('oldest') };
 
 export interface Host {
@@ -40,7 +40,7 @@ export function serveApp(
   return startGateway({ host: 'plugin', app, register, ...(address !== undefined && { address }) });
 }
 
-/** `app` with the plugin at its root, on a free port; failures go to the log of `app`. */
+/** Starts `app` with the plugin at its root, on a free port; failures go to the log of `app`. */
 export function serve(app: FastifyInstance, options: PluginOptions = {}) {
   return serveApp(app, (backendUrl) => app.register(workItemGateway, { backendUrl, ...options }));
 }

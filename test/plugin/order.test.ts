@@ -37,7 +37,7 @@ function reverse(app: FastifyInstance, hookName: (typeof hookNames)[number], cou
   });
 }
 
-/** Makes localhost resolve to 127.0.0.1 and ::1 for Fastify: on some machines it has one address only. */
+/** Makes localhost resolve to 127.0.0.1 and ::1 for Fastify, because some machines have only one address for it. */
 function onBothAddresses() {
   const { lookup } = dns;
   const both = [
@@ -87,7 +87,7 @@ for (const host of hosts) {
       });
     }
 
-    test('the next request of a connection waits for the write before it, even when its hooks are done [D27]', async () => {
+    test('a request waits for the write before it on the same connection, even when its own hooks are done [D27]', async () => {
       const app = host.create();
       reverse(app, 'preHandler', 2);
       await using server = await serve(app);
@@ -172,7 +172,7 @@ for (const host of hosts) {
       }
     });
 
-    test('a client leaves while a hook delays its first request: none of its requests reaches the backend', async () => {
+    test('if a client leaves while a hook delays its first request, none of its requests reaches the backend', async () => {
       const app = host.create();
       const gate = createGate();
       let hooks = 0;
@@ -184,7 +184,7 @@ for (const host of hosts) {
       await using server = await serve(app);
       const client = await RawClient.open(server.port);
       client.send(Buffer.concat([put(1), put(2), put(3)]));
-      await poll(() => hooks === 3, 'all three are in hooks');
+      await poll(() => hooks === 3, 'all three requests have reached the hook');
       client.reset();
       const closed = await server.call('GET', '/api/work-items', { headers: [['X-At-Once', '1']] });
       assert.equal(closed.status, 200);

@@ -1,4 +1,4 @@
-// The time limit of request bodies. The server around the plugin may have no such limit [D35].
+// The gateway's own time limit of request bodies, because the server around it may have no such limit [D35].
 
 import assert from 'node:assert/strict';
 import { Readable } from 'node:stream';
@@ -12,7 +12,7 @@ import { RawClient } from '../helpers/raw-client.ts';
 const update = operation(4);
 const read = operation(3);
 
-/** Streams that continue while `onPiece` returns true. `onPiece` ends a stream that starves the process. */
+/** Streams that continue while `onPiece` returns true. With false, `onPiece` ends a stream that starves the process. */
 const endless = {
   'empty pieces': (onPiece: () => boolean) =>
     Readable.from(
@@ -37,7 +37,7 @@ for (const { name, serve } of nodeHosts) {
       for (const head of [
         'POST /api/work-items HTTP/1.1\r\nContent-Length: 700',
         'PUT /api/work-items/5 HTTP/1.1\r\nContent-Type: text/plain\r\nContent-Length: 700',
-        // A DELETE needs no body.
+        // The limit also applies to a DELETE, which needs no body.
         'DELETE /api/work-items/5 HTTP/1.1\r\nContent-Type: text/plain\r\nContent-Length: 700',
       ]) {
         await using client = await RawClient.open(server.port);
@@ -60,7 +60,7 @@ for (const { name, serve } of nodeHosts) {
 
 for (const { name, create } of hosts) {
   describe(name, () => {
-    test('a dripping body is 408, too, and hooks run before the reply [D35, D60]', async () => {
+    test('a dripping body is 408, and hooks run before the reply [D35, D60]', async () => {
       const app = create();
       app.addHook('preHandler', (_request, reply, done) => {
         reply.header('x-hook', 'has run');
@@ -123,7 +123,7 @@ for (const { name, create } of hosts) {
           assertReply(await server.call('GET', read.path), 200, read.body);
         }
         assertReply(await call, 408, requestTimeout);
-        assert.ok(others > 1, `${others} other calls`);
+        assert.ok(others > 1, `${others} other calls were served`);
       });
     }
 

@@ -48,7 +48,7 @@ for (const { name, create } of hosts) {
       assert.equal(hooks(), 0);
       assert.deepEqual(server.backend.requests, []);
       assert.deepEqual(told, { ended: [], bugs: [], malformed: [], stalled: [], outages: [] });
-      // The gateway refuses a decoded id that is not an integer.
+      // Fastify can decode this id, so the gateway gets it and refuses it: it is not an integer.
       assertReply(await client.call('GET', '/api/work-items/%25zz'), 400, invalidId);
       assert.equal(hooks(), 1);
     });

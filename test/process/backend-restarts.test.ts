@@ -1,4 +1,4 @@
-// A backend under load that is killed or stopped by SIGTERM and restarts, or that closes idle connections. D20, D34.
+// Under load, the backend is killed or stopped by SIGTERM and restarts, or it closes idle connections. D20, D34.
 // `npm run bench -- restart` compares the gateway with other proxies.
 
 import assert from 'node:assert/strict';
@@ -7,9 +7,9 @@ import { startCommand } from '../helpers/command.ts';
 import { isServed, judgeOutage, MarkedLoad } from '../fleet/marked-load.ts';
 import { now, RestartingBackend } from '../fleet/restarting-backend.ts';
 
-// Few calls at once, so that they do not pile up on a busy machine.
+// Few concurrent calls, so that they do not pile up on a busy machine.
 const load = { rate: 800, connections: 16, timeoutMs: 15_000 };
-/** Several times the measured time, for busy machines. */
+/** The longest recovery allowed: several times the measured recovery, because machines may be busy. */
 const recoveryMsMax = 1_000;
 
 for (const [name, signal] of [
@@ -17,7 +17,7 @@ for (const [name, signal] of [
   ['stopped by SIGTERM', 'SIGTERM'],
 ] as const) {
   // prettier-ignore
-  test(`a backend that is ${name} and restarts: failed calls get 500, no write is sent twice, and calls succeed again at once [D20, D34]`, async () => {
+  test(`while a backend is ${name} and restarts, failed calls get 500, and no write is sent twice; afterwards calls succeed immediately [D20, D34]`, async () => {
     await using backend = await RestartingBackend.start({ answerMs: 2 });
     await using command = await startCommand({ BACKEND_URL: backend.url, LOG_LEVEL: 'warn' });
     const clients = new MarkedLoad(command, load);
@@ -36,7 +36,7 @@ for (const [name, signal] of [
   });
 }
 
-test('a backend that is killed while another one listens: no write is sent twice, and calls succeed again at once [D20]', async () => {
+test('if a backend is killed while a second backend listens, no write is sent twice, and calls succeed immediately [D20]', async () => {
   await using backend = await RestartingBackend.start({ answerMs: 10 });
   await using command = await startCommand({ BACKEND_URL: backend.url, LOG_LEVEL: 'warn' });
   const clients = new MarkedLoad(command, load);
@@ -50,7 +50,7 @@ test('a backend that is killed while another one listens: no write is sent twice
   assert.ok(verdict.recoveryMs <= recoveryMsMax, `recovered after ${verdict.recoveryMs.toFixed()} ms`);
 });
 
-test('a backend that closes idle connections under load: every read succeeds, and no write is sent twice [D20]', async () => {
+test('if a backend closes idle connections under load, every read succeeds, and no write is sent twice [D20]', async () => {
   await using backend = await RestartingBackend.start({ answerMs: 2 });
   await using command = await startCommand({ BACKEND_URL: backend.url, LOG_LEVEL: 'warn' });
   const clients = new MarkedLoad(command, load);
@@ -64,6 +64,6 @@ test('a backend that closes idle connections under load: every read succeeds, an
   const verdict = judgeOutage(calls, backend.readRecord(), { from, to: from });
   const failedReads = calls.filter((call) => !isServed(call) && call.method === 'GET');
   const logged = command.logs.filter((line) => failedReads.some(({ marker }) => marker === line['requestId']));
-  assert.deepEqual(failedReads, [], `of ${verdict.calls} calls; ${JSON.stringify(logged)}`);
+  assert.deepEqual(failedReads, [], `failed reads among ${verdict.calls} calls; log lines: ${JSON.stringify(logged)}`);
   assert.equal(verdict.writtenTwice, 0, 'no write is sent twice');
 });

@@ -1,5 +1,6 @@
-// A log that cannot be written: the disk is full, or the reader stops or closes. Lines are dropped and counted, calls
-// are served, and the process ends in time with its usual exit code. D53. test/unit/log-output.test.ts has more cases.
+// A log that cannot be written: the disk is full, or the reader stops reading or closes the pipe. Lines are dropped and
+// counted, calls are served, and the process ends in time with its usual exit code. D53. test/unit/log-output.test.ts
+// has more cases.
 
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
@@ -72,7 +73,7 @@ async function call(command: Command, count: number): Promise<void> {
 
 const droppedLines = async (command: Command) => (await figureOf(command, 'log_lines_dropped_total')) ?? NaN;
 
-/** Sends `signal` and asserts exit code 0 within 5 s: a drain waits 1 s for idle connections, and then for the log. */
+/** Sends `signal` and asserts exit code 0 within 5 s. A drain waits 1 s for idle connections, and then for the log. */
 async function assertEnds(command: Command, signal: NodeJS.Signals): Promise<void> {
   command.signal(signal);
   assert.equal(await command.exitCode(5_000), 0, command.output);
@@ -86,18 +87,18 @@ for (const [what, format, workers] of [
   ['a full disk', 'json', '1'],
   ['a reader that closes', 'pretty', '2'],
 ] as const) {
-  test(`a log to ${what}: lines are dropped and counted, and the process ends, LOG_FORMAT=${format} [D53]`, async () => {
+  test(`if the log goes to ${what}, lines are dropped and counted, and the process can end, LOG_FORMAT=${format} [D53]`, async () => {
     const pipe = what === 'a full disk' ? undefined : new Pipe();
     const output = pipe?.output ?? openSync('/dev/full', 'w');
     await using command = await startUnseen({ LOG_FORMAT: format, WORKERS: workers }, { stdout: output });
     pipe?.closeReader();
     await call(command, 200);
-    await poll(async () => (await droppedLines(command)) >= 200, 'the lines of 200 calls are counted');
+    await poll(async () => (await droppedLines(command)) >= 200, 'the lines of 200 calls are counted as dropped');
     await assertEnds(command, 'SIGTERM');
   });
 }
 
-test('if the reader of the log stops, calls are served, and the process can end [D53]', async () => {
+test('if the reader of the log stops reading, calls are served, and the process can end [D53]', async () => {
   const pipe = new Pipe();
   await using command = await startUnseen({ LOG_FORMAT: 'pretty', WORKERS: '2' }, { stdout: pipe.output });
   await call(command, manyCalls);
@@ -105,7 +106,7 @@ test('if the reader of the log stops, calls are served, and the process can end 
   await assertEnds(command, 'SIGINT');
 });
 
-test('if the log is a socket whose reader stops, calls are served, and the process can end [D53]', async () => {
+test('if the log is a socket and its reader stops reading, calls are served, and the process can end [D53]', async () => {
   await using command = await startCommand({});
   command.process.stdout?.pause();
   await call(command, manyCalls);
@@ -116,13 +117,13 @@ test('if the log is a socket whose reader stops, calls are served, and the proce
   command.process.stdout?.resume();
 });
 
-test('after an outage the log states the number of lost lines in their place [D53]', async () => {
+test('after an outage of the log, a line in place of the lost lines states their number [D53]', async () => {
   const pipe = new Pipe();
   await using command = await startUnseen({ LOG_FORMAT: 'json' }, { stdout: pipe.output });
   await poll(() => pipe.read().includes('"ready"'), 'the log works');
   pipe.closeReader();
   await call(command, 200);
-  await poll(async () => (await droppedLines(command)) >= 200, 'the lines are counted');
+  await poll(async () => (await droppedLines(command)) >= 200, 'the lines are counted as dropped');
   const dropped = await droppedLines(command);
   pipe.openReader();
   assert.equal((await command.call('GET', '/nowhere')).status, 404);
@@ -164,7 +165,7 @@ test('the last line of the process is in the log [D53]', async () => {
   assert.match(pipe.read(), /"exitCode":0,"msg":"stopped"}\n$/);
 });
 
-test('the reason of a refused start is on standard error, even if standard output cannot be written [D53]', async () => {
+test('the reason for a refused start is printed on standard error, even if standard output cannot be written [D53]', async () => {
   const output = openSync('/dev/full', 'w');
   const refused = await runToEnd(['serve'], { PORT: 'x' }, { stdout: output });
   assert.equal(refused.code, 1);
@@ -180,7 +181,7 @@ test('`dev` with its output on a full disk starts, serves and ends [D53]', async
   const output = openSync('/dev/full', 'w');
   const [port, adminPort] = [await findFreePort(), await findFreePort()];
   const settings = { PORT: `${port}`, ADMIN_PORT: `${adminPort}`, EMBEDDED_BACKEND_PORT: '0', LOG_FORMAT: 'pretty' };
-  // In Node 22, SQLite causes a warning that it is experimental.
+  // Node 22 warns on standard error that SQLite is experimental, but `assertEnds` expects no output there.
   const nodeFlags = ['--disable-warning=ExperimentalWarning'];
   await using command = runCommand(['dev'], settings, { stdout: output, nodeFlags });
   command.port = port;
@@ -191,7 +192,7 @@ test('`dev` with its output on a full disk starts, serves and ends [D53]', async
         ({ status }) => status === 200,
         () => !command.isRunning,
       ),
-    'it serves',
+    'the command serves',
   );
   await assertEnds(command, 'SIGINT');
 });
@@ -201,7 +202,7 @@ describe('standard output', () => {
   const shell = (text: string) =>
     spawnSync('sh', ['-c', text], { cwd: resolve(import.meta.dirname, '../..'), maxBuffer: 1_000_000 });
 
-  test('standard output is complete, also on a pipe', () => {
+  test('standard output is complete, even if it is a pipe', () => {
     const whole = join(folder, 'openapi.json');
     // With guards the document is larger than the buffer of a pipe.
     const scopes = 'list=a,read=a,create=b,update=b,delete=b';
@@ -215,14 +216,14 @@ describe('standard output', () => {
   });
 
   for (const printed of ['openapi', '--help']) {
-    test(`standard output of ${printed} on a full disk is an error`, () => {
+    test(`${printed} ends with an error if its standard output is on a full disk`, () => {
       const { status, stderr } = shell(`${process.execPath} dist/command/main.js ${printed} > /dev/full`);
       assert.match(stderr.toString(), /^error: the output could not be written completely: ENOSPC.*\n$/);
       assert.equal(status, 1);
     });
   }
 
-  test('a reader of standard output that closes early causes no error', () => {
+  test('if the reader of standard output closes it early, no error is printed', () => {
     assert.equal(shell(`${command} | true`).stderr.toString(), '');
     assert.equal(shell(`${command} | head -c 1`).stderr.toString(), '');
   });

@@ -1,6 +1,6 @@
 // Loaded into the built command with `node --import`: makes functions of Node throw. FAULTS lists the faults. A SIGUSR2
-// switches the next fault of the list on; the following SIGUSR2 switches that fault off. Each prints a line to stderr.
-// The fault FAULT_FROM_START is on from the start.
+// switches the next fault of the list on; the following SIGUSR2 switches that fault off. Each signal prints a line to
+// stderr. The fault in FAULT_FROM_START is on from the start.
 
 import { Server, Socket } from 'node:net';
 import { Writable } from 'node:stream';
@@ -20,7 +20,7 @@ function fault(): Error {
 
 const servers: Server[] = [];
 
-/** Causes the faults that need no request, as soon as they are switched on. */
+/** Called when a fault is switched on: causes it immediately if it needs no request. */
 function strike(): void {
   switch (current) {
     case 'rejection':
@@ -83,8 +83,8 @@ if (faults.includes('scanner')) {
   };
 }
 
-// Sockets that the process has opened: they lead to the backend. Every other socket with a remote address is a
-// client's. (Standard error may be a socket too, but has no address.)
+// Sockets that the process has opened: they lead to the backend. Every other socket with a remote address
+// belongs to a client. (Standard error may be a socket too, but has no address.)
 const opened = new WeakSet<object>();
 const hasRemote = (socket: unknown): socket is Socket => (socket as Socket).remoteAddress !== undefined;
 for (const name of ['backend connection', 'beginning of a reply', 'end of a reply']) {
@@ -96,7 +96,7 @@ for (const name of ['backend connection', 'beginning of a reply', 'end of a repl
 breakMethod('backend connection', Socket.prototype, 'write', (socket) => hasRemote(socket) && opened.has(socket));
 breakMethod('beginning of a reply', Socket.prototype, 'write', (socket) => hasRemote(socket) && !opened.has(socket));
 
-// A client connection reads `writableLength` after it has written a reply.
+// A client connection reads `writableLength` after it has written a reply, so this getter breaks the end of a reply.
 if (faults.includes('end of a reply')) {
   const length = Object.getOwnPropertyDescriptor(Writable.prototype, 'writableLength');
   Object.defineProperty(Socket.prototype, 'writableLength', {

@@ -45,7 +45,7 @@ export class Collector implements AsyncDisposable {
     return new Collector(server);
   }
 
-  /** The server span and the client span of the request with this id. */
+  /** Waits for the server span and the client span of the request with this id. */
   pair(requestId: string): Promise<{ server: ReceivedSpan; client: ReceivedSpan }> {
     const { spans } = this;
     return this.#changes.until(
@@ -71,7 +71,7 @@ export class Collector implements AsyncDisposable {
 
 const takes: CollectorReply = (response) => response.writeHead(200, { 'content-type': 'application/x-protobuf' }).end();
 
-// Decodes by the field numbers in opentelemetry/proto/trace/v1/trace.proto.
+// The field numbers are those of opentelemetry/proto/trace/v1/trace.proto.
 function decodeSpans(body: Buffer): ReceivedSpan[] {
   return bytesIn(readMessage(body), 1).flatMap((resourceSpans) => {
     const message = readMessage(resourceSpans);
@@ -149,7 +149,7 @@ function readMessage(bytes: Buffer): WireField[] {
     at += length;
     return bytes.subarray(at - length, at);
   };
-  // Varint, fixed64, bytes, fixed32.
+  // By wire type: varint, fixed64, bytes, fixed32.
   const readers: Readonly<Record<number, () => bigint | Buffer>> = {
     0: readVarint,
     1: () => take(8).readBigUInt64LE(),

@@ -1,4 +1,4 @@
-// Without free descriptors or connections the process runs on, reports the shortage, and recovers afterwards. D26.
+// When descriptors or connections run out, the process keeps running, reports the shortage, and recovers later. D26.
 
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
@@ -14,7 +14,7 @@ import { useBackend } from '../helpers/suites.ts';
 // The backend closes after each answer, so each call needs a new connection to it.
 const closing = answer('{"id":5}', { headers: [['Connection', 'close']] });
 const backend = await useBackend(closing);
-// Also answers the calls that are made before the first test.
+// Set here, too, because calls are made before the first test.
 backend.answers(closing);
 afterEach(() => assert.deepEqual(backend.violations, []));
 
@@ -22,7 +22,7 @@ async function openMany(command: Command, count: number): Promise<RawClient[]> {
   return await Promise.all(Array.from({ length: count }, () => command.connect()));
 }
 
-/** The reply, or undefined if its connection was closed. */
+/** The reply, or undefined if the connection was closed without a reply. */
 async function tryCall(command: Command, method: string, path: string, body?: string): Promise<Reply | undefined> {
   try {
     return await command.call(method, path, body === undefined ? {} : { body });
@@ -49,10 +49,10 @@ describe('ulimit -n 64', () => {
   after(() => command.stop());
 
   for (const round of [1, 2]) {
-    test(`200 connections: the process runs on, a call for which no descriptor is free gets its operation's 500, and later calls succeed, round ${round}`, async () => {
+    test(`with 200 connections the process keeps running, a call for which no descriptor is free gets its operation's 500, and later calls succeed, round ${round}`, async () => {
       const clients = await openMany(command, 200);
       await poll(() => clients.some(({ isOpen }) => !isOpen), 'connections over the limit are closed');
-      // The other queued connections may be accepted or not.
+      // The gateway may or may not accept the connections that are still queued.
       await poll(() => (countDescriptors(command.process.pid) ?? 64) >= 60, 'no descriptor is left');
       const survivors = clients.filter(({ isOpen }) => isOpen);
       assert.ok(survivors.length >= 10, `${survivors.length} connections`);
@@ -68,14 +68,14 @@ describe('ulimit -n 64', () => {
       }
       assert.ok(failures > 0, 'some calls had no descriptor');
       // The gateway is at fault, not the backend [D51].
-      const line = await command.log(({ status }) => status === 500, 'its log line');
+      const line = await command.log(({ status }) => status === 500, 'the log line of a failed call');
       assert.match(String(line['cause']), /EMFILE/);
       assert.deepEqual(
         [line['level'], line['outcome'], line['msg'], line['backendMs']],
         ['warn', 'overload', 'turned away', undefined],
       );
       for (const client of clients) client.destroy();
-      await poll(async () => (await tryCall(command, 'GET', '/api/work-items'))?.status === 200, 'it serves again');
+      await poll(async () => (await tryCall(command, 'GET', '/api/work-items'))?.status === 200, 'calls succeed again');
       await assertServesAll(command);
       await backend.until(() => backend.connectionsOpen === 0, 'no connection to the backend');
       await poll(
@@ -90,7 +90,7 @@ describe('ulimit -n 64', () => {
 
 const isWarning = ({ msg }: { msg?: unknown }) => String(msg).startsWith('too few file descriptors');
 
-test('fewer descriptors than the limits may need cause one warning at the start [D26]', async (t) => {
+test('if the limits may need more descriptors than the process can open, one warning is logged at the start [D26]', async (t) => {
   if (!existsSync('/proc/self/limits')) {
     t.skip('there is no /proc');
     return;
@@ -117,7 +117,7 @@ for (const sharing of ['cluster', 'reuse-port'] as const) {
   describe(`ulimit -n 64, WORKERS=2, PORT_SHARING=${sharing}`, () => {
     const workersOf = (command: Command): number[] => childrenOf(command.process.pid) ?? [];
 
-    test('more connections than descriptors: the workers run on, their metrics are served, and later calls succeed', async (t) => {
+    test('with more connections than descriptors, the workers keep running, their metrics are served, and later calls succeed', async (t) => {
       const environment = { BACKEND_URL: backend.url, WORKERS: '2', PORT_SHARING: sharing };
       await using command = await startCommand(environment, { descriptors: 64 });
       const pids = workersOf(command);
@@ -127,7 +127,7 @@ for (const sharing of ['cluster', 'reuse-port'] as const) {
       }
       const base = countDescriptors(command.process.pid) ?? 0;
       const clients: RawClient[] = [];
-      // Opened one by one, because the primary, too, has the limit and needs a descriptor to pass on a connection.
+      // One by one: the limit also applies to the primary process, which needs a descriptor to pass on a connection.
       await poll(async () => {
         const client = await command.connect();
         clients.push(client);
@@ -138,12 +138,12 @@ for (const sharing of ['cluster', 'reuse-port'] as const) {
         );
         return !isServed && pids.every((pid) => (countDescriptors(pid) ?? 64) >= 64);
       }, 'no descriptor is left');
-      // The first request for /metrics loads a library, although no descriptor is free.
+      // The first request for /metrics loads a library. This must succeed although no descriptor is free.
       const { text } = await command.admin('/metrics');
       assert.equal(figureIn(text, 'work_item_gateway_workers'), 2);
       assert.equal((await command.admin('/readyz')).status, 200);
       for (const client of clients) client.destroy();
-      await poll(async () => (await tryCall(command, 'GET', '/api/work-items'))?.status === 200, 'it serves again');
+      await poll(async () => (await tryCall(command, 'GET', '/api/work-items'))?.status === 200, 'calls succeed again');
       const before = command.logs.length;
       const isSeen = (pid: number) =>
         command.logs.slice(before).some((line) => line['pid'] === pid && line['outcome'] === 'ok');
@@ -172,10 +172,10 @@ describe('CONNECTIONS_MAX=20', () => {
   beforeEach(() => backend.answers(answer('{"id":5}')));
   after(() => command.stop());
 
-  test('during a flood of idle connections, good clients are served and a request in progress is kept [D26]', async () => {
+  test('during a flood of idle connections, good clients are served, and a request in progress is completed [D26]', async () => {
     await using busy = await command.connect();
     const bytes = requestBytes('PUT', '/api/work-items/5', { body: '{"a":1}' });
-    // Its body is incomplete during the flood.
+    // The body of this request is incomplete during the flood.
     await busy.sendPieces([bytes.subarray(0, -1)]);
     const idle = await openMany(command, 100);
     await poll(() => idle.filter(({ isOpen }) => isOpen).length === 19, 'there are 20 connections');
@@ -196,7 +196,7 @@ describe('CONNECTIONS_MAX=20', () => {
     assert.ok(((await figureOf(command, 'client_connections_shed_total')) ?? 0) >= 300);
     assert.ok(((await figureOf(command, 'client_connections')) ?? 0) <= 20);
     const isLine = ({ msg }: { msg?: unknown }) => String(msg).startsWith('connection limit reached');
-    const line = await command.log(isLine, 'its log line');
+    const line = await command.log(isLine, 'the log line about the limit');
     assert.equal(line['connectionsMax'], 20);
     for (const client of idle) client.destroy();
     await assertServesAll(command);

@@ -17,7 +17,7 @@ function start(environment: NodeJS.ProcessEnv = {}): Promise<Command> {
 }
 
 for (const signal of ['SIGTERM', 'SIGINT'] as const) {
-  test(`${signal} without calls in flight ends the process with exit code 0, without a delay by idle connections [D33]`, async () => {
+  test(`${signal} with no call in flight ends the process with exit code 0, and idle connections do not delay this [D33]`, async () => {
     await using command = await start();
     const clients = await Promise.all(Array.from({ length: 10 }, () => command.connect()));
     for (const client of clients.slice(0, 5)) await client.call('GET', '/api/work-items');
@@ -29,7 +29,7 @@ for (const signal of ['SIGTERM', 'SIGINT'] as const) {
   });
 }
 
-test('calls in flight finish; /readyz is 503 at once and no new connection is accepted [D33]', async () => {
+test('during a drain, calls in flight finish, /readyz is 503 immediately, and no new connection is accepted [D33]', async () => {
   await using command = await start();
   const calls = [
     [requestBytes('GET', '/api/work-items/5'), 200, '{"id":5}'],
@@ -105,7 +105,7 @@ test('during SHUTDOWN_DELAY_MS the gateway still serves, and each reply has conn
   assert.equal(onNew.header('connection'), 'close');
   assert.equal(await command.exitCode(), 0);
   const took = performance.now() - started;
-  assert.ok(took >= delayMs - 50, `it ended after ${took.toFixed()} ms`);
+  assert.ok(took >= delayMs - 50, `the process ended after ${took.toFixed()} ms`);
 });
 
 for (const [delayMs, pauseMs] of [
@@ -140,11 +140,11 @@ for (const [delayMs, pauseMs] of [
             isServed = true;
             served += 1;
             if (served === 500) warm.open();
-            // With a delay, the client acts as a load balancer: it opens no new connection to a draining process.
+            // With a delay, the client acts like a load balancer: it opens no new connection to a draining process.
             if (reply.header('connection') === 'close' && delayMs > 0) return;
             if (reply.header('connection') === 'close') break;
           } catch (error) {
-            // A new connection that is reset was still in the kernel's queue when the port closed: no lost call.
+            // A new connection that is reset loses no call: it was still in the kernel's queue when the port closed.
             if (isServed) lost.push(String(error));
             else notAccepted += 1;
             break;
@@ -211,10 +211,10 @@ for (const [first, second, environment] of [
     const { client } = await holdCall(backend, command);
     command.signal(first);
     await isDraining(command);
-    // The drain is in progress.
+    // Waits until the drain is in progress.
     await new Promise((resolve) => setTimeout(resolve, 250));
     command.signal(second);
-    assert.equal(await command.exitCode(2000), 1, 'at once');
+    assert.equal(await command.exitCode(2000), 1, 'the process ends at once');
     await client.closed();
   });
 }

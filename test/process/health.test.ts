@@ -1,4 +1,4 @@
-// /livez, /readyz, /metrics and the command `health`, also with the backend down. D34.
+// /livez, /readyz, /metrics and the command `health`, also while the backend is down. D34.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -63,7 +63,7 @@ test('requests for /livez, /readyz and /metrics make no HTTP call to the backend
   assert.deepEqual(backend.requests, []);
 });
 
-test('/metrics has a counter of successes for each operation from the start, so that the first success is an increase', async () => {
+test('/metrics has a counter of successes for each operation from the start, so that Prometheus sees the first success as an increase', async () => {
   const text = await command.metrics();
   const statuses = { list: 200, create: 201, read: 200, update: 200, delete: 200 };
   const series = Object.entries(statuses).map(([operation, status]) => `operation="${operation}",status="${status}"`);
@@ -110,7 +110,7 @@ test('`health` reports a running gateway as alive, on any ADMIN_HOST and during 
   }
 });
 
-test('`health` ends with exit code 1 if nothing or another server listens on the port', async () => {
+test('`health` ends with exit code 1 if nothing listens on the port, or another server does', async () => {
   const free = await findFreePort();
   const none = await health({ ADMIN_PORT: String(free) });
   assert.deepEqual([none.code, none.stdout], [1, '']);

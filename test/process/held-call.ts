@@ -4,7 +4,7 @@ import { createGate } from '../helpers/changes.ts';
 import { RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { answer, type ScriptedBackend } from '../helpers/scripted-backend.ts';
 
-/** Sends `bytes` to the gateway at `port`; `backend` answers `{"id":5}` after `open` is called. */
+/** Sends `bytes` to the gateway at `port`; `backend` answers `{"id":5}` after the returned `open` is called. */
 export async function holdCall(
   backend: ScriptedBackend,
   { port }: { readonly port: number },

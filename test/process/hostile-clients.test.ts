@@ -12,11 +12,11 @@ import { countDescriptors, figureIn } from '../helpers/process-figures.ts';
 import { closed, RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { useBackend } from '../helpers/suites.ts';
 
-// Long enough for a good client on a busy machine.
+// The time limits are long enough for a good client on a busy machine.
 const headersMs = 3000;
 const requestMs = 4000;
 const inFlightMax = 64;
-/** Far above the duration of a call on a busy machine. */
+/** The longest duration allowed for a call, far longer than a call takes on a busy machine. */
 const soonMs = 8000;
 
 const backend = await useBackend('{"id":5}');
@@ -56,7 +56,7 @@ async function isIdle(): Promise<void> {
   }
 }
 
-/** Good clients call without a pause, on persistent and on new connections, until `attack` ends. */
+/** Runs `attack` while good clients call without a pause, on persistent and on new connections. */
 async function withGoodClients(attack: () => Promise<unknown>): Promise<void> {
   let isOver = false;
   let slowest = 0;
@@ -81,7 +81,7 @@ async function withGoodClients(attack: () => Promise<unknown>): Promise<void> {
     }
   };
   const good = Promise.all([staying(), staying(), coming()]);
-  // The failure of a good client ends the attack, too.
+  // If a good client fails, the end of the attack is not awaited.
   try {
     await Promise.race([attack(), good]);
   } finally {
@@ -132,11 +132,11 @@ async function dripUntilCut(sockets: Socket[], start: string, limitMs: number): 
   });
   await Promise.all(cut);
   const latest = Math.max(...took);
-  assert.ok(latest < limitMs + 3000, `the last one was closed after ${latest.toFixed()} ms`);
+  assert.ok(latest < limitMs + 3000, `the last connection was closed after ${latest.toFixed()} ms`);
 }
 
 describe('good clients are served during an attack', () => {
-  test('300 heads and 256 bodies sent byte by byte are cut off at their limits and do not count for IN_FLIGHT_MAX [D26, D35]', async () => {
+  test('300 heads and 256 bodies that arrive byte by byte are cut off at their time limits and do not count for IN_FLIGHT_MAX [D26, D35]', async () => {
     await withGoodClients(async () => {
       const heads = await openMany(300);
       const bodies = await openMany(4 * inFlightMax);
@@ -149,7 +149,7 @@ describe('good clients are served during an attack', () => {
     assert.ok(!backend.requests.some(({ target }) => target.endsWith('/666')));
   });
 
-  test('1,000 connections that are idle after a request, and 2,000 that send nothing', async () => {
+  test('1,000 connections stay idle after a request, and 2,000 connections send nothing', async () => {
     await withGoodClients(async () => {
       const idle = await openMany(1000, async (socket) => {
         socket.write(requestBytes('GET', '/api/work-items/x'));
@@ -161,7 +161,7 @@ describe('good clients are served during an attack', () => {
     });
   });
 
-  test('3,000 connections, opened and closed as fast as possible', async () => {
+  test('3,000 connections are opened and closed as fast as possible', async () => {
     await withGoodClients(async () => {
       await Promise.all(
         Array.from({ length: 20 }, async () => {

@@ -30,7 +30,7 @@ function start(environment: NodeJS.ProcessEnv = { HTTP2: 'true' }): Promise<Comm
   return startCommand({ BACKEND_URL: backend.url, TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile, ...environment });
 }
 
-/** The protocol that is agreed on if the client offers HTTP/2 and HTTP/1.1. */
+/** The protocol that the gateway chooses if the client offers HTTP/2 and HTTP/1.1. */
 async function protocolOf(port: number): Promise<string | false | null> {
   const socket = connect({ port, host: '127.0.0.1', ALPNProtocols: ['h2', 'http/1.1'], rejectUnauthorized: false });
   await new Promise((resolve, reject) => socket.once('secureConnect', resolve).once('error', reject));
@@ -38,7 +38,7 @@ async function protocolOf(port: number): Promise<string | false | null> {
   return socket.alpnProtocol;
 }
 
-// Changes only the version that Node reports.
+// This module changes only the version that Node reports.
 const olderNode = `data:text/javascript,${encodeURIComponent("Object.defineProperty(process,'versions',{value:{...process.versions,node:'24.21.0'}})")}`; // prettier-ignore
 
 test('on a Node before 26, serve, dev and check report HTTP2 as a problem, together with all other problems [D39]', async () => {
@@ -51,7 +51,7 @@ test('on a Node before 26, serve, dev and check report HTTP2 as a problem, toget
     const problem = 'HTTP2 needs Node 26 or newer, but this is Node 24.21.0: use a newer Node, or leave HTTP2 out';
     assert.ok(problems.includes(`error: ${problem}`), refused.stderr);
   }
-  // `openapi` starts no listener, and HTTP2=false works on every Node.
+  // `openapi` starts no listener, so it accepts HTTP2=true. HTTP2=false works on every Node.
   const valid = { REQUEST_BYTES_MAX: '', TLS_CERT_FILE: 'a', TLS_KEY_FILE: 'b' };
   const env = { PATH: process.env['PATH'], ...environment, ...valid };
   const node = process.env['GATEWAY_NODE'] ?? process.execPath;
@@ -63,7 +63,7 @@ test('on a Node before 26, serve, dev and check report HTTP2 as a problem, toget
 });
 
 describe('HTTP/2 of the command', { skip: noHttp2OfCommand }, () => {
-  test('without HTTP2=true the gateway agrees only on HTTP/1.1 [D39]', async () => {
+  test('without HTTP2=true the gateway accepts only HTTP/1.1 [D39]', async () => {
     for (const environment of [{}, { HTTP2: 'false' }]) {
       await using command = await start(environment);
       assert.equal(await protocolOf(command.port), 'http/1.1');
@@ -84,7 +84,7 @@ describe('HTTP/2 of the command', { skip: noHttp2OfCommand }, () => {
     assert.equal(command.stderr, '');
   });
 
-  test('connections and streams are gauges, summed over all workers', async () => {
+  test('the gauges of connections and streams are sums over all workers', async () => {
     await using command = await start({ HTTP2: 'true', WORKERS: '2' });
     const names = ['client_connections', 'http2_connections', 'http2_streams'];
     const has = (expected: readonly number[], what: string) =>
@@ -99,19 +99,19 @@ describe('HTTP/2 of the command', { skip: noHttp2OfCommand }, () => {
     backend.answers(behind(gate, answer('{"id":5}')));
     const clients = await Promise.all(Array.from({ length: 3 }, () => Http2Client.open(command.port)));
     await using other = await RawClient.openSecure(command.port, { rejectUnauthorized: false });
-    await has([4, 3, 0], 'all are idle');
+    await has([4, 3, 0], 'all clients are idle');
     const calls = clients.flatMap((client) => [client.call('GET', item), client.call('PUT', item, { body: '{}' })]);
     other.send(requestBytes('GET', item));
-    await has([4, 3, 6], 'all call');
+    await has([4, 3, 6], 'all clients have calls in flight');
     gate.open();
     for (const reply of await Promise.all(calls)) assert.equal(reply.status, 200);
     assert.equal((await other.reply()).status, 200);
-    await has([4, 3, 0], 'all have their replies');
+    await has([4, 3, 0], 'all clients have their replies');
     for (const client of clients) client.destroy();
     await has([1, 0, 0], 'the HTTP/2 clients have left');
   });
 
-  test('SIGTERM: calls in flight on streams get their replies, and the exit code is 0 [D33]', async () => {
+  test('after SIGTERM, calls in flight on streams get their replies, and the exit code is 0 [D33]', async () => {
     await using command = await start();
     await using client = await Http2Client.open(command.port);
     const gate = createGate();
@@ -168,7 +168,7 @@ describe('HTTP/2 of the command', { skip: noHttp2OfCommand }, () => {
     assertReply(await read([good, ['x-user', 'eve']]), 200, '{"id":5}');
     const last = backend.requests.at(-1);
     assert.deepEqual([last?.header('x-user'), last?.header('authorization')], ['ada', undefined]);
-    // A request without an operation needs no token.
+    // A request that matches no operation needs no token.
     assert.equal((await client.call('OPTIONS', item)).status, 204);
     assert.equal((await client.call('PATCH', item)).status, 405);
   });

@@ -43,7 +43,7 @@ async function startBackend(tls: ServerOptions = { key, cert: readFileSync(certi
         outgoing.writeHead(204).end();
         return;
       }
-      // The list is sent in many chunks, as by ASP.NET, and the item in one.
+      // Sends the list in many chunks, as ASP.NET does, and the item in one chunk.
       outgoing.writeHead(200, { 'content-type': 'application/json' });
       if (incoming.url === '/api/WorkItem') {
         for (let from = 0; from < list.length; from += 30_000) outgoing.write(list.subarray(from, from + 30_000));
@@ -68,7 +68,7 @@ async function startBackend(tls: ServerOptions = { key, cert: readFileSync(certi
   };
 }
 
-test('a backend over TLS: its bytes pass unchanged, on one persistent connection', async () => {
+test('the bytes of a backend over TLS pass unchanged, on one persistent connection', async () => {
   await using backend = await startBackend();
   await using gateway = await startCommand({ BACKEND_URL: backend.url, NODE_EXTRA_CA_CERTS: certificatePath });
   await using client = await RawClient.open(gateway.port);
@@ -99,7 +99,7 @@ test('a backend whose certificate is not trusted receives no call', async () => 
   assert.equal(line['cause'], `self-signed certificate: ${advice}`);
 });
 
-/** The OpenSSL of Node 22 has another name for the alert. */
+/** Replaces the name that the OpenSSL of Node 22 uses for the alert with the newer name. */
 const withNewName = (cause: unknown) => String(cause).replace('sslv3 alert', 'ssl/tls alert');
 
 for (const [what, onBytes, cause] of [
@@ -119,7 +119,7 @@ for (const [what, onBytes, cause] of [
     'TLS failed: ssl/tls alert handshake failure, SSL alert number 40',
   ],
 ] as const) {
-  test(`if the port of an https BACKEND_URL ${what}, the log, check and /readyz report the cause`, async () => {
+  test(`if the server at an https BACKEND_URL ${what}, the log, check and /readyz report the cause`, async () => {
     let connections = 0;
     const server = createTcpServer((socket) => {
       connections += 1;
@@ -195,7 +195,7 @@ describe('a backend that requires a client certificate', { skip: noOpenssl }, ()
   });
   after(() => backend[Symbol.asyncDispose]());
 
-  test('the backend receives the certificate of BACKEND_CERT_FILE from every worker [D40]', async () => {
+  test('the backend receives the certificate in BACKEND_CERT_FILE from every worker [D40]', async () => {
     for (const workers of ['1', '2']) {
       backend.subjects.length = 0;
       await using gateway = await startCommand({
@@ -217,7 +217,7 @@ describe('a backend that requires a client certificate', { skip: noOpenssl }, ()
     [
       'a certificate of another authority',
       () => ({ BACKEND_CERT_FILE: stranger.certFile, BACKEND_KEY_FILE: stranger.keyFile }),
-      // Node's server closes without an alert.
+      // Node's server closes the connection without an alert.
       /^the connection was closed before the answer was complete$/,
     ],
   ] as const) {

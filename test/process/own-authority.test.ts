@@ -1,4 +1,4 @@
-// Redis and an issuer with certificates of a private authority. NODE_EXTRA_CA_CERTS names the authority's file, as
+// Redis and an issuer whose certificates a private authority issued. NODE_EXTRA_CA_CERTS names the authority's file, as
 // docs/security.md describes. With a wrong authority, the log and `check` show how to fix the problem [D44, D47].
 
 import assert from 'node:assert/strict';
@@ -25,7 +25,7 @@ describe('a private authority', { skip: noOpenssl }, () => {
 
   const check = (environment: NodeJS.ProcessEnv) => runToEnd(['check'], environment);
 
-  // Tries again after a timeout: on a busy machine a connection can take longer than the gateway waits.
+  // Calls `cause` again if it reports a timeout: on a busy machine a connection can take longer than the gateway waits.
   async function onTime(cause: () => Promise<string>, expected: RegExp): Promise<void> {
     let said = await cause();
     for (let tried = 1; tried < 8 && !expected.test(said) && /^no (?:connection|answer) within/.test(said); tried += 1) {
@@ -55,9 +55,9 @@ describe('a private authority', { skip: noOpenssl }, () => {
     const from = (client: string) => ({ headers: [['X-Forwarded-For', client]] as const });
 
     for (const [host, workers] of [['localhost', '2'], ['127.0.0.1', '1']] as const) {
-      test(`rediss://${host}: Redis counts for two gateways, one with ${workers} workers`, async () => {
+      test(`over rediss://${host}, Redis counts the requests of two gateways, the second with WORKERS=${workers}`, async () => {
         const url = `rediss://:Tr0ub4dor@${host}:${redis.tlsPort}/1`;
-        // With `deny`, the gateway only serves clients that Redis has counted.
+        // With `deny`, the gateway serves only requests that Redis has counted.
         const deny = { RATE_LIMIT_FALLBACK: 'deny' };
         await using one = await startCommand(environment(url, right, deny));
         await using two = await startCommand(environment(url, right, { ...deny, WORKERS: workers }));
@@ -78,7 +78,7 @@ describe('a private authority', { skip: noOpenssl }, () => {
       });
     } // prettier-ignore
 
-    test('check reports the cause: a wrong authority, another name in the certificate, or no TLS', async () => {
+    test('check reports why Redis cannot be used: a wrong authority, another name in the certificate, or no TLS', async () => {
       await using elsewhere = await RedisServer.start({
         tls: { ...folder.issue(right, 'elsewhere', { names: ['DNS:elsewhere.example'] }), caFile: right.certFile },
       });
@@ -93,7 +93,7 @@ describe('a private authority', { skip: noOpenssl }, () => {
           const { code, stderr } = await check(environment(url, authority));
           assert.equal(code, 1);
           assert.doesNotMatch(stderr, /hunter2/);
-          return /^rate limit: Redis at rediss?:\/\/localhost:\d+ does not count: (.*)$/m.exec(stderr)?.[1] ?? stderr;
+          return /^rate limit: Redis at rediss?:\/\/localhost:\d+ could not count a request: (.*)$/m.exec(stderr)?.[1] ?? stderr;
         }, cause);
       }
     }); // prettier-ignore
@@ -123,7 +123,7 @@ describe('a private authority', { skip: noOpenssl }, () => {
       assert.ok(stdout.includes(`keys: ${keys.url} has 1 usable key\n  key-1: ES256\n`), stdout);
     });
 
-    test('check reports a wrong authority, another name, an expired certificate and a lack of TLS, and sends no request', async () => {
+    test('check reports a wrong authority, another name in the certificate, an expired certificate or no TLS, and sends no request', async () => {
       const other = folder.issue(right, 'other', { names: ['DNS:elsewhere.example'] });
       const expired = folder.issue(right, 'expired', { days: -1 });
       await using keys = await KeyServer.start(keySetOf(pair), 0, server);

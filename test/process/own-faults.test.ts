@@ -28,7 +28,7 @@ function start(faults: readonly string[], environment: NodeJS.ProcessEnv = {}): 
   return startCommand({ ...environmentOf(faults), ...environment });
 }
 
-/** Switches the next fault on, or the current fault off, and waits until the process reports it. */
+/** Switches the next fault on, or the current fault off, and waits until the process reports the change. */
 async function turn(command: Command, to: 'on' | 'off'): Promise<void> {
   const { length } = command.stderr;
   command.signal('SIGUSR2');
@@ -47,7 +47,7 @@ describe('inside a request', () => {
     assert.equal(await command.exitCode(), 0);
   });
 
-  /** Runs `act` with the next fault on. Every operation must work afterwards, and `expected` faults must be counted. */
+  /** Runs `act` with the next fault on. Every operation must work afterwards, and `bugs_total` grow by `expected`. */
   async function withFault(expected: number, act: () => Promise<void>): Promise<void> {
     // The backend closes after each answer, so each call needs a new connection to it.
     backend.answers(answer('{"id":5}', { headers: [['Connection', 'close']] }));
@@ -72,7 +72,7 @@ describe('inside a request', () => {
     const isReplied = !name.endsWith('reply');
     const result = isReplied ? "gives the operation's 500 without details" : 'closes the connection';
     test(`a fault in the ${name} ${result}, and the next call is served [D28]`, async () => {
-      // A delete has no JSON to scan.
+      // A delete has no JSON to scan, so this fault does not affect it.
       const met = operations.filter((each) => name !== 'scanner' || each.name !== '5 delete');
       await withFault(met.length, async () => {
         for (const { method, path, options, failure } of met) {
@@ -98,7 +98,7 @@ describe('inside a request', () => {
     });
   }
 
-  test('a fault in the log changes no reply, and lines are written again after it [D28]', async () => {
+  test('a fault in the log changes no reply, and log lines are written again after the fault [D28]', async () => {
     await withFault(operations.length + 1, async () => {
       await using client = await command.connect();
       for (const { method, path, options, status, body } of operations) {
@@ -114,7 +114,7 @@ describe('inside a request', () => {
     await withFault(0, () => Promise.resolve());
     const isLine = ({ msg }: { msg?: unknown }) => msg === 'could not accept a connection';
     await command.log(isLine, 'its log line');
-    assert.ok(command.logs.filter(isLine).length <= 2, 'one for each of two servers');
+    assert.ok(command.logs.filter(isLine).length <= 2, 'at most one line for each of the two servers');
   });
 });
 
@@ -129,7 +129,7 @@ describe('outside of any request', () => {
         const line = await command.log(({ level }) => level === 'fatal', 'the line of the fault');
         assert.match(JSON.stringify(line['err']), /SECRET/);
       }
-      assert.ok(command.isRunning, 'a call is in flight');
+      assert.ok(command.isRunning, 'the process runs while a call is in flight');
       open();
       assertReply(await client.reply(), 200, '{"id":5}');
       assert.equal(await command.exitCode(), 1);
@@ -160,7 +160,7 @@ describe('outside of any request', () => {
     assert.equal(await command.exitCode(), 1);
   });
 
-  test('a fault of the drain itself and a call that never ends: the process ends with exit code 1 [D28, D33]', async () => {
+  test('if the drain itself has a fault and a call never ends, the process ends with exit code 1 [D28, D33]', async () => {
     await using command = await start(['drain'], { SHUTDOWN_TIMEOUT_MS: '300' });
     const { client } = await holdCall(backend, command);
     await turn(command, 'on');

@@ -66,11 +66,14 @@ function pack(from: string): string {
   return join(folder, name);
 }
 
-/** Paths that only the repository has: the registry's page shows links to them as links to the repository. */
+/**
+ * Paths in the repository that are not in the package. Documents may link to these paths, because the registry's page
+ * makes such links point to the repository.
+ */
 const onlyInRepository =
   /^(?:ARCHITECTURE\.md|CONTRIBUTING\.md|bench|docs\/(?:decisions\.md|images)|packages|test)(?:\/|$)/;
 
-/** The folders of the packages that an installed gateway needs, from the lock file. */
+/** The folders of the packages that an installed gateway needs, according to the lock file. */
 function productPackages(): string[] {
   const lock = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8')) as {
     packages: Record<string, { dev?: boolean; link?: boolean; peer?: boolean }>;
@@ -101,7 +104,7 @@ before(() => {
 });
 
 describe('the packed files', () => {
-  test('the package includes every file that a document links to, except those for contributors only', () => {
+  test('the package includes every file that a document links to, except files for contributors only', () => {
     const documents = files.filter((file) => file.endsWith('.md'));
     assert.ok(documents.includes('README.md') && documents.includes('docs/operating.md'));
     let count = 0;
@@ -121,7 +124,7 @@ describe('the packed files', () => {
     assert.ok(count > 30, 'links were found');
   });
 
-  test('the package takes at most 950 kB, with no types except those of the core', () => {
+  test('the package takes at most 950 kB and has no types except the types of the core', () => {
     assert.ok(packedBytes < 950_000, `${packedBytes} bytes`);
     const types = files.filter((file) => /\.d\.c?ts$/.test(file) && !file.startsWith('dist/core/'));
     assert.deepEqual(types, []);
@@ -191,7 +194,7 @@ describe('types and code for users of the package', () => {
     });
     // @ts-expect-error wrong type of an option
     export const wrong: WorkItemGatewayOptions = { backendUrl: 5 };
-    // @ts-expect-error not any
+    // @ts-expect-error the type of the plugin is not "any"
     export const none: number = gateway;`;
   const required = `
     import required = require('work-item-gateway');
@@ -206,7 +209,7 @@ describe('types and code for users of the package', () => {
     });
     // @ts-expect-error unknown option
     export const other: FetchHandlerOptions = { backendUrl: '', timeout: 5 };
-    // @ts-expect-error a Request, not a string
+    // @ts-expect-error the parameter must be a Request, not a string
     export const unasked = () => call('/');`;
   const nodeUse = `
     import { createServer } from 'node:http';
@@ -377,7 +380,7 @@ test('the installation in an empty folder prints no warning, and the installed c
   const bytes = installed.reduce((sum, path) => sum + bytesIn(join(target, path)), 0);
   assert.ok(bytes > 1_000_000 && bytes <= 12_000_000, `${bytes} bytes`);
 
-  // OpenTelemetry is an optional peer, not installed here.
+  // OpenTelemetry, an optional peer dependency, is not installed here, so `serve` refuses to start.
   const env = { PATH, OTEL_EXPORTER_OTLP_ENDPOINT: 'http://localhost:4318' };
   const serve = ['serve', '--backend-url', 'http://localhost:1'];
   const traced = spawnSync(command, serve, { cwd: target, encoding: 'utf8', env });
@@ -386,7 +389,7 @@ test('the installation in an empty folder prints no warning, and the installed c
     traced.stderr,
     /^error: OTEL_EXPORTER_OTLP_ENDPOINT needs packages that are not installed: run `npm install @opentelemetry\/core /,
   );
-  // `openapi` starts nothing and needs no OpenTelemetry.
+  // `openapi` starts nothing, so it works without OpenTelemetry.
   const document = execFileSync(command, ['openapi'], { cwd: target, encoding: 'utf8', env });
   assert.match(document, /^\{\s*"openapi":/);
 });
@@ -430,7 +433,7 @@ describe('@work-item-gateway/core, one package without dependencies for embeddin
     assert.equal(version, manifest.version);
   });
 
-  test('each entry has its exports, by import and by require', async () => {
+  test('every entry can be imported and required, and has the expected exports', async () => {
     const names = Object.keys(readCore().exports).filter((name) => name !== './package.json');
     assert.deepEqual(names, ['.', './fetch', './fastify', './node']);
     const { stdout } = await run(`

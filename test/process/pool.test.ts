@@ -93,7 +93,7 @@ async function isServedBy({ pids }: Served, count: number, gone: readonly number
 }
 
 for (const portSharing of ['cluster', 'reuse-port', 'auto']) {
-  test(`workers share a port, and reports cover all workers, PORT_SHARING=${portSharing}`, async () => {
+  test(`workers share a port, and reports cover all workers (PORT_SHARING=${portSharing})`, async () => {
     await using served = await start({ portSharing });
     assert.equal(served.pool.hasWorkers, true);
     assert.match(served.pool.url, /^http:\/\/127\.0\.0\.1:\d+$/);
@@ -112,7 +112,7 @@ for (const portSharing of ['cluster', 'reuse-port', 'auto']) {
 }
 
 for (const portSharing of ['cluster', 'reuse-port']) {
-  test(`connections are refused until the first worker is ready, PORT_SHARING=${portSharing}`, async () => {
+  test(`connections are refused until the first worker is ready (PORT_SHARING=${portSharing})`, async () => {
     const port = await findFreePort();
     const starting = start({ portSharing, port: String(port) });
     await poll(() => workersNow() > 0, 'the first worker exists');
@@ -177,7 +177,7 @@ test('the death of a worker is logged and counted by cause; the worker is replac
   assert.ok(others.includes(second));
   process.kill(second, 'SIGABRT');
   await isServedBy(served, 2, before);
-  await poll(async () => (await served.figures()).counted('death aborted') === 1, 'both are counted');
+  await poll(async () => (await served.figures()).counted('death aborted') === 1, 'both deaths are counted');
   assert.equal((await served.figures()).counted('death killed'), 1);
   assert.equal(await served.lists(), 6);
   assert.equal((await served.reports())[0]?.failures.length, 1);
@@ -191,7 +191,7 @@ test('the death of a worker is logged and counted by cause; the worker is replac
   assert.equal(workersNow(), 2);
 }); // prettier-ignore
 
-test('a worker that hangs is killed and replaced; until then the reports have only its earlier counts', async () => {
+test('a worker that hangs is killed and replaced; until then the reports have its last known counts', async () => {
   await using served = await start();
   for (let calls = 0; calls < 6; calls += 1) await served.call();
   const [victim = 0, other] = await served.pids();
@@ -267,7 +267,7 @@ test('calls in flight finish with the settings from before a reload, and `finish
   await finished;
 });
 
-test('a worker that cannot use new settings: the reload fails, and the other worker gets the old settings back', async (t) => {
+test('if a worker cannot use new settings, the reload fails, and the other worker gets the old settings back', async (t) => {
   await using served = await start();
   const [, second] = (await served.reports()).map(({ pid }) => pid);
   if (spawnSync('prlimit', ['--pid', String(second), '--nofile=3:']).status !== 0) {
@@ -299,7 +299,7 @@ for (const [signal, what] of [
   ['SIGKILL', 'is killed'],
   ['SIGSTOP', 'hangs'],
 ] as const) {
-  test(`a worker that ${what} before a reload does not block it: afterwards two workers have the new settings`, async () => {
+  test(`a worker that ${what} before a reload does not block the reload: afterwards two workers have the new settings`, async () => {
     await using served = await start();
     const [victim = 0] = await served.pids();
     process.kill(victim, signal);
@@ -313,7 +313,7 @@ for (const [signal, what] of [
   });
 }
 
-test('a reload with settings that cannot be served fails, and the old settings stay in force', async () => {
+test('a reload with unusable settings fails, and the old settings stay in force', async () => {
   await using served = await start();
   const before = await served.pids();
   await assertStartError(served.pool.reload(settingsWith(noKeys), {}), /AUTH_JWKS_FILE/);
@@ -333,7 +333,7 @@ test('new certificates reach running workers and workers that start later', { sk
   await using served = await start({ portSharing: 'cluster' }, { clients: first });
   const names = async (): Promise<unknown[]> => {
     const seen: unknown[] = [];
-    // The workers receive connections in turn.
+    // The workers receive connections in turn, so four connections reach both workers.
     for (let connections = 0; connections < 4; connections += 1) {
       const socket = connect({ port: served.port, host: '127.0.0.1', ca: authority.cert });
       await once(socket, 'secureConnect');
@@ -345,7 +345,7 @@ test('new certificates reach running workers and workers that start later', { sk
   assert.equal(served.pool.url, `https://127.0.0.1:${served.port}`);
   assert.deepEqual(await names(), ['first']);
   served.pool.renewTls({ clients: second });
-  // When the workers have reported, they have also received the certificates that were sent before.
+  // A report proves that its worker has also received the certificates, which were sent earlier.
   const [victim = 0] = await served.pids();
   assert.deepEqual(await names(), ['second']);
   process.kill(victim, 'SIGKILL');
@@ -353,7 +353,7 @@ test('new certificates reach running workers and workers that start later', { sk
   assert.deepEqual(await names(), ['second']);
 });
 
-test('a drain lets calls in flight finish, ends every worker with exit code 0, and replaces none', async () => {
+test('a drain lets calls in flight finish, ends every worker with exit code 0, and replaces no worker', async () => {
   await using served = await start();
   const gate = createGate();
   backend.answers(behind(gate, answer('{"id":5}')));
@@ -373,7 +373,7 @@ test('a drain lets calls in flight finish, ends every worker with exit code 0, a
   assert.deepEqual(served.lines, []);
 });
 
-test('a drain that exceeds its time limit cuts calls in flight, and the exit code 1 of a worker is a failure', async () => {
+test('a drain that exceeds its time limit cuts calls in flight, and exit code 1 of a worker is treated as a failure', async () => {
   await using served = await start();
   backend.answers(behind(createGate(), answer('[]')));
   await using client = await RawClient.open(served.port);
@@ -390,7 +390,7 @@ test('a drain that exceeds its time limit cuts calls in flight, and the exit cod
   assert.deepEqual(served.messages(), ['a draining worker ended with exit code 1']);
 });
 
-/** While the only worker is stopped, opens connections until one is refused. Each sends a list request. */
+/** Opens connections to a stopped worker until one is refused. Sends a list request on each; returns the others. */
 async function callWhileStopped({ port }: Served, connectionsMax: number): Promise<RawClient[]> {
   const clients: RawClient[] = [];
   // The pool sends two connections to the worker, lets `connectionsMax` wait, and refuses the next one.
@@ -423,7 +423,7 @@ test('connections that wait for a worker when a drain begins are served', async 
   const drained = served.pool.finishDrain(new AbortController().signal);
   await poll(() => isRefused(served.port), 'the port is closed');
   process.kill(worker, 'SIGCONT');
-  // The worker has room for three connections. It received two of them before the drain began.
+  // The worker has room for three of the five connections. It received two of them before the drain began.
   const replies = await Promise.all(clients.slice(0, 3).map((client) => client.reply()));
   assert.deepEqual(
     replies.map(({ text }) => text),
@@ -444,7 +444,7 @@ test('each early death doubles the pause before a worker is replaced', async () 
     await poll(() => served.lines.length > deaths, 'the death is logged');
     const diedAt = performance.now();
     await poll(() => workersNow() === 1, 'the worker is replaced');
-    // The clock of timers may be a millisecond ahead.
+    // The 50 ms allow for a late `diedAt`, and for the clock of timers, which may be a millisecond ahead.
     assert.ok(performance.now() - diedAt > pauseMs - 50, `${pauseMs} ms`);
     await isServedBy(served, 1, [victim]);
   }
@@ -496,7 +496,7 @@ test('stop kills a worker that does not end', async () => {
   assert.deepEqual(messages, ['a worker does not exit: killing it', 'a draining worker ended with signal SIGKILL']);
 });
 
-test('all workers count one rate limit together, and each may serve an equal part of IN_FLIGHT_MAX', async () => {
+test('all workers share one rate limit, and each may serve an equal part of IN_FLIGHT_MAX', async () => {
   await using limited = await start({ rateLimit: '3/60s', portSharing: 'cluster' });
   const statuses: number[] = [];
   for (let calls = 0; calls < 5; calls += 1) statuses.push((await limited.call()).status);

@@ -44,7 +44,7 @@ async function startGateway(url: string, more: NodeJS.ProcessEnv = {}): Promise<
   });
 }
 
-/** The number of replies by status when `client` sends `amount` requests at once to each gateway. */
+/** Sends `amount` pipelined requests of `client` to each gateway; returns the number of replies with each status. */
 async function statusesOf(gateways: readonly Command[], amount: number, client: string) {
   const counts: Record<number, number> = {};
   await Promise.all(
@@ -65,8 +65,8 @@ const isLost = ({ msg }: Readonly<Record<string, unknown>>) => msg === 'Redis do
 const isBack = ({ msg }: Readonly<Record<string, unknown>>) => msg === 'Redis counts requests again';
 
 /**
- * Runs `act`. If it fails after a gateway has lost Redis, runs it again, each time with another client. On a busy machine a
- * process can wait longer than 100 ms for the CPU. The gateway then counts without Redis, as it should.
+ * Runs `act`. If `act` fails after a gateway has lost Redis, runs `act` again, each time with another client. On a busy
+ * machine a gateway can wait longer than 100 ms for the CPU. It then rightly counts without Redis.
  */
 async function undisturbed(gateways: readonly Command[], act: (client: string) => Promise<void>) {
   const hasLostRedis = () => gateways.some(({ logs }) => logs.some(isLost));
@@ -75,7 +75,8 @@ async function undisturbed(gateways: readonly Command[], act: (client: string) =
       await act(`198.51.100.${round}`);
       return;
     } catch (error) {
-      // The first outage is logged 100 ms late. A short outage within ten seconds of another is not logged.
+      // The first outage is logged 100 ms late, so this waits for it. A short outage within ten seconds of another
+      // is not logged, so the line of any outage is enough.
       const wasDisturbed = await poll(hasLostRedis, 'an outage is logged', 1_000).then(
         () => true,
         () => false,
@@ -118,23 +119,23 @@ for (const { name, program } of redisPrograms.length > 0
     const keys = await redis.send('KEYS *');
     assert.match(keys ?? '', /work-item-gateway:rate:3600:203\.0\.113\.1\r/);
     const ttl = Number((await redis.send('PTTL work-item-gateway:rate:3600:203.0.113.1'))?.slice(1));
-    assert.ok(ttl > 3_500_000 && ttl <= 3_600_000, `it expires: ${ttl}`);
+    assert.ok(ttl > 3_500_000 && ttl <= 3_600_000, `the key expires in ${ttl} ms`);
   });
 } // prettier-ignore
 
-describe('while Redis does not count', { skip: withoutRedis }, () => {
+describe('while Redis does not count requests', { skip: withoutRedis }, () => {
   for (const [what, stop, resume] of [
     ['is stopped', (redis: RedisServer) => redis.signal('SIGSTOP'), (redis: RedisServer) => redis.signal('SIGCONT')],
     ['is killed', (redis: RedisServer) => redis.kill(), (redis: RedisServer) => redis.restart()],
   ] as const) {
-    test(`Redis ${what}: each gateway counts by itself, no call fails, and Redis counts again when it is back`, async () => {
+    test(`if Redis ${what}, each gateway counts by itself, no call fails, and Redis counts again when it is back`, async () => {
       await using redis = await RedisServer.start();
       await using one = await startGateway(redis.url);
       await using two = await startGateway(redis.url);
       const gateways = [one, two];
       assert.deepEqual(await statusesOf(gateways, 40, '203.0.113.1'), { 200: 80 });
       await stop(redis);
-      // Each gateway serves at most the limit.
+      // Each gateway serves at most as many requests as its limit.
       const statuses = await statusesOf(gateways, 300, '203.0.113.1');
       assert.deepEqual(Object.keys(statuses), ['200', '429']);
       assert.ok((statuses[200] ?? 0) <= 200, String(statuses[200]));
@@ -144,8 +145,8 @@ describe('while Redis does not count', { skip: withoutRedis }, () => {
       }
       assert.equal(await reachable(one), '0');
       await resume(redis);
-      // test/unit/shared-count.test.ts tests the delay.
-      await Promise.all(gateways.map((gateway) => gateway.log(isBack, 'it counts again')));
+      // test/unit/shared-count.test.ts tests the delay between retries.
+      await Promise.all(gateways.map((gateway) => gateway.log(isBack, 'Redis counts again')));
       for (const { logs } of gateways) {
         assert.ok(!logs.some(({ status }) => status !== undefined && status !== 200 && status !== 429));
       }
@@ -165,9 +166,9 @@ describe('while Redis does not count', { skip: withoutRedis }, () => {
     assert.deepEqual(await statusesOf(all, 50, '203.0.113.1'), { 200: 100, 429: 300 });
   });
 
-  test('Redis closes the connection of an idle gateway: the gateway opens another before the next call and logs nothing', async () => {
+  test('if Redis closes the connection of an idle gateway, the gateway opens another before the next call and logs nothing', async () => {
     await using redis = await RedisServer.start();
-    // With `deny`, a client that Redis does not count is refused.
+    // With `deny`, a request that Redis has not counted is refused.
     await using gateway = await startGateway(redis.url, { RATE_LIMIT_FALLBACK: 'deny' });
     const connection = async () => {
       await new Promise((resolve) => setTimeout(resolve, 25));
@@ -175,7 +176,7 @@ describe('while Redis does not count', { skip: withoutRedis }, () => {
       return id === undefined ? undefined : { id, ageS: Number(age) };
     };
     const oldConnection = async () => {
-      // The gateway treats a connection that is closed soon after it opens as an outage.
+      // Waits, because the gateway treats the close of a new connection as an outage.
       await poll(async () => ((await connection())?.ageS ?? 0) >= 2, 'a connection is two seconds old');
       return (await connection())?.id;
     };
@@ -194,7 +195,7 @@ describe('while Redis does not count', { skip: withoutRedis }, () => {
     ['allow', { 200: 300 }],
     ['deny', { 429: 300 }],
   ] as const) {
-    test(`with RATE_LIMIT_FALLBACK=${fallback} and Redis down at the start, replies by status are ${JSON.stringify(statuses)}`, async () => {
+    test(`with RATE_LIMIT_FALLBACK=${fallback} and Redis down at the start, the numbers of replies by status are ${JSON.stringify(statuses)}`, async () => {
       await using redis = await RedisServer.start();
       await redis.kill();
       await using gateway = await startGateway(redis.url, { RATE_LIMIT_FALLBACK: fallback });
@@ -205,7 +206,7 @@ describe('while Redis does not count', { skip: withoutRedis }, () => {
         assert.equal(reply.header('ratelimit'), '"default";r=0;t=1');
       }
       await redis.restart();
-      await gateway.log(isBack, 'it counts');
+      await gateway.log(isBack, 'Redis counts');
       assert.deepEqual(await statusesOf([gateway], 150, '203.0.113.1'), { 200: 100, 429: 50 });
     });
   }
@@ -229,7 +230,7 @@ describe('while Redis does not count', { skip: withoutRedis }, () => {
     await using gateway = await startGateway(redis.url);
     const prefix = 'work-item-gateway:rate:3600:';
     await undisturbed([gateway], async (client) => {
-      // One client for each invalid value and one with a valid value; the gateway asks for all in one call to Redis.
+      // One client for each invalid value, and one without a value. One call to Redis counts the requests of all.
       const clientOf = (index: number) => client.replace(/\d+$/, String(100 + index));
       const ways = [
         'SET KEY odd', 'SET KEY ""', 'SET KEY -5 PX 60000', 'SET KEY 1.5 PX 60000', 'SET KEY 007 PX 60000',
@@ -257,7 +258,7 @@ describe('while Redis does not count', { skip: withoutRedis }, () => {
     });
   });
 
-  test('a Redis without memory does not count, until it has memory again', async () => {
+  test('a Redis that is out of memory does not count requests until it has memory again', async () => {
     await using redis = await RedisServer.start();
     await using gateway = await startGateway(redis.url);
     await redis.send('CONFIG SET maxmemory 1');
@@ -273,7 +274,7 @@ describe('while Redis does not count', { skip: withoutRedis }, () => {
     await using redis = await RedisServer.start({ args: ['--requirepass', 'Tr0ub4dor%&'] });
     const url = (password: string) => `redis://:${encodeURIComponent(password)}@127.0.0.1:${redis.port}/2`;
     await using gateway = await startGateway(url('hunter2%&'));
-    // A busy machine may not have Redis's answer in time.
+    // On a busy machine, the answer of Redis may come too late.
     const { cause } = await gateway.log(isLost, 'the outage is logged');
     assert.match(String(cause), /WRONGPASS|NOAUTH|^no answer within 100 ms$/);
     assert.deepEqual(await statusesOf([gateway], 101, '203.0.113.1'), { 200: 100, 429: 1 });
@@ -294,7 +295,7 @@ test('`check` reports whether Redis counts, and shows no password', { skip: with
   const environment = { BACKEND_URL: backend.url, RATE_LIMIT: '1/1s' };
   for (const [password, code, expected] of [
     ['Tr0ub4dor', 0, /^rate limit: Redis at redis:\/\/127\.0\.0\.1:\d+ counted a request in [\d.]+ ms \((Redis|Valkey) \d+\.\d/m],
-    ['hunter2', 1, /^rate limit: Redis at redis:\/\/127\.0\.0\.1:\d+ does not count: WRONGPASS/m],
+    ['hunter2', 1, /^rate limit: Redis at redis:\/\/127\.0\.0\.1:\d+ could not count a request: WRONGPASS/m],
   ] as const) {
     const url = `redis://:${password}@127.0.0.1:${redis.port}`;
     const ended = await runHere(['check'], { ...environment, RATE_LIMIT_REDIS_URL: url });
@@ -305,19 +306,19 @@ test('`check` reports whether Redis counts, and shows no password', { skip: with
   } // prettier-ignore
 });
 
-test('a password for a Redis that requires none: Redis counts, and one log line and `check` report the password', { skip: withoutRedis }, async () => {
+test('if RATE_LIMIT_REDIS_URL has a password that Redis does not require, Redis counts, and one log line and `check` report this', { skip: withoutRedis }, async () => {
   await using redis = await RedisServer.start();
   const url = `redis://:hunter2@127.0.0.1:${redis.port}/3`;
   const text =
     'RATE_LIMIT_REDIS_URL has a password, but Redis requires none: check that it is the right Redis and that its password is set';
   await using gateway = await startGateway(url);
-  const line = await gateway.log(({ msg }) => msg === text, 'the line');
+  const line = await gateway.log(({ msg }) => msg === text, 'the warning');
   assert.equal(line['level'], 'warn');
   await undisturbed([gateway], async (client) => {
     assert.deepEqual(await statusesOf([gateway], 101, client), { 200: 100, 429: 1 });
     assert.match((await redis.send('INFO keyspace')) ?? '', /^db3:/m);
   });
-  // The next connection logs no second line.
+  // The next connection causes no second warning.
   await redis.restart();
   await poll(async () => String(await redis.send('CLIENT LIST')).includes('cmd=eval'), 'there is a connection');
   await undisturbed([gateway], async (client) => {
@@ -331,7 +332,7 @@ test('a password for a Redis that requires none: Redis counts, and one log line 
     const { code, stdout, output } = await runHere(['check'], { BACKEND_URL: backend.url, RATE_LIMIT: '1/1s', RATE_LIMIT_REDIS_URL: url });
     assert.doesNotMatch(output, /hunter2|WARN/);
     return code === 0 && stdout.includes(`\n  ${text}\n`);
-  }, 'check reports it');
+  }, 'check reports the password');
   await using stranger = await startGateway(`redis://stranger:hunter2@127.0.0.1:${redis.port}`);
   await stranger.log(({ cause }) => /WRONGPASS|wrong number of arguments/.test(String(cause)), 'an unknown user is refused');
 }); // prettier-ignore

@@ -22,7 +22,7 @@ const backend = await useBackend();
 const list = '/api/work-items';
 let files = 0;
 
-/** A gateway with a settings file of these lines; `write` replaces the lines. */
+/** Starts a gateway whose settings file has these lines; `write` replaces the lines. */
 async function start(environment: NodeJS.ProcessEnv, ...lines: readonly string[]) {
   const file = join(folder, `${(files += 1)}.env`);
   const write = (...next: readonly string[]): void => writeFileSync(file, next.map((line) => `${line}\n`).join(''));
@@ -87,7 +87,7 @@ for (const WORKERS of ['1', '2']) {
       assert.equal(await shownSetting(command, 'REQUEST_BYTES_MAX'), '10');
     });
 
-    test('a rate limit with the same window keeps its count, and one with a new window starts at zero; a refused reload changes no limit', async () => {
+    test('a rate limit with the same window keeps its count, and a limit with a new window starts at zero; a refused reload changes no limit', async () => {
       await using command = await start({ WORKERS }, 'RATE_LIMIT=20/1h');
       const statuses = async (calls: number): Promise<number[]> => {
         const all: number[] = [];
@@ -130,7 +130,7 @@ for (const WORKERS of ['1', '2']) {
       assert.ok(!command.logs.some(({ level }) => level === 'error'), command.output);
     });
 
-    test('the file of keys is read again', async () => {
+    test('the key file is read again', async () => {
       const keys = join(folder, `${(files += 1)}.json`);
       writeFileSync(keys, keySetOf(createPair('one', 'ES256')));
       await using command = await start({ WORKERS }, ...tokens(keys));
@@ -150,7 +150,7 @@ for (const WORKERS of ['1', '2']) {
       assert.match(metrics, /^work_item_gateway_requests_total\{operation="list",status="200"\} 2$/m);
     });
 
-    test('after invalid settings nothing changes, and one error line has every problem; a changed secret is not shown', async () => {
+    test('invalid settings change nothing, and one error line has every problem; a changed secret is not shown', async () => {
       await using command = await start({ WORKERS });
       for (const [problem, ...lines] of [
         [
@@ -175,7 +175,7 @@ for (const WORKERS of ['1', '2']) {
       assert.doesNotMatch(command.output, /hunter2/);
     });
 
-    test('plain http becomes https, and back', { skip: noOpenssl }, async () => {
+    test('a reload can change plain http to https and back', { skip: noOpenssl }, async () => {
       using certificates = new CertificateFolder();
       const authority = certificates.authority('authority');
       const issued = certificates.issue(authority, 'first');
@@ -199,7 +199,7 @@ for (const WORKERS of ['1', '2']) {
 }
 
 describe('SIGHUP with one process', () => {
-  test('with a new BACKEND_URL, new calls go to the new backend, and the old one answers the call in flight', async () => {
+  test('with a new BACKEND_URL, new calls go to the new backend, and the old backend answers the call in flight', async () => {
     const other = await ScriptedBackend.start();
     after(() => other.stop());
     other.answers(answer('["other"]'));
@@ -220,7 +220,7 @@ describe('SIGHUP with one process', () => {
     assert.match((await command.admin('/readyz')).text, /"reachable":true/);
   });
 
-  test('settings that need a restart are logged with old and new value, and the others take effect', async () => {
+  test('settings that need a restart are logged with old and new value, and the other settings take effect', async () => {
     await using command = await start({ WORKERS: '', PORT: '', HOST: '' }, 'HOST=127.0.0.1', 'PORT=0');
     command.write('HOST=localhost', 'PORT=1', 'REQUEST_BYTES_MAX=10', 'PORT_SHARING=cluster', 'WORKERS=2');
     const { changed } = await reload(command);
@@ -256,7 +256,7 @@ describe('SIGHUP with one process', () => {
     await logged(command, 'request');
   });
 
-  test('an idle connection is closed a second after SIGHUP; a request on this connection before that gets the old settings', async () => {
+  test('an idle connection is closed a second after SIGHUP; until then, requests on this connection get the old settings', async () => {
     await using command = await start({ WORKERS: '1' });
     await using client = await command.connect();
     assertReply(await client.call('GET', list), 200, '[]');

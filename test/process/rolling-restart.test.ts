@@ -1,4 +1,4 @@
-// Two gateways behind a real HAProxy, restarted in turn under load: no call fails. D33. HAProxy runs with
+// Two gateways behind a real HAProxy are restarted in turn under load, and no call fails [D33]. HAProxy runs with
 // deploy/haproxy.cfg, in which only addresses are replaced.
 
 import assert from 'node:assert/strict';
@@ -11,15 +11,15 @@ import { now, RestartingBackend } from '../fleet/restarting-backend.ts';
 
 // `npm run rolling-restart` makes more calls. npm sets this variable.
 const calls = process.env['npm_lifecycle_event'] === 'rolling-restart' ? 50_000 : 4000;
-// Few calls at once, so that they do not pile up on a busy machine.
+// Few calls at the same time, so that calls do not pile up on a busy machine.
 const clients = { rate: 2_500, connections: 64, timeoutMs: 30_000 };
-// As deploy/haproxy.cfg requires.
+// deploy/haproxy.cfg requires this delay.
 const shutdownDelayMs = 3_000;
 const limitMs = 240_000;
 
 const skip = haproxyProgram === undefined && 'haproxy is not installed; on Debian: apt-get install haproxy';
 
-test(`two gateways behind HAProxy, restarted in turn: none of ${calls} calls fails [D33]`, { skip, timeout: limitMs }, async (t) => {
+test(`while two gateways behind HAProxy are restarted in turn, none of ${calls} calls fails [D33]`, { skip, timeout: limitMs }, async (t) => {
   assert.ok(haproxyProgram !== undefined);
   await using backend = await RestartingBackend.start();
   const places = await Promise.all(
@@ -55,7 +55,7 @@ test(`two gateways behind HAProxy, restarted in turn: none of ${calls} calls fai
     assert.equal(await gateway.exitCode(shutdownDelayMs + 15_000), 0, 'no call was cut');
     const next = stack.use(await start(place));
     gateways[turn] = next;
-    // The other gateway stops only when HAProxy sends calls to the new process.
+    // The other gateway is stopped only after HAProxy has sent calls to the new process.
     await poll(async () => hasServed(next), 'the new process serves', 20_000);
     restarts += 1;
   }

@@ -20,7 +20,7 @@ const calls = isWhole ? 100_000 : 5_000;
 const certificates = isWhole ? 10 : 4;
 const keys = isWhole ? 5 : 2;
 const connections = 16;
-/** Calls on a connection before its client opens a new one. */
+/** Number of calls on a connection before its client opens a new connection. */
 const callsOfConnection = 200;
 const refreshMs = 1_000;
 const reloadMs = 100;
@@ -40,7 +40,7 @@ async function startBackend() {
 }
 
 test(
-  `${certificates} certificates and ${keys} keys are replaced: none of ${calls} calls fails [D37, D44]`,
+  `while ${certificates} certificates and ${keys} keys are replaced, none of ${calls} calls fails [D37, D44]`,
   { skip: noOpenssl, timeout: limitMs },
   async (t) => {
     using folder = new CertificateFolder();
@@ -87,7 +87,7 @@ test(
     };
     await poll(async () => (await statusWith(goodToken(at(pairs, 0)))) === 200, 'the keys are fetched');
 
-    // Each caller has its own token, and a new one for each new key.
+    // Each caller makes its own token, and a new token for each new key.
     let key = at(pairs, 0);
     let made = 0;
     const failures: string[] = [];
@@ -131,7 +131,7 @@ test(
         }, 'the new certificate is shown');
       }
     };
-    // As an issuer does: publishes a new key, then signs with the new key, then removes the old key.
+    // Does what an issuer does: publishes a new key, then signs with the new key, then removes the old key.
     let longestMs = 0;
     const replaceKeys = async (): Promise<void> => {
       for (const [index, next] of pairs.slice(1).entries()) {
@@ -145,7 +145,7 @@ test(
         key = next;
         // After four more calls for each caller, no call with the old key is in flight.
         const then = made;
-        await poll(() => made >= then + 4 * connections, 'all use the new key', limitMs);
+        await poll(() => made >= then + 4 * connections, 'all callers use the new key', limitMs);
         const goneAt = performance.now();
         issuer.respond = sending(keySetOf(next));
         await poll(async () => (await statusWith(remembered)) === 401, 'the old key is refused', refreshMs + 2_000);

@@ -1,4 +1,4 @@
-// Signals at difficult moments: during the start, several at once, during a reload and a drain. D33.
+// Signals at difficult moments: during the start, a reload or a drain, or together with other signals [D33].
 
 import assert from 'node:assert/strict';
 import { join, resolve } from 'node:path';
@@ -19,7 +19,7 @@ function start(environment: NodeJS.ProcessEnv = {}): Promise<Command> {
 
 let strikes = 0;
 
-/** The first process that loads a file whose path contains `file` receives `signal` at that moment. */
+/** Returns variables for which the first process that loads a file with `file` in its path receives `signal`. */
 function strike(file: string, signal: NodeJS.Signals): NodeJS.ProcessEnv {
   strikes += 1;
   const injection = resolve(import.meta.dirname, './strike.ts');
@@ -40,7 +40,7 @@ describe('before the gateway is ready', () => {
     ['dev', {}],
     ['backend', {}],
   ] as const) {
-    test(`SIGTERM ends ${name} with exit code 0: ${JSON.stringify(environment)} [D33]`, async () => {
+    test(`SIGTERM ends ${name} ${JSON.stringify(environment)} with exit code 0 [D33]`, async () => {
       const settings = { ...freePorts, ...environment, ...strike('/command/cli-', 'SIGTERM') };
       const { code, stderr, output } = await runToEnd([name], settings);
       assert.deepEqual([code, stderr], [0, ''], output);
@@ -114,10 +114,10 @@ describe('a drain', () => {
     );
     assert.deepEqual(ends.toSorted(), ['cut', '{"id":5}']);
     assert.equal(await command.exitCode(), 1, command.output);
-    await command.log(({ level, worker }) => level === 'warn' && worker === victim, 'its end is logged');
+    await command.log(({ level, worker }) => level === 'warn' && worker === victim, "the worker's end is logged");
   });
 
-  test('a primary process that SIGSTOP pauses during a drain for longer than SHUTDOWN_TIMEOUT_MS ends with exit code 0', async () => {
+  test('if SIGSTOP pauses the primary process for longer than SHUTDOWN_TIMEOUT_MS during a drain, this process still ends with exit code 0', async () => {
     await using command = await start({ SHUTDOWN_TIMEOUT_MS: '2000' });
     const pids = childrenOf(command.process.pid) ?? [];
     const { client, open } = await holdCall(backend, command);
@@ -128,7 +128,7 @@ describe('a drain', () => {
     assertReply(await client.reply(), 200, '{"id":5}');
     client.destroy();
     await poll(() => pids.every((pid) => [undefined, 'Z'].includes(stateOf(pid))), 'the workers end');
-    // The process extends a deadline only if it was stopped until more than half a second after that deadline.
+    // Waits until more than half a second after the deadline: otherwise the process would not extend the deadline.
     await new Promise((resolve_) => setTimeout(resolve_, 2_500));
     command.signal('SIGCONT');
     assert.equal(await command.exitCode(), 0, command.output);

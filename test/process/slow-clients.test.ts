@@ -53,7 +53,7 @@ function assertCutOff(started: number, limitMs: number): void {
 describe('slow clients', { concurrency: true }, () => {
   const put = 'PUT /api/work-items/408 HTTP/1.1\r\nHost: x\r\n';
   for (const [what, limitMs, start, dripped] of [
-    ['a head that stops', headersMs, 'GET /api/work-items HTTP/1.1\r\nHost: x\r\n', ''],
+    ['an incomplete head', headersMs, 'GET /api/work-items HTTP/1.1\r\nHost: x\r\n', ''],
     ['a body sent byte by byte', requestMs, `${put}Content-Length: 1000\r\n\r\n`, ' '.repeat(1000)],
   ] as const) {
     const setting = limitMs === headersMs ? 'REQUEST_HEADERS_TIMEOUT_MS' : 'REQUEST_TIMEOUT_MS';
@@ -94,7 +94,7 @@ describe('slow readers', () => {
     client.pause();
     const started = performance.now();
     const line = await logged(command, /^disconnected a client that stopped reading/);
-    // No upper limit, because the OS first accepts a part of the reply, and log lines are late.
+    // No upper limit is asserted, because the OS first accepts a part of the reply, and log lines come late.
     assert.ok(performance.now() - started > stallMs - 100);
     client.resume();
     await client.closed();

@@ -70,7 +70,7 @@ describe('settings', () => {
 });
 
 describe('listening', () => {
-  test('a port in use: an error names the port, the exit code is 1, and no other port is used [D31]', async () => {
+  test('if a port is in use, an error names the port, the exit code is 1, and no other port is used [D31]', async () => {
     const holder = createServer();
     await new Promise<void>((resolve_) => holder.listen(0, '127.0.0.1', resolve_));
     const taken = String((holder.address() as AddressInfo).port);
@@ -98,7 +98,7 @@ describe('listening', () => {
     ['backend', 'EMBEDDED_BACKEND_HOST', {}],
   ] as const) {
     const host = '203.0.113.1';
-    test(`${command} ${JSON.stringify(environment)}: ${variable}=${host} is no address of this machine, so the exit code is 1 [D31]`, async () => {
+    test(`${command} ${JSON.stringify(environment)}: ${variable}=${host} is not an address of this machine, so the exit code is 1 [D31]`, async () => {
       const { code, output, stderr } = await runToEnd([command], {
         ...freePorts,
         EMBEDDED_BACKEND_PORT: '0',
@@ -115,14 +115,14 @@ describe('listening', () => {
     });
   }
 
-  test('port 0 is a free port that the start-up line names, at every log level [D31]', async () => {
+  test('with port 0 a free port is used, and the start-up line names this port at every log level [D31]', async () => {
     await using command = await startCommand({ LOG_LEVEL: 'fatal' });
     assert.ok(command.port > 0 && command.adminPort > 0 && command.port !== command.adminPort);
     assert.equal((await command.call('GET', '/api/work-items/x')).status, 400);
     assert.equal((await command.admin('/livez')).status, 200);
   });
 
-  test('localhost, the default, is served on every loopback address; the listeners serve only their own paths [D31]', async () => {
+  test('localhost, the default, is served on every loopback address; each listener serves only its own paths [D31]', async () => {
     await using command = await startCommand({ HOST: 'localhost', ADMIN_HOST: 'localhost' });
     for (const host of ['127.0.0.1', 'localhost', ...(hasIpv6 ? ['::1'] : [])]) {
       for (const [port, path, status] of [[command.port, '/api/work-items/x', 400], [command.adminPort, '/livez', 200]] as const) {
@@ -138,7 +138,7 @@ describe('listening', () => {
   }); // prettier-ignore
 });
 
-test('the first run of `dev` serves samples, create, read, update and delete, and shows a command to try next [D29]', async () => {
+test('the first run of `dev` serves sample items and every operation, and shows a command to try next [D29]', async () => {
   await using command = runCommand(['dev'], { ...freePorts, EMBEDDED_BACKEND_PORT: '0' });
   const shown = /curl http:\/\/localhost:([0-9]+)\/api\/work-items/;
   await poll(() => shown.test(command.stdout), 'the command to try next');
@@ -162,7 +162,7 @@ test('the first run of `dev` serves samples, create, read, update and delete, an
 });
 
 describe('check', () => {
-  test('check exits 0 if the backend answers, 1 if it answers HTML, and 1 with its address if it is down', async () => {
+  test('check exits with 0 if the backend answers JSON, with 1 if it answers HTML or is down; if it is down, check names its address', async () => {
     const environment = { BACKEND_URL: backend.url };
     const check = () => runHere(['check'], environment);
     const well = await runToEnd(['check'], environment);
@@ -177,7 +177,7 @@ describe('check', () => {
     assert.ok(down.output.includes(String(backend.port)), down.output);
   });
 
-  test('check lists the origins of CORS_ORIGINS, whose pages may call, and warns of plain http [D45]', async () => {
+  test('check lists the origins in CORS_ORIGINS, and warns of origins with plain http [D45]', async () => {
     const environment = { BACKEND_URL: backend.url };
     const none = await runHere(['check'], environment);
     assert.doesNotMatch(none.output, /cors/i);

@@ -1,6 +1,6 @@
 // Loaded into the built command with `node --import`: sends STRIKE_SIGNAL to its own process when the process begins to
-// load a file whose path contains STRIKE_AT. If several processes load that file, only the first gets the signal: the
-// one that creates the file STRIKE_ONCE.
+// load a file whose path contains STRIKE_AT. If several processes load that file, only the first gets the signal. The
+// first is the process that creates the file STRIKE_ONCE.
 
 import { closeSync, openSync } from 'node:fs';
 import { registerHooks } from 'node:module';

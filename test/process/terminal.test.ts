@@ -1,5 +1,5 @@
-// When its terminal closes, the command ends as after SIGTERM; without a terminal, SIGHUP reloads. D54. On a terminal
-// the output is short lines instead of JSON. `script` of util-linux makes a real terminal; killing `script` closes it.
+// When its terminal closes, the command ends as after SIGTERM; without a terminal, SIGHUP causes a reload [D54]. On
+// a terminal the output is short lines, not JSON. `script` of util-linux makes a real terminal until it is killed.
 
 import assert from 'node:assert/strict';
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
@@ -24,14 +24,14 @@ const backend = await useBackend();
 const started = new Set<number>();
 after(() => {
   for (const pid of started) {
-    // None is left, unless a test failed.
+    // No process is left, unless a test failed.
     if (stateOf(pid) !== undefined) process.kill(pid, 'SIGKILL');
   }
 });
 
 let terminals = 0;
 
-/** A shell command on its own terminal; a shell that outlives the terminal writes the exit code to a file. */
+/** Runs a shell command on its own terminal. A shell that outlives the terminal writes the exit code to a file. */
 class OnTerminal {
   readonly #terminal: ChildProcess;
   readonly #codeFile: string;
@@ -156,7 +156,7 @@ describe('a terminal that closes', { skip }, () => {
 });
 
 describe('on a terminal', { skip }, () => {
-  test('serve shows its addresses, the backend and the settings, then short lines [D31]', async () => {
+  test('serve shows its addresses, the backend and the settings, then short log lines [D31]', async () => {
     const terminal = new OnTerminal(`${gateway} serve`, { WORKERS: '2', DOCS: 'true' });
     const port = await terminal.shows(/Work Item Gateway +http:\/\/127\.0\.0\.1:(\d+)\/api\/work-items\r?\n/);
     const adminPort = await terminal.shows(/Dashboard +http:\/\/127\.0\.0\.1:(\d+)\/\r?\n/);

@@ -30,11 +30,11 @@ describe('new certificate files', { skip: noOpenssl }, () => {
   const second = folder.issue(authority, 'second');
 
   let count = 0;
-  /** Files for one gateway, at first with `issued`. */
+  /** Makes the certificate files of one gateway. They first contain `issued`; `put` replaces them. */
   function place(issued: Issued) {
     const link = folder.file(`place-${(count += 1)}`);
     const [certFile, keyFile] = [join(link, 'tls.crt'), join(link, 'tls.key')];
-    // Replaces both files at once: on a busy machine, the gateway could accept the state between two writes as final.
+    // Replaces both files atomically. Otherwise a gateway on a busy machine could use the state between two writes.
     const put = ({ cert, key }: Pick<Issued, 'cert' | 'key'>): void => {
       const version = folder.file(`version-${(count += 1)}`);
       mkdirSync(version);
@@ -75,15 +75,15 @@ describe('new certificate files', { skip: noOpenssl }, () => {
     let session: Buffer | undefined;
     open.secureSocket.on('session', (next: Buffer) => (session = next));
     assertReply(await open.call('GET', '/api/work-items/7'), 200, item);
-    await poll(() => session !== undefined, 'a session comes');
-    // The key is written first, so that no state between the two writes is the same as an earlier pair.
+    await poll(() => session !== undefined, 'the client receives a session');
+    // Between these two writes the key does not match the certificate, so the gateway must not use this pair.
     writeFileSync(files.keyFile, second.key);
     writeFileSync(files.certFile, second.cert);
     const [line] = await linesOf(gateway, taken, 1);
     assert.equal(line?.['use'], 'clients');
     assert.equal(line['subject'], 'CN=second');
     await poll(async () => (await shownName(gateway)) === 'CN=second', 'the new certificate is shown');
-    // Each worker receives the certificates separately.
+    // Each worker receives the certificates separately, so several connections are tried.
     for (let round = 0; round < 4; round += 1) assert.equal(await shownName(gateway), 'CN=second');
     await using next = await connect(gateway, { session });
     assert.equal(next.secureSocket.isSessionReused(), false);
@@ -92,7 +92,7 @@ describe('new certificate files', { skip: noOpenssl }, () => {
     assert.equal((await linesOf(gateway, taken, 1)).length, 1);
   });
 
-  test('files are found when a symbolic link to their folder changes, as in Kubernetes', async () => {
+  test('new files are found when a symbolic link to their folder changes, as in Kubernetes', async () => {
     for (const [name, issued] of [
       ['v1', first],
       ['v2', second],
@@ -162,7 +162,7 @@ describe('new certificate files', { skip: noOpenssl }, () => {
     };
     await callAs(known);
     await assert.rejects(callAs(other));
-    // A new certificate with the same authorities.
+    // The gateway's own certificate changes, but not the authorities.
     files.put(second);
     await linesOf(gateway, taken, 1);
     await assert.rejects(callAs());
@@ -218,7 +218,7 @@ describe('new certificate files', { skip: noOpenssl }, () => {
     assert.equal(line['msg'], 'certificate in force, but it expires in 1 day');
   });
 
-  test('files that have expired at the start are used; log and metrics report it', async () => {
+  test('certificates that have expired before the start are used; log and metrics report the expiry', async () => {
     const expired = folder.issue(authority, 'long-expired', { days: -1 });
     const files = place(expired);
     await using gateway = await start(files.environment);
@@ -228,11 +228,11 @@ describe('new certificate files', { skip: noOpenssl }, () => {
     await assert.rejects(connect(gateway), /certificate has expired/);
     await using client = await connect(gateway, { rejectUnauthorized: false });
     assertReply(await client.call('GET', '/api/work-items/7'), 200, item);
-    // After refused files, the files in force return: nothing changes.
+    // New files are refused and then replaced by the files in force, so nothing changes.
     writeFileSync(files.certFile, first.cert);
     await linesOf(gateway, refused, 1);
     writeFileSync(files.certFile, expired.cert);
-    await linesOf(gateway, 'certificate files match the ones in force again', 1);
+    await linesOf(gateway, 'certificate files again match the certificates in force', 1);
     assert.match(await gateway.metrics(), /^work_item_gateway_certificate_files_refused\{use="clients"\} 0$/m);
   });
 

@@ -1,5 +1,5 @@
-// With NODE_TLS_REJECT_UNAUTHORIZED=0, Node accepts any certificate. The gateway ignores the variable: a server whose
-// certificate an untrusted authority issued receives no request [D40].
+// With NODE_TLS_REJECT_UNAUTHORIZED=0, Node accepts any certificate. The gateway ignores the variable: a server
+// receives no request if an untrusted authority issued its certificate [D40].
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
@@ -13,13 +13,15 @@ import { RedisServer, withoutRedis } from '../helpers/redis.ts';
 import { assertNoKeys, bearer } from '../helpers/tokens.ts';
 import { useCertificates } from '../helpers/suites.ts';
 
-// Node reads the variable whenever it opens a connection. The library's hosts run in this process, so it is set here too.
+// Node reads the variable for every new connection. The library's hosts run in this process, so the variable is set
+// here, too.
 process.env['NODE_TLS_REJECT_UNAUTHORIZED'] = '0';
 const environment = { NODE_TLS_REJECT_UNAUTHORIZED: '0' };
 const warning =
   'NODE_TLS_REJECT_UNAUTHORIZED=0 has no effect: certificates of the backend, the issuer, Redis and the collector are always verified';
 const unverified = /^unable to verify the first certificate: /;
-// Redis sends the authority's certificate too. On a busy machine a gateway may give up before any certificate arrives.
+// Redis also sends the authority's certificate, so the message differs. On a busy machine a gateway may give up before
+// any certificate arrives.
 const unverifiedRedis =
   /^(self-signed certificate in certificate chain: |unable to verify the first certificate: |no connection within )/;
 const path = '/api/work-items/5';
@@ -76,7 +78,7 @@ describe('NODE_TLS_REJECT_UNAUTHORIZED=0', { skip: noOpenssl }, () => {
       BACKEND_URL: origin,
       OTEL_EXPORTER_OTLP_ENDPOINT: origin,
     });
-    await gateway.log(({ level, msg }) => level === 'warn' && msg === warning, 'the line at the start');
+    await gateway.log(({ level, msg }) => level === 'warn' && msg === warning, 'the warning at the start');
     assertReply(await gateway.call('GET', path), 500, '{"error":"Failed to fetch work item"}');
     assert.match(await causeOf(gateway, 'backend call failed'), unverified);
     const lost = await causeOf(gateway, 'trace export failed: dropping spans');

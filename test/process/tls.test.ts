@@ -36,7 +36,7 @@ describe('clients over TLS', { skip: noOpenssl }, () => {
     TLS_KEY_FILE: server.keyFile,
   });
 
-  test('replies are the same as over plain HTTP, any worker resumes a session, and a plain request gets no reply [D36]', async () => {
+  test('replies are the same as over plain HTTP, any worker resumes a session, and a request without TLS gets no reply [D36]', async () => {
     await using gateway = await startCommand({ ...environment(), WORKERS: '2', HOST: 'localhost' });
     const ready = await logged(gateway, 'ready');
     assert.equal(ready['url'], `https://localhost:${gateway.port}`);
@@ -48,7 +48,7 @@ describe('clients over TLS', { skip: noOpenssl }, () => {
         assertReply(await client.call('GET', '/api/work-items/7'), 200, item);
       }
     }
-    await poll(() => session !== undefined, 'a session comes');
+    await poll(() => session !== undefined, 'the client receives a session');
     for (let round = 0; round < 4; round += 1) {
       await using next = await RawClient.openSecure(gateway.port, { ...trust(), session });
       assert.equal(next.secureSocket.isSessionReused(), true);

@@ -82,7 +82,7 @@ test('log and metrics have the reason for a refusal, and nothing of the token ex
   assert.equal(backend.requests[0]?.header('x-user'), 'Ada "1"');
 });
 
-test('an issuer that is down: the gateway starts, logs each cause once, and serves when the issuer is back', async () => {
+test('if the issuer is down, the gateway starts, logs each cause once, and serves when the issuer is back', async () => {
   await using keys = await KeyServer.start('');
   keys.respond = sending('SECRET', 500);
   await using command = await startCommand(environment({ AUTH_JWKS_URL: keys.url }));
@@ -137,7 +137,7 @@ test('AUTH_JWKS_FILE is read again when a token names a new key; a file without 
   }
 });
 
-test('during an outage of the issuer, new workers get the keys of the old ones unless AUTH_JWKS_URL changes', async () => {
+test('during an outage of the issuer, new workers get the keys of the old workers unless AUTH_JWKS_URL changes', async () => {
   await using keys = await KeyServer.start(keySetOf(pair));
   await using elsewhere = await KeyServer.start('');
   elsewhere.respond = sending('', 500);
@@ -149,7 +149,7 @@ test('during an outage of the issuer, new workers get the keys of the old ones u
   const reloads = () => command.logs.filter(isReloaded).length;
   assert.equal((await call()).status, 200);
   keys.respond = sending('', 500);
-  // Twice: workers must also pass on keys that they received from other workers.
+  // Reloads twice, because workers must also pass on keys that they received from other workers.
   for (const count of [1, 2]) {
     command.signal('SIGHUP');
     await poll(() => reloads() === count, 'the reload is done', 20_000);
@@ -167,7 +167,7 @@ test('during an outage of the issuer, new workers get the keys of the old ones u
   for (const reply of await Promise.all(Array.from({ length: 8 }, call))) assertNoKeys(reply);
 });
 
-test('`check` lists the keys, or the reason why there are none', async () => {
+test('`check` lists the keys, or the reason why no key can be used', async () => {
   await using keys = await KeyServer.start(keySetOf(pair, createPair('other\n', 'ES256'), createPair('x', 'ES384')));
   const check = (more: Record<string, string>) => runHere(['check'], environment(more));
   const well = await check({ AUTH_JWKS_URL: `${keys.url}?p=SECRET` });

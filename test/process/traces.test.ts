@@ -40,14 +40,14 @@ describe('spans', () => {
     await collector.stop();
   });
 
-  /** Makes a read with these headers; returns its spans and the call of the backend. */
+  /** Makes a read with these headers; returns its spans and the request that the backend received. */
   async function read(...more: Headers) {
     const { id, headers } = withId(...more);
     await command.call('GET', path, { headers });
     return { ...(await collector.pair(id)), request: backend.requests.at(-1) };
   }
 
-  test('a call has a server and a client span with the attributes of the conventions and no others [D49]', async () => {
+  test('a call has a server and a client span with the attributes of the OpenTelemetry conventions and no others [D49]', async () => {
     const { id, headers } = withId(['Authorization', 'Bearer secret'], ['Cookie', 'a=secret']);
     const before = BigInt(Date.now()) * 1_000_000n;
     await command.call('PUT', `${path}?token=secret`, { headers, body: '{"title":"secret"}' });
@@ -82,8 +82,8 @@ describe('spans', () => {
       [resource['service.name'], resource['process.pid'], resource['telemetry.sdk.name']],
       ['work-item-gateway', command.process.pid, 'opentelemetry'],
     );
-    assert.ok(before - 1_000_000n <= server.start && server.start <= client.start, 'they begin in order');
-    assert.ok(client.end <= server.end && server.end - server.start < 10_000_000_000n, 'and end in order');
+    assert.ok(before - 1_000_000n <= server.start && server.start <= client.start, 'the spans begin in order');
+    assert.ok(client.end <= server.end && server.end - server.start < 10_000_000_000n, 'the spans end in order');
     assert.doesNotMatch(Buffer.concat(collector.bodies).toString('latin1'), /secret/);
   });
 
@@ -108,7 +108,7 @@ describe('spans', () => {
     assert.deepEqual(states, state.split(', '));
   });
 
-  test('no span of an unsampled trace is exported, and the backend receives the flag of the trace [D49]', async () => {
+  test('no span of an unsampled trace is exported, and the backend, too, receives the trace as unsampled [D49]', async () => {
     const unsampled: unknown[] = [];
     for (const flags of ['00', '02', 'fe']) {
       const { id, headers } = withId(['Traceparent', `00-${parentTrace}-${parentSpan}-${flags}`]);
@@ -133,7 +133,7 @@ describe('spans', () => {
     assert.equal(request?.header('tracestate'), undefined);
     assert.deepEqual([server.parentSpanId, server.traceState], ['', '']);
     assert.notEqual(server.traceId, parentTrace);
-    // A later version may have more fields.
+    // A header of a later version may have more fields; its trace is continued.
     const later = await read(['Traceparent', `cc-${parentTrace}-${parentSpan}-01-what-comes`]);
     assert.equal(later.server.parentSpanId, parentSpan);
   });
@@ -269,11 +269,11 @@ describe('collectors', () => {
     const startedAt = performance.now();
     command.signal('SIGTERM');
     assert.equal(await command.exitCode(), 0, command.output);
-    // The timeout of one batch alone is 10 s.
-    assert.ok(performance.now() - startedAt < 9_000, `it ended after ${performance.now() - startedAt} ms`);
+    // The timeout of a batch is 10 s, so the process did not wait for it.
+    assert.ok(performance.now() - startedAt < 9_000, `the process ended after ${performance.now() - startedAt} ms`);
   }
 
-  test('a collector that is down or never answers: no call waits, the lost spans are counted, and the process ends in time [D49]', async () => {
+  test('if the collector is down or never answers, no call waits, the lost spans are counted, and the process ends in time [D49]', async () => {
     const gone = await Collector.start();
     await gone.stop();
     await using silent = await Collector.start();
@@ -287,7 +287,7 @@ describe('collectors', () => {
     assert.ok(silent.spans.length > 0, 'the gateway was connected');
   });
 
-  test('a collector that refuses spans and later accepts them: each change is one log line, and lost spans are counted [D49]', async () => {
+  test('if the collector refuses spans and later accepts them, each change causes one log line, and lost spans are counted [D49]', async () => {
     await using collector = await Collector.start();
     collector.reply = (response) => response.writeHead(400).end('a secret of the collector');
     await using command = await start(collector.url);

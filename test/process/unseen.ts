@@ -1,5 +1,5 @@
-// Starts the built command for tests that do not read its output, or whose output is not JSON. Only the admin listener
-// shows when the gateway is ready.
+// Starts the built command for tests in which its output is not read or is not JSON. Only the admin listener shows when
+// the gateway is ready.
 
 import assert from 'node:assert/strict';
 import { poll } from '../helpers/changes.ts';

@@ -58,7 +58,7 @@ function isAlive(pid: number): boolean {
   }
 }
 
-/** Calls without a pause, on one connection until a reply has `connection: close`. Returns the number of calls. */
+/** Calls without a pause. Reconnects after a reply with `connection: close`. Returns the number of calls. */
 async function callWithoutPause(command: Command, load: { readonly isOver: boolean }): Promise<number> {
   let calls = 0;
   let client: RawClient | undefined;
@@ -76,7 +76,7 @@ async function callWithoutPause(command: Command, load: { readonly isOver: boole
   return calls;
 }
 
-test('two workers serve, /metrics covers both, and SIGTERM drains both and ends with exit code 0 [D33]', async () => {
+test('two workers serve, /metrics covers both, and after SIGTERM both drain, and the exit code is 0 [D33]', async () => {
   await using command = await start();
   const pids = await reachWorkers(command, 2);
   assert.ok(!pids.includes(command.process.pid ?? 0), 'the primary process serves no calls');
@@ -135,7 +135,7 @@ test('/readyz is 503 while no worker answers', async () => {
 });
 
 for (const sharing of ['cluster', 'reuse-port']) {
-  test(`clients that connect while the gateway starts, and then leave, do not end the gateway, PORT_SHARING=${sharing}`, async () => {
+  test(`clients that connect while the gateway starts, and then leave, do not end the gateway (PORT_SHARING=${sharing})`, async () => {
     const port = await findFreePort();
     const clients: RawClient[] = [];
     let isStarted = false as boolean;
@@ -237,12 +237,12 @@ test('a worker that dies is counted, and the primary process keeps no connection
       () => undefined,
     );
   }
-  // One is sent to the stopped worker. Another one waits until the worker has received the first.
+  // One connection is sent to the stopped worker. Another waits until the worker has received the first.
   await poll(() => served.size === clients.length - 2, 'the other worker serves all but two');
   process.kill(victim, 'SIGKILL');
   for (const client of clients.filter((each) => !served.has(each))) await client.closed();
   const isEnd = ({ msg }: LogLine) => String(msg).startsWith('a worker ended with signal SIGKILL');
-  const line = await command.log(isEnd, 'its end is logged');
+  const line = await command.log(isEnd, "the worker's end is logged");
   assert.deepEqual([line['level'], line['worker']], ['error', victim]);
   await reachWorkers(command, 3);
   assert.equal(await metric(command, 'workers '), 2);

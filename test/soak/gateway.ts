@@ -10,7 +10,7 @@ export type Holdings = Awaited<ReturnType<typeof holdings>>;
 // Lines of Node on standard error about its inspector.
 const inspectorLines = /^(?:Debugger |For help, see:|$)/;
 
-/** Its log has only failed calls, since the test keeps every line. The inspector is only for garbage collections. */
+/** The gateway logs only failed calls, since the soak keeps every line. The inspector is only for garbage collections. */
 export function startGateway(environment: NodeJS.ProcessEnv): Promise<Command> {
   return startCommand({ LOG_LEVEL: 'warn', ...environment }, { nodeFlags: ['--inspect=127.0.0.1:0'] });
 }
@@ -23,7 +23,7 @@ export function complaints({ logs, stderr }: Command): string[] {
   ];
 }
 
-/** The duration, from the gateway's log, of the longest call that reached the deadline. */
+/** The duration of the longest call that reached the deadline, as the gateway's log has it. */
 export function longestTimedOutMs({ logs }: Command): number {
   const timedOut = logs.filter(({ outcome }) => outcome === 'timed-out');
   return timedOut.reduce((most, { durationMs }) => Math.max(most, Number(durationMs)), 0);
@@ -40,7 +40,7 @@ export function waitedForProcessorMs(pid = 0): number {
 
 /** The resources that an idle gateway uses. */
 export async function holdings(gateway: Command) {
-  // Twice: after the finalizers of the first collection, the second can free more memory.
+  // Twice: after the finalizers of the first collection, the second collection can free more memory.
   await collectGarbage(gateway);
   await collectGarbage(gateway);
   const { text } = await gateway.admin('/metrics');

@@ -1,6 +1,6 @@
 // Runs the built command against a faulty backend for a given time: `npm run soak -- --minutes 10 [--seed 1] [--clients 32]`. Not
-// part of `npm test`. Every reply is compared with the expected one, and the gateway's resources at the end with those after
-// warming up. The exit code is 1 if anything is wrong. test/README.md lists what is checked.
+// part of `npm test`. Every reply is compared with the expected reply. The gateway's resources at the end are compared with
+// its resources after warming up. The exit code is 1 if anything is wrong. test/README.md lists what is checked.
 
 import { setTimeout as wait } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
@@ -39,7 +39,7 @@ const disturbanceMs = 1000;
 const busyMs = deadlineMs / 2;
 const warmUpMs = Math.min(60_000, (minutes * 60_000) / 4);
 
-/** Without faults that are `late` or `diesIdle`: they affect other calls. */
+/** Without faults that are `late` or `diesIdle`, because such faults affect other calls, too. */
 const faults: readonly Fault[] = [...Object.values(promptKinds).flat(), ...slow, ...stalls].filter(
   ({ diesIdle, late }) => !diesIdle && !late,
 );
@@ -52,7 +52,7 @@ interface Run {
   readonly backendTarget: string;
   readonly body: Buffer | undefined;
   readonly fault: Fault | undefined;
-  /** If the call is sent again, the backend answers without the fault. */
+  /** True if the backend answers without the fault when the call is sent again. */
   readonly recovers: boolean;
   readonly answerBody: string;
   /** False for an incomplete or invalid request, which must cause no backend call. */
@@ -209,7 +209,7 @@ class Client {
     return run;
   }
 
-  /** Sends all or a part of a request and disconnects, at once or a little later. */
+  /** Sends a whole request or a part of it, and disconnects immediately or a little later. */
   async #abandon(connection: RawClient, run: Run, bytes: Buffer): Promise<void> {
     counts.abandoned += 1;
     const isWhole = this.#chance(0.7);
@@ -294,7 +294,7 @@ function check(run: Run, reply: Reply, tookMs: number, delayedMs: number): void 
   const flaw = flawOf(reply, marker, status, body);
   if (flaw) {
     const isFailure = flawOf(reply, marker, 500, each.failure) === undefined;
-    // The connection was cut before the fault, and the call was sent again.
+    // A disturbance closed the connection before the fault, and the gateway sent the call again.
     const isRescued = recovers && arrivals === 2 && flawOf(reply, marker, ...well) === undefined;
     if ((isFailure || isRescued) && isDisturbed) counts.disturbed += 1;
     else if (isFailure && delayedMs > busyMs) counts.busy += 1;
@@ -376,7 +376,7 @@ async function rest(): Promise<Holdings> {
     await wait(500);
   }
   forgetAbandoned(0);
-  // Closed sockets are released a little later.
+  // Waits, because closed sockets are released a little later.
   await wait(1000);
   return holdings(gateway);
 }
@@ -442,7 +442,7 @@ Traffic   ${counts.calls} calls in ${seconds.toFixed()} s: ${counts.good} good, 
           All connections were cut or the backend was stopped ${counts.disturbances} times; ${counts.disturbed} calls failed for that reason.
           ${counts.sentAgain} GETs were sent twice [D20]; ${counts.busy} calls were not judged, because the machine was busy.
 Deadline  ${counts.deadlineReplies} calls reached the deadline of ${deadlineMs} ms. The longest call took ${counts.longestMs.toFixed()} ms, or ${counts.longestOwnMs.toFixed()} ms without waiting
-          for a processor. The gateway's log has at most ${longestTimedOutMs(gateway).toFixed()} ms. ${counts.late} calls took over ${lateMs} ms; the gateway delayed ${counts.lateByGateway} of them.
+          for a processor. In the gateway's log, the longest timed-out call took ${longestTimedOutMs(gateway).toFixed()} ms. ${counts.late} calls took over ${lateMs} ms; the gateway delayed ${counts.lateByGateway} of them.
 Log       ${gateway.logs.length} lines, ${wrongLines.length} errors.
 Resources after warming up -> at the end
 ${grown.map(([line, hasGrown]) => `          ${hasGrown ? 'GROWN ' : ''}${line}`).join('\n')}

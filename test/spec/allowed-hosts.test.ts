@@ -1,4 +1,4 @@
-// ALLOWED_HOSTS against DNS rebinding [D57]. test/unit/host-names.test.ts tests the parsing of the header.
+// ALLOWED_HOSTS protects against DNS rebinding [D57]. test/unit/host-names.test.ts tests the parsing of the header.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -92,7 +92,7 @@ forEachTarget(
   { allowedHosts: ['items.example', 'Work_Items.', 'gateway.test'] },
 );
 
-test('a name in HOST is allowed; an IP address in HOST allows no name [D57]', async () => {
+test('a host name in HOST is allowed; an IP address in HOST allows no host name [D57]', async () => {
   const cases = [
     ['localhost', 'localhost', 204],
     ['127.0.0.1', 'evil.example', 403],

@@ -70,7 +70,7 @@ const endlessBody = endless('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r
 
 const failureOf = ({ failure }: Operation): [number, string] => [500, failure];
 
-/** Calls operations with `backendAnswer`, on a new and on a reused backend connection. */
+/** Asserts the replies of the operations to `backendAnswer`, on a new and on a reused backend connection. */
 async function callAll(
   target: Target,
   backendAnswer: Answer,
@@ -105,13 +105,13 @@ forEveryTarget((target) => {
 forEachTarget(
   (target) => {
     for (const [head, backendAnswer] of heads) {
-      test(`the head ${JSON.stringify(head)}: the client gets the 500 of each operation [D18]`, async () => {
+      test(`if the backend's answer has ${JSON.stringify(head)}, the client gets the 500 of each operation [D18]`, async () => {
         await callAll(target(), backendAnswer, failureOf);
       });
     }
 
     for (const body of bodies) {
-      test(`the body ${JSON.stringify(body.slice(0, 60))} is a 500 if it is passed on, and ignored otherwise [D17, D18]`, async () => {
+      test(`the chunked body ${JSON.stringify(body.slice(0, 60))} is 500 for operations that pass bodies on; the others ignore it [D17, D18]`, async () => {
         await callAll(target(), chunked(body), (each) =>
           passing.includes(each) ? [500, each.failure] : [each.status, succeeded],
         );

@@ -112,10 +112,10 @@ forEachTarget(
       ['a state with a member that has no value', traceparent, ['a=1,b'], ['01']],
       ['a state with a key in capitals', traceparent, ['A=1'], ['01']],
     ] satisfies [string, string, string[], string[]][]) {
-      test(`a trace context with ${name} reaches the backend in version 00, with its state only if that is well formed [D12]`, async (context) => {
+      test(`a trace context with ${name} reaches the backend in version 00, and with its state only if the state is well formed [D12]`, async (context) => {
         if (
           states.length > 1 &&
-          isBeyondRequest(context, target(), 'it joins repeated headers with a comma and a space')
+          isBeyondRequest(context, target(), 'a Request joins repeated headers with a comma and a space')
         )
           return;
         const headers: Headers = [
@@ -176,7 +176,7 @@ forEachTarget(
     ] as [string, Headers][]; // prettier-ignore
     for (const [name, headers] of badIds) {
       // prettier-ignore
-      test(`for ${name} the gateway creates a request id, which the reply and the backend request have [D25]`, async () => {
+      test(`if a request has ${name}, the gateway creates an id for the reply and the backend request [D25]`, async () => {
       const sent = headers.map(([, value]) => value);
       const made = new Set<string>();
       for (let count = 0; count < 3; count += 1) {

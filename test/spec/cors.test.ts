@@ -192,7 +192,7 @@ date: now`,
       assert.deepEqual(corsOf(expecting), grantTo(app));
     });
 
-    test('the 400 for a malformed body has CORS headers, the 400 for a malformed head has none [D27, D45]', async () => {
+    test('the 400 for a malformed body has CORS headers; the 400 or 431 for a malformed head does not [D27, D45]', async () => {
       await target().withoutBackendCall(async () => {
         await using broken = await target().connect();
         const headers: Headers = [...from(app), ['Transfer-Encoding', 'chunked']];
@@ -227,7 +227,7 @@ date: now`,
     });
 
     for (const { name, method, path, options } of operations.filter((each) => each.method !== 'GET')) {
-      test(`${name}: a page of another site may write if its origin is allowed [D45, D56]`, async () => {
+      test(`${name}: a page of another site may write if the page's origin is allowed [D45, D56]`, async () => {
         const crossSite: Headers = [['Sec-Fetch-Site', 'cross-site']];
         target().backend.answers(answer('{"id":5}'));
         for (const origin of [app, local]) {
@@ -309,7 +309,7 @@ describe('with credentials', () => {
   }, { corsOrigins: [app], corsCredentials: true, corsMaxAgeS: 86_400 }); // prettier-ignore
 });
 
-test('without allowed origins no reply has CORS headers, and a preflight is a plain OPTIONS [D6, D45]', async () => {
+test('without allowed origins no reply has CORS headers, and a preflight is treated like any other OPTIONS [D6, D45]', async () => {
   await using target = await Target.start('in-process', {}, {});
   target.backend.answers(answer('[]'));
   const reply = await target.call('GET', '/api/work-items', { headers: from(app) });

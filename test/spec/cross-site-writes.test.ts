@@ -20,7 +20,7 @@ import { forEachTarget, isBeyondRequest, withFetch } from '../helpers/targets.ts
 const crossSite: Headers = [['Sec-Fetch-Site', 'cross-site']];
 const writes = operations.filter(({ method }) => method !== 'GET');
 
-// test/unit/cross-site.test.ts has more spellings.
+// test/unit/cross-site.test.ts has more spellings of the header.
 const variants: Record<string, Headers> = {
   'as browsers send it': [
     ['sec-fetch-site', 'cross-site'],
@@ -36,7 +36,7 @@ const variants: Record<string, Headers> = {
 forEachTarget((target) => {
   for (const { name, method, path, options } of writes) {
     for (const [title, headers] of Object.entries(variants)) {
-      test(`${name}: Sec-Fetch-Site cross-site, ${title}, is 403, and the backend is not called [D56]`, async () => {
+      test(`${name}: a call with Sec-Fetch-Site cross-site, ${title}, is 403, and the backend is not called [D56]`, async () => {
         const reply = await target().withoutBackendCall(() =>
           target().call(method, path, { ...options, headers }),
         );
@@ -45,7 +45,7 @@ forEachTarget((target) => {
     }
 
     for (const value of ['same-origin', '']) {
-      test(`${name}: Sec-Fetch-Site "${value}" is served [D56]`, async () => {
+      test(`${name}: a call with Sec-Fetch-Site "${value}" is served [D56]`, async () => {
         target().backend.answers(answer('{"id":5}'));
         const reply = await target().call(method, path, { ...options, headers: [['Sec-Fetch-Site', value]] });
         assert.ok(reply.status === 200 || reply.status === 201, reply.statusLine);
@@ -54,7 +54,7 @@ forEachTarget((target) => {
     }
   }
 
-  test('reads from any site are served: without CORS headers no page can read the reply [D56]', async () => {
+  test('reads from any site are served, because no page can read the reply without CORS headers [D56]', async () => {
     for (const [method, path] of [
       ['GET', '/api/work-items'],
       ['GET', '/api/work-items/5'],

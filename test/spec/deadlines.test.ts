@@ -149,7 +149,7 @@ test('if the backend accepts no connection, the client gets 500 after BACKEND_CO
   );
 });
 
-/** Answers one call. The backend accepts no connection after this answer (`idle`) or the second call (`asked`). */
+/** Starts a backend that answers one call. It blocks after the answer (`idle`) or at the second call (`asked`). */
 function startDyingBackend(dies: 'idle' | 'asked'): Promise<BlockingListener> {
   return BlockingListener.start(`
     server.on('connection', (socket) => {
@@ -200,7 +200,7 @@ test('a GET that is sent again keeps its deadline, even if the backend accepts n
   assert.ok((await took) < 5000, 'BACKEND_CONNECT_TIMEOUT_MS is not added to the deadline');
 });
 
-test('after an idle connection has died, BACKEND_CONNECT_TIMEOUT_MS limits the wait for a new one [D19]', async (context) => {
+test('after an idle connection has died, BACKEND_CONNECT_TIMEOUT_MS limits the wait for a new connection [D19]', async (context) => {
   await using backend = await startDyingBackend('idle');
   const client = new BackendClient({
     backendUrl: new URL(`http://127.0.0.1:${backend.port}`),
@@ -222,7 +222,7 @@ test('after an idle connection has died, BACKEND_CONNECT_TIMEOUT_MS limits the w
   assert.equal((await send()).kind, 'ok');
   if (await isFull(backend)) {
     die(backend);
-    // Blocks the event loop: the connection closes, and the client has not noticed yet.
+    // Blocks the event loop while the connection closes, so that the client has not noticed it at the next call.
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 300);
     const outcome = await within(send(), 'an outcome before the deadline of the answer', 5000);
     assert.deepEqual(outcome, {

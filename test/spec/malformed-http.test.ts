@@ -32,12 +32,12 @@ function get(lines: string): string {
   return `${list}${lines}\r\n\r\n`;
 }
 
-/** The title of a case, usually its invalid text, and the bytes of its request. */
+/** The title of a case (usually the invalid text), and the bytes of the request. */
 type Row = [title: string, bytes: string];
 const rowsOf = (values: readonly string[], make: (value: string) => string): Row[] =>
   values.map((value) => [show(value), make(value)]);
 
-/** Shortens `text` and escapes it. Each of its characters is one byte. */
+/** Shortens and escapes `text`. Each character of `text` is one byte. */
 function show(text: string): string {
   const json = JSON.stringify(text.length > 80 ? `${text.slice(0, 60)}...` : text);
   return json.replaceAll(/[\x7f-\xff]/g, (one) => `\\x${one.charCodeAt(0).toString(16)}`);
@@ -231,7 +231,7 @@ forEachTarget((target) => {
   ]; // prettier-ignore
   for (const [name, bytes] of [
     ...validHosts.map((name) => [`Host: ${name}`, get(`Host: ${name}`)] as const),
-    ['empty lines before it', `\r\n\r\n${list}${host}\r\n`],
+    ['empty lines before the request', `\r\n\r\n${list}${host}\r\n`],
     ['header names in any case', `${list}hOsT: a\r\n\r\n`],
     ['no space after a colon', `${list}Host:a\r\n\r\n`],
     ['spaces and tabs around a value', `${list}Host: \t a \t \r\n\r\n`],
@@ -240,7 +240,7 @@ forEachTarget((target) => {
     ['headers named by Connection', `${list}${host}Connection: Host, X-Extra\r\nX-Extra: 1\r\n\r\n`],
     ['headers for other software', `${list}${host}X-HTTP-Method-Override: DELETE\r\nX-Original-URL: /x\r\n\r\n`],
     ['a body that the operation does not use', `${list}${host}Content-Length: ${smuggled.length}\r\n\r\n${smuggled}`],
-    ['a thousand empty lines before it', `${'\r\n'.repeat(1000)}${list}${host}\r\n`],
+    ['a thousand empty lines before the request', `${'\r\n'.repeat(1000)}${list}${host}\r\n`],
     ['bytes above ASCII in a value', `${list}${host}X-Extra: \xe9\xff\r\n\r\n`],
     ['HTTP/1.0 with a Host', `GET /api/work-items HTTP/1.0\r\n${host}\r\n`],
     ['HTTP/1.0 without a Host', 'GET /api/work-items HTTP/1.0\r\n\r\n'],
@@ -263,7 +263,7 @@ forEachTarget((target) => {
       'GET http://gateway.test/api/work-items?x=/y HTTP/1.1\r\nHost: gateway.test\r\n\r\n',
     ],
     [
-      'an absolute-form target, its scheme in capitals',
+      'an absolute-form target with its scheme in capitals',
       'GET HTTP://GATEWAY.TEST/api/work-items HTTP/1.1\r\nHost: gateway.test\r\n\r\n',
     ],
   ] as const) {
@@ -282,7 +282,7 @@ forEachTarget((target) => {
     ['leading zeros in a size', '0007\r\n{"a":1}\r\n000\r\n\r\n'],
     ['extensions', '7;a;b=c;d="e;f"\r\n{"a":1}\r\n0;last\r\n\r\n'],
     ['trailers', '7\r\n{"a":1}\r\n0\r\nX-Trailer: 1\r\nHost: b\r\n\r\n'],
-    ['single bytes', Array.from('{"a":1}', (character) => chunk(character).toString()).join('') + '0\r\n\r\n'],
+    ['chunks of one byte', Array.from('{"a":1}', (character) => chunk(character).toString()).join('') + '0\r\n\r\n'],
   ] as const) {
     test(`a well-formed chunked body is served: ${name} [D27]`, async () => {
       await using client = await target().connect();
@@ -398,7 +398,7 @@ forEachTarget((target) => {
   }
 
   for (const line of ['OPTIONS *', 'GET http://x', 'GET http://x?/api/work-items', 'GET http://x/']) {
-    test(`${line} has no operation: 404 [D5, D27]`, async () => {
+    test(`${line} has no operation and is 404 [D5, D27]`, async () => {
       const [method = '', requestTarget = ''] = line.split(' ');
       assertReply(await target().call(method, requestTarget), 404, '{"error":"Not found"}');
     });

@@ -63,7 +63,7 @@ for (const [version, Fastify] of Object.entries(versions)) {
       assert.notEqual(unknown.text, '{"error":"Not found"}');
     });
 
-    test("headers set by the host's hooks are added; they replace none of the gateway's [D24]", async () => {
+    test("headers from the host's hooks are added to a reply, but never replace the gateway's headers [D24]", async () => {
       const app = Fastify();
       app.addHook('onRequest', (_request, reply, done) => {
         reply.headers({
@@ -220,7 +220,7 @@ for (const [version, Fastify] of Object.entries(versions)) {
       );
     });
 
-    // test/unit/host-options.test.ts has all options.
+    // test/unit/host-options.test.ts tests all options.
     test('invalid options fail the registration, and the error names them all', async () => {
       const app = Fastify();
       const options = { backendUrl: 'http://localhost:5104', idleTimeoutMs: 5, shutdownTimeoutMs: 0 };

@@ -1,5 +1,5 @@
-// The observer is called at the end of every request. Log and metrics come from these calls. They have the cause of a failure,
-// which no client receives.
+// The observer is called at the end of every request. Log and metrics come from these calls. The observer also gets
+// the cause of a failure; a client never does.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -30,7 +30,7 @@ const copied = [
   ...(['durationMs', 'backendDurationMs', 'requestBytes', 'replyBytes'] as const),
 ] as const;
 
-/** Starts a server whose observer copies each record: a record is the call object itself, which changes later. */
+/** Starts a server whose observer copies each record, because a record is the call object, which changes later. */
 async function serve(settings: ServerSettings = {}) {
   const records: CallRecord[] = [];
   const server = await startGateway({
@@ -104,8 +104,8 @@ type Failure = [
 ];
 /** Answers of the backend that fail a GET of the list. */
 const failures: Failure[] = [
-  ['a 503 of the list', answer('{}', { status: 503 }), 'refused', 'status 503'],
-  ['a 404 of the list', answer('{}', { status: 404 }), 'refused', 'status 404'],
+  ['status 503 from the backend', answer('{}', { status: 503 }), 'refused', 'status 503'],
+  ['status 404 from the backend', answer('{}', { status: 404 }), 'refused', 'status 404'],
   ['an empty body', answer(''), 'not-json', 'an empty body'],
   ['a body that is not JSON', answer('{'), 'not-json', 'a body that is not JSON'],
   ['an incomplete body, in pieces', chunked('1\r\n[\r\n1\r\n1\r\n0\r\n\r\n'), 'not-json', 'a body that is not JSON'],
@@ -149,7 +149,7 @@ for (const [hostName, cause] of [
   ['127.0.0.1', 'connect ECONNREFUSED 127\\.0\\.0\\.1:PORT'],
   ['localhost', 'ECONNREFUSED; connect \\w+ 127\\.0\\.0\\.1:PORT.*; connect \\w+ ::1:PORT'],
 ] as const) {
-  test(`a backend that is down on ${hostName} is "unreachable", with each address that was tried [D30]`, async () => {
+  test(`a backend that is down on ${hostName} is "unreachable", and the cause has each address that was tried [D30]`, async () => {
     const down = await ScriptedBackend.start();
     await down.stop();
     await using server = await serve({ backendUrl: `http://${hostName}:${down.port}` });
@@ -193,7 +193,7 @@ for (const [name, method, path, options, expected] of refusals) {
   });
 }
 
-test('a call over IN_FLIGHT_MAX is "overload"; after the call in flight has ended, the next one is served [D26]', async () => {
+test('a call over IN_FLIGHT_MAX is "overload"; after the call in flight has ended, the next call is served [D26]', async () => {
   await using server = await serve({ inFlightMax: 1 });
   const gate = createGate();
   server.backend.answersOnce(behind(gate, answer('{}')));
@@ -233,7 +233,7 @@ test('a chunked body over a limit is recorded with its operation, outcome and si
   }
 });
 
-test('a malformed pipelined request is "bad-request", after the request before it has ended', async () => {
+test('a malformed pipelined request is recorded as "bad-request", after the previous request has ended', async () => {
   await using server = await serve();
   const gate = createGate();
   server.backend.answersOnce(behind(gate, answer('{}')));
@@ -346,7 +346,7 @@ for (const [name, bytes] of [
   });
 }
 
-test("a record has the path without the query, and the client's address by trustedProxies [D52]", async () => {
+test("a record has the path without the query, and the client's address as trustedProxies determines it [D52]", async () => {
   for (const [trustedProxies, client] of [
     [undefined, '127.0.0.1'],
     [['10.0.0.0/8'], '127.0.0.1'],

@@ -47,16 +47,16 @@ async function serveFaulty() {
 
 const json = answer('{"id":5}');
 for (const [when, met, method, at, answers] of [
-  ["as a request's body arrives", withBody, 'take', 1, json],
-  ["as an answer's body arrives", withAnswer, 'take', undefined, json],
-  ["as an answer's body ends", withAnswer, 'giveBack', 1, answer('no JSON')],
-  ["as an answer's head decides the reply", withoutAnswer, 'giveBack', 1, json],
+  ["while a request's body arrives", withBody, 'take', 1, json],
+  ["while an answer's body arrives", withAnswer, 'take', undefined, json],
+  ["when an answer's body ends", withAnswer, 'giveBack', 1, answer('no JSON')],
+  ["when an answer's head has decided the reply", withoutAnswer, 'giveBack', 1, json],
 ] as const) {
   test(`after a fault ${when}, the client gets 500, and no byte stays buffered [D28]`, async () => {
     await using server = await serveFaulty();
     for (const { method: verb, path, options, failure } of met) {
       server.backend.answers(answers);
-      // A request body is one piece. The answer's first piece is then the second `take`.
+      // A request body is one piece. After it, the answer's first piece is the second call of `take`.
       server.faults.broken = { method, at: at ?? (options.body === undefined ? 1 : 2) };
       await using client = await server.connect();
       const reply = await client.call(verb, path, options);
@@ -67,7 +67,7 @@ for (const [when, met, method, at, answers] of [
       assert.deepEqual([record?.outcome, record?.cause, record?.status], ['bug', fault, 500]);
       assert.ok(server.faults.broken.at <= 0, 'the fault was thrown');
       assert.equal(server.budget.bytes, 0);
-      assert.equal(server.gateway.backend.connectionCount, 0, 'its connection is not reused');
+      assert.equal(server.gateway.backend.connectionCount, 0, 'the backend connection is not kept');
     }
     server.faults.broken = undefined;
     server.backend.answers(json);
@@ -91,7 +91,7 @@ test('after a fault in the check of a body, the rest of the body is not buffered
   assert.equal(server.budget.bytes, 0);
 });
 
-test('after a fault before the backend call is sent, the client gets 500, and no byte stays buffered [D28]', async () => {
+test('if a fault occurs before the backend call is sent, the client gets 500, and no byte stays buffered [D28]', async () => {
   await using server = await startGateway({ host: 'http1' });
   server.gateway.backend.send = throwFault;
   for (const { method, path, options, failure } of operations) {
@@ -152,7 +152,7 @@ function breakReply(method: 'writeHead' | 'end', times: number) {
   };
 }
 
-test('after a fault before the reply is written the client gets 500, and the connection closes [D28]', async () => {
+test('if a fault occurs before the reply is written, the client gets 500, and the connection closes [D28]', async () => {
   await using server = await serveHost(breakReply('writeHead', 1));
   for (const { method, path, options, failure } of operations) {
     await using client = await server.connect();
@@ -220,7 +220,7 @@ test('a call is 503 if other calls reached IN_FLIGHT_MAX before its body was com
   assert.equal(server.backend.requests.length, 2);
 });
 
-test('a request body that turns malformed during the call does not change the reply; then the connection closes [D27]', async () => {
+test('if a request body becomes malformed during the call, the reply does not change, and the connection closes after it [D27]', async () => {
   await using server = await startGateway();
   const gate = createGate();
   server.backend.answersOnce(behind(gate, answer('{}')));

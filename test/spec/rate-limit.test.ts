@@ -77,7 +77,7 @@ test('a window ends windowMs after its first request, to the millisecond', async
   assert.equal(await ask(), '10 "default";r=0;t=10');
 });
 
-test('the seconds left in a reply are never more than the window, whatever fraction of a millisecond the clock shows', async () => {
+test('the remaining seconds in a reply are never more than the window, whatever fraction of a millisecond the clock shows', async () => {
   await using server = await serveLimited(2, 1_000);
   await using client = await server.connect();
   // At this time, rounding makes `now + window - now` more than the window.
@@ -127,7 +127,7 @@ test('every reply to a counted request reports how many requests are left [D64]'
   assert.equal(tooLarge.header('ratelimit'), '"default";r=0;t=1');
 });
 
-test('requests without an operation do not count, and are served even over the limit', async () => {
+test('requests without an operation are not counted, and are served even over the limit', async () => {
   await using server = await serveLimited(1, 60_000);
   await using client = await server.connect();
   for (let round = 0; round < 2; round += 1) {
@@ -140,7 +140,7 @@ test('requests without an operation do not count, and are served even over the l
   }
 });
 
-test('1,000 pipelined requests: exactly as many as the limit are served, and the connection stays open', async () => {
+test('of 1,000 pipelined requests, exactly as many as the limit are served, and the connection stays open', async () => {
   await using server = await serveLimited(100, 60_000);
   await using client = await server.connect();
   client.send(Buffer.concat(Array.from({ length: 1_000 }, () => requestBytes('GET', '/api/work-items/5'))));

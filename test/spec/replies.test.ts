@@ -45,7 +45,7 @@ forEachTarget(
 describe('IN_FLIGHT_MAX=2', () => {
   forEachTarget(
     (target) => {
-      /** Holds two calls at the backend until `finish`. */
+      /** Makes two calls, which the backend answers only after `finish`. */
       async function fill() {
         const { backend } = target();
         const gate = createGate();
@@ -63,7 +63,7 @@ describe('IN_FLIGHT_MAX=2', () => {
       }
 
       for (const { name, method, path, options } of operations) {
-        test(`operation ${name}: a call over the limit is 503 at once with retry-after: 1, and the backend is not called [D26]`, async () => {
+        test(`operation ${name}: a call over the limit is immediately 503 with retry-after: 1, and the backend is not called [D26]`, async () => {
           const filled = await fill();
           const reply = await target().call(method, path, options);
           assertReply(reply, 503, unavailable, ['retry-after']);

@@ -41,7 +41,7 @@ function jsonOfLength(length: number): string {
   return `"${'x'.repeat(length - 2)}"`;
 }
 
-/** After an early reply the next request on this connection gets the right reply or none. */
+/** Asserts that the next request after an early reply on this connection gets the right reply or none. */
 async function assertNextIsSafe(client: RawClient, sendsIt = true): Promise<void> {
   try {
     if (sendsIt) client.send(requestBytes('GET', '/api/work-items'));
@@ -56,8 +56,8 @@ forEachTarget(
   (target) => {
     const deletion = 'DELETE /api/work-items/5 HTTP/1.1\r\nHost: x\r\n';
     for (const [name, bytes, status] of [
-      ['breaks off in its chunks', `${deletion}Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n`, 400],
-      ['ends inside its chunks', `${deletion}Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n`, undefined],
+      ['has a malformed chunk', `${deletion}Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n`, 400],
+      ['ends before its last chunk', `${deletion}Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n`, undefined],
       ['ends before its announced length', `${deletion}Content-Length: 10\r\n\r\nabc`, undefined],
       ['ends before its body has begun', `${deletion}Content-Length: 10\r\n\r\n`, undefined],
       ['has two lengths', `${deletion}Content-Length: 3\r\nContent-Length: 3\r\n\r\nabc`, 400],
@@ -77,12 +77,12 @@ forEachTarget(
       });
     }
 
-    test('a DELETE with a body is sent to the backend once it is complete, without the body [D11]', async () => {
+    test('a DELETE with a body is sent to the backend after the body is complete, and without the body [D11]', async () => {
       await using client = await target().connect();
       const before = target().backend.requests.length;
       client.send(`${deletion}Content-Length: 3\r\n\r\nab`);
       await target().settle();
-      assert.equal(target().backend.requests.length, before + 1, 'only the known call');
+      assert.equal(target().backend.requests.length, before + 1, 'only the call of settle()');
       client.send('c');
       assertReply(await client.reply(), 200, succeeded);
       const call = target().backend.requests.at(-1);
@@ -118,7 +118,7 @@ forEachTarget(
       [405, 'PATCH', '/api/work-items/5', methodNotAllowed],
       [404, 'POST', '/nowhere', notFound],
     ] as const) {
-      test(`the ${status} to ${method} ${path} with any body is safe for the next request [D9]`, async () => {
+      test(`after the ${status} to ${method} ${path} with any body, the next request is safe [D9]`, async () => {
         for (const body of ['{"a":1}', smuggled, jsonOfLength(300_000)]) {
           for (const [, bytes] of framings(method, path, body)) {
             await using client = await target().connect();
@@ -144,7 +144,7 @@ forEachTarget(
   { kinds: ['in-process', 'fetch'] },
 );
 
-// Whole calls, over any protocol.
+// Tests that need only whole calls, so they run over every protocol.
 forEveryProtocol((target) => {
   const types = [
       undefined, '', 'application/json', 'application/json; charset=utf-16',
@@ -353,7 +353,7 @@ describe('REQUEST_BYTES_MAX=1000', () => {
       });
 
       for (const method of ['PUT', 'DELETE'] as const) {
-        test(`${method} with a body far over the limit gets its reply, then the end of the connection and no reset [D11]`, async () => {
+        test(`${method} with a body far over the limit gets its reply, and then the connection ends without a reset [D11]`, async () => {
           await using client = await target().connect();
           client.send(requestBytes(method, '/api/work-items/5', { body: 'x'.repeat(5_000_000) }));
           assert.equal((await client.reply()).status, method === 'PUT' ? 413 : 200);
@@ -361,7 +361,7 @@ describe('REQUEST_BYTES_MAX=1000', () => {
         });
       }
 
-      test('an answer over the limit of requests is passed through: each direction has its own limit [D11, D18]', async () => {
+      test('an answer over the limit of requests is passed through, because answers have their own limit [D11, D18]', async () => {
         target().backend.answers(answer(jsonOfLength(100_000)));
         assertReply(await target().call('GET', '/api/work-items'), 200, jsonOfLength(100_000));
       });

@@ -1,4 +1,4 @@
-// Reads that are sent to the backend a second time [D20]. test/faults/matrix.test.ts proves that no other call is.
+// Reads that are sent to the backend twice [D20]. test/faults/matrix.test.ts proves that no other call is sent twice.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -15,7 +15,7 @@ const deaths: [name: string, dies: Answer][] = [
   ['is closed', limitData(0, '')],
 ];
 
-/** Makes reused connections fail; new ones answer. */
+/** Fails on reused connections; answers on new connections. */
 function onReused(dies: Answer): Answer {
   return (exchange) => (exchange.request.indexOnConnection > 0 ? dies(exchange) : good(exchange));
 }
@@ -37,7 +37,7 @@ async function warm(target: Target, count = 1): Promise<void> {
   });
   const arrived = backend.requests.length + count;
   const replies = Array.from({ length: count }, () => target.call('GET', '/api/work-items'));
-  await backend.until(() => backend.requests.length === arrived, `${count} calls at once`);
+  await backend.until(() => backend.requests.length === arrived, `${count} calls in flight`);
   gate.open();
   await Promise.all(replies);
   assert.equal(backend.connectionsOpen, count);
@@ -50,7 +50,7 @@ forEachTarget((target) => {
   for (const [name, dies] of deaths) {
     for (const { name: operationName, method, path, options, status, body, failure } of operations) {
       const isRead = method === 'GET';
-      const what = isRead ? 'a read is sent again on a new connection, even if others are idle' : 'a write is not sent again';
+      const what = isRead ? 'a read is sent again on a new connection, even if other connections are idle' : 'a write is not sent again';
       test(`operation ${operationName}: when its reused connection ${name}, ${what} [D20]`, async () => {
         await warm(target(), 3);
         target().backend.answers(onReused(dies));
@@ -62,7 +62,7 @@ forEachTarget((target) => {
     }
   }
 
-  test('if the reused connections of ten concurrent GETs die, all GETs succeed, each sent at most twice [D20]', async () => {
+  test('if the reused connections of ten concurrent GETs die, all GETs succeed, and each is sent at most twice [D20]', async () => {
     await warm(target(), 10);
     target().backend.answers(onReused(resetPeer()));
     const replies = await Promise.all(

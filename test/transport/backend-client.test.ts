@@ -260,7 +260,7 @@ const early: [name: string, request: BackendRequest, status: number][] = [
   ['the answer to a write', put, 200],
 ];
 for (const [name, request, status] of early) {
-  test(`${name}: with at most 64 KiB of the answer left, the connection is used again; otherwise it is closed [D17]`, async () => {
+  test(`${name}: if at most 64 KiB of the answer are left, the connection is used again; otherwise it is closed [D17]`, async () => {
     for (const [length, isKept] of [
       [0, true],
       [65_536, true],
@@ -414,7 +414,7 @@ test('an answer that cannot be JSON any more fails at once, before its end', asy
   assert.equal(outcomes.length, 1);
 });
 
-test('the outcome is reported after send has returned, even when the backend is down', async () => {
+test('the outcome is reported after `send` has returned, even when the backend is down', async () => {
   await using one = await start();
   await one.backend.stop();
   let isSent = false;

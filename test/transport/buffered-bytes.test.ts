@@ -1,5 +1,5 @@
 // The limit on the bytes of all bodies that are buffered at the same time. A call that exceeds the limit is refused;
-// others continue. Every end of a call releases its bytes.
+// other calls continue. Every end of a call releases its bytes.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -22,7 +22,7 @@ forEachTarget(
       return gate;
     };
 
-    test('while another body uses up the limit, a request body is 503 without a backend call; afterwards it succeeds', async () => {
+    test('while another body uses up the limit, a request with a body is 503 without a backend call; afterwards the same request succeeds', async () => {
       const gate = holdAnswer();
       await using holder = await target().connect();
       const held = holder.call('PUT', '/api/work-items/1', { body: large });
@@ -35,7 +35,7 @@ forEachTarget(
       assert.equal((await target().call('PUT', '/api/work-items/2', { body: small })).status, 200);
     });
 
-    test('after a body is refused, its other bytes are neither buffered nor counted', async () => {
+    test('the rest of a refused body is neither buffered nor counted', async () => {
       const gate = holdAnswer();
       await using holder = await target().connect();
       const held = holder.call('PUT', '/api/work-items/1', { body: large });

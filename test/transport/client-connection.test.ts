@@ -120,7 +120,7 @@ async function beginIdle(t: TestContext, tap?: SocketTap) {
   return { ...served, ...opened, end };
 }
 
-/** Sends a request on a new connection. `isStuck`: the server reads none of it. */
+/** Sends a request on a new connection. `isStuck`: the server does not read the request. */
 async function begin(t: TestContext, { exchange = new Exchange(), body = [] as Buffer[], isStuck = false } = {}) {
   const served = await serve(t, { isPaused: isStuck });
   const opened = served.connect();
@@ -198,14 +198,14 @@ test('an answer cut off while its request is being sent breaks the exchange at o
   assert.equal(exchange.error.message, 'the connection was closed before the answer was complete');
 });
 
-test('an answer that arrives before its whole request is sent is valid, and its connection is not used again', async (t) => {
+test('an answer may arrive before its whole request has been sent; then the connection is not used again', async (t) => {
   const { connection, exchange, socket } = await begin(t, stuck);
   (await socket(0)).write(small);
   await poll(() => exchange.last === 'end', 'the answer');
   assert.equal(connection.isClosed, true);
 });
 
-test('a connection can be used again if its request is flushed only in the event-loop turn of the answer, as over TLS', async (t) => {
+test('a connection can be used again even if its request is flushed only in the event-loop turn of the answer, as happens over TLS', async (t) => {
   const { connect, socket } = await serve(t);
   let own: Socket | undefined;
   let onArrival = (): void => undefined;
@@ -224,7 +224,7 @@ test('a connection can be used again if its request is flushed only in the event
     await poll(() => exchange.last?.startsWith('end') === true, 'the answer');
     return exchange;
   };
-  // Runs before the connection checks again whether its request has been sent.
+  // `uncork` runs before the connection checks again whether its request has been sent.
   onArrival = () => setImmediate(() => own?.uncork());
   for (const exchange of [await ask(), await ask()]) {
     assert.deepEqual(exchange.events, ['sent', 'head', 'body', 'end, reusable']);
@@ -271,7 +271,7 @@ test('nothing is sent on a failed connection, and the request can be sent on ano
     return () => undefined;
   });
   const second = new Exchange();
-  // Runs between the `error` and the `close` of the socket.
+  // `send` runs between the `error` and the `close` of the socket.
   own?.once('error', () => connection.send('PUT / HTTP/1.1\r\n\r\n', [Buffer.from('body')], second));
   end.resetAndDestroy();
   await poll(() => second.last === 'broken', 'the break is reported');
@@ -354,7 +354,7 @@ test('destroy causes no event; breakOff causes `broken`', async (t) => {
   assert.equal(connection.hasDiedUnsent, false);
 });
 
-test('a request that has not been sent yet is never sent after breakOff [D20]', async (t) => {
+test('a request that has not been sent before breakOff is never sent [D20]', async (t) => {
   const { connection, closeCount, received } = await beginIdle(t);
   const second = new Exchange();
   connection.send(head, [], second);

@@ -21,7 +21,7 @@ const leavings: [name: string, leave: (client: RawClient) => void][] = [
 ]; // prettier-ignore
 
 forEachTarget((target) => {
-  /** Answers the next call with `parts`, or `{}`. The last part waits for `open`; `taken` resolves before it. */
+  /** Answers the next call with `parts` or `{}`. `taken` resolves before the last part, which waits for `open`. */
   function hold(...parts: readonly Uint8Array[]) {
     const gate = createGate();
     const done = createGate();
@@ -56,7 +56,7 @@ forEachTarget((target) => {
           ['while the backend works', []],
           ['in the middle of the answer', [whole.subarray(0, 5000), whole.subarray(5000)]],
         ] as const) {
-          test(`operation ${each.name}: the read of a client that ${how} ${when} is cancelled at once [D21]`, async () => {
+          test(`operation ${each.name}: if a client ${how} ${when}, its read is cancelled at once [D21]`, async () => {
             const { taken } = hold(...parts);
             await using client = await target().connect();
             client.send(bytes);
@@ -67,7 +67,7 @@ forEachTarget((target) => {
           });
         }
       } else {
-        test(`operation ${each.name}: the write of a client that ${how} while the backend works runs to its end, and the answer is dropped [D21]`, async () => {
+        test(`operation ${each.name}: if a client ${how} while the backend works, its write still runs to its end, and the answer is dropped [D21]`, async () => {
           const { taken, open, answered } = hold();
           await using client = await target().connect();
           client.send(bytes);

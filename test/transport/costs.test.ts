@@ -70,8 +70,8 @@ describe('on open connections, each call', () => {
       await using gateway = await start(true);
       const { clockReads, writes, resources } = await gateway.measure(call, 20, 100);
       assert.equal(writes, 2);
-      // Timers that belong to no call can fire once.
-      assert.ok(clockReads >= 3 && clockReads <= 3.1, `${clockReads} looks`);
+      // The limits allow for a timer that belongs to no call and fires meanwhile.
+      assert.ok(clockReads >= 3 && clockReads <= 3.1, `${clockReads} clock readings`);
       const { Timeout = 0, ...others } = resources;
       assert.ok(Timeout <= 0.02, `${Timeout} timers`);
       const made = Object.entries(others).filter(([, count]) => count > 0);
@@ -85,7 +85,7 @@ describe('on open connections, each call', () => {
     await using gateway = await start(false);
     for (const call of calls) {
       let bytes = Infinity;
-      // Code that V8 has not optimized yet allocates more.
+      // Measures again, because code that V8 has not optimized yet allocates more.
       for (let round = 0; round < 20 && bytes > bytesMax; round += 1) {
         ({ bytes } = await gateway.measure(call, 500, 500));
       }

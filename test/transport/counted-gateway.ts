@@ -12,7 +12,7 @@ export interface Counts {
   readonly clockReads: number;
   /** Calls of `write` on sockets. */
   readonly writes: number;
-  /** Promises, timers and other asynchronous resources, by Node's name. */
+  /** Promises, timers and other asynchronous resources. The keys are Node's names for these resources. */
   readonly resources: Readonly<Record<string, number>>;
 }
 

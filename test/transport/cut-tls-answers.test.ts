@@ -83,7 +83,7 @@ function carry(socket: Socket): Duplex {
   return carrier;
 }
 
-// An open body can be the start of a longer JSON text. After a whole body, only white space can follow.
+// An open body can be the start of a longer JSON text. A whole body can be followed only by white space.
 const openBodies = ['12', '0', '-1', '1.5', '1e5', '1E+05', ' \r\n12', '\ufeff12', '1'.repeat(40_000)];
 const wholeBodies = ['12 ', '12\n', '[12]', '{"id":12}', '"12"', 'true', 'null', '"ends in 1"', '1\r\n\t '];
 
@@ -136,7 +136,7 @@ for (const [version, called] of [
         });
       }
 
-      test(`${method} ${path}: a number with a length or in chunks succeeds, unless it is cut off [D18]`, async () => {
+      test(`${method} ${path}: a body that is a number succeeds with a length or in chunks, unless the body is cut off [D18]`, async () => {
         for (const [framing, whole, part] of [
           ['content-length: 3', '123', '12'],
           ['transfer-encoding: chunked', '1\r\n1\r\n2\r\n23\r\n0\r\n\r\n', '1\r\n1\r\n2\r\n23\r\n'],

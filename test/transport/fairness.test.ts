@@ -145,7 +145,7 @@ test('a pipelined body in one-byte chunks arrives unchanged, and other clients a
   assert.ok(server.backend.requests[1]?.body.equals(Buffer.alloc(count, '1')));
 });
 
-test("Node's server does not read on while many requests wait for their turn [D58]", async () => {
+test("Node's server stops reading from a connection while many of its requests wait for their turn [D58]", async () => {
   let socket: Socket | undefined;
   await using server = await startGateway({
     host: 'node',

@@ -1,4 +1,4 @@
-// The guard interface: a guard admits or refuses a request, at once or later. The body is read after it admits.
+// The guard interface: a guard admits or refuses a request, at once or later. The body is read after the guard admits.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -149,7 +149,7 @@ test('a client that leaves while the guard decides causes no backend call', asyn
   );
 });
 
-test('a client whose FIN cuts off its body while the guard decides gets 400 without a backend call', async () => {
+test('if a FIN cuts off the body while the guard decides, the client gets 400 without a backend call', async () => {
   await using server = await serveWaiting();
   await using client = await server.connect();
   client.send('PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"a"');
@@ -161,7 +161,7 @@ test('a client whose FIN cuts off its body while the guard decides gets 400 with
   assert.equal(server.backend.requests.length, 0);
 });
 
-test('pipelined requests are answered in order, with guards that decide at once and later', async () => {
+test('pipelined requests are answered in order, even if the guard decides some at once and others later', async () => {
   let count = 0;
   await using server = await serveSaying(() => {
     count += 1;

@@ -28,7 +28,7 @@ describe('TLS handshakes', { skip: noOpenssl }, () => {
 
   const tls = (options: Partial<ServerTls> = {}): ServerTls => ({ cert: issued.cert, key: issued.key, ...options });
 
-  /** A server for tests without a valid request. A malformed request is 400. */
+  /** A server for tests that send no valid request. It answers a malformed request with 400. */
   async function listen(t: TestContext, secure: SecureOptions = { tls: tls() }, limits: Partial<ServerLimits> = {}) {
     const failures: string[] = [];
     const server = new ClientServer(
@@ -104,7 +104,7 @@ describe('TLS handshakes', { skip: noOpenssl }, () => {
     assert.deepEqual(failures, ['127.0.0.1: the connection was closed during the TLS handshake']);
   });
 
-  test('at the connection limit, a connection without a finished handshake is closed to make room for a new one, and not reported as a failure [D26]', async (t) => {
+  test('at the connection limit, a connection without a finished handshake is closed to make room for a new one, and this is not reported as a failure [D26]', async (t) => {
     const clock = stopClock(t);
     const { server, raw, secure, failures, shed } = await listen(t, undefined, { connectionsMax: 20 });
     for (let count = 0; count < 20; count += 1) await raw();
@@ -146,7 +146,7 @@ describe('TLS handshakes', { skip: noOpenssl }, () => {
     });
   }
 
-  test('a connection is idle and quiet from the start of its handshake [D26, D33]', async (t) => {
+  test('a connection counts as idle and quiet from the start of its handshake [D26, D33]', async (t) => {
     const clock = stopClock(t);
     const { server, raw } = await listen(t);
     await raw();
@@ -218,7 +218,7 @@ describe('TLS handshakes', { skip: noOpenssl }, () => {
       [{ cert: strange.cert, key: strange.key }, /closed during the TLS handshake|certificate/],
     ] as const) {
       failures.length = 0;
-      // In TLS 1.3 the client learns of the refusal after its own part of the handshake.
+      // Waits for the close, because a TLS 1.3 client learns of the refusal only after its own part of the handshake.
       await closed(start(options));
       await poll(() => failures.length > 0, 'the client is refused');
       assert.match(failures[0] ?? '', reason);
@@ -295,7 +295,7 @@ describe('TLS handshakes', { skip: noOpenssl }, () => {
     await poll(() => server.size === 0, 'no connection is counted');
   });
 
-  test('a drain calls announceEnd of a connection with another protocol, and waits for its close [D33]', async (t) => {
+  test('a drain calls announceEnd of a connection with another protocol until the connection closes [D33]', async (t) => {
     let announced = 0;
     const { server, secure } = await listen(t, {
       tls: tls(),

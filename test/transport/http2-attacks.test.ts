@@ -104,7 +104,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
     },
   ]) {
     for (const code of [errorCodes.cancel, errorCodes.noError]) {
-      test(`a request with ${name} that is reset with code ${code} right after its head is not recorded as a bug [D28]`, async () => {
+      test(`if a request with ${name} is reset with code ${code} right after its head, no bug is recorded [D28]`, async () => {
         await using server = await startGateway({ host: 'http2' });
         await using client = await FrameClient.begin(server.port);
         const head = flags.endHeaders | (ends ? flags.endStream : 0);
@@ -126,7 +126,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
   const continuation = (payload: Buffer) => repeat(frame(frameTypes.continuation, 0, 1, payload), 4);
   const floods: [name: string, first: Buffer, frames: (round: number) => Buffer, times: number][] = [
     [
-      // A window update of 0 is a stream error [RFC 9113, 6.9].
+      // A window update of 0 is a stream error, so the gateway must reset the stream [RFC 9113, 6.9].
       'CVE-2025-8671: 5,000 streams that the gateway must reset',
       Buffer.alloc(0),
       (round) => Buffer.concat([headers(1 + 2 * round, list), windowUpdate(1 + 2 * round, 0)]),
@@ -163,7 +163,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
       assertReply(await good.call('GET', item), 200, '{"id":5}');
       const before = server.backend.requests.length;
       server.backend.answers(timeout);
-      // The limit also binds a client that never acknowledges the settings.
+      // The limit also applies to a client that never acknowledges the settings.
       await using client = hasSettings ? await FrameClient.begin(server.port) : await FrameClient.open(server.port);
       if (!hasSettings) client.send(Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'), settings());
       const all = Array.from({ length: 150 }, (_, index) => headers(1 + 2 * index, requestFields('GET', item)));
@@ -185,7 +185,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
     ['WINDOW_UPDATE', windowUpdate(0, 1), true],
     ['frames of an unknown type', frame(0x77, 0, 0, Buffer.alloc(1)), true],
   ] as const) {
-    test(`a flood of 60,000 ${name} from a client that ${reads ? 'reads' : 'reads nothing'} uses limited memory, and other clients are served`, async () => {
+    test(`during a flood of 60,000 ${name} from a client that ${reads ? 'reads' : 'reads nothing'}, memory use is limited, and other clients are served`, async () => {
       await using server = await startGateway({ host: 'http2' });
       const bytes = await growth(() =>
         servedWhile(server, async (client) => {
@@ -199,7 +199,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
     });
   }
 
-  test('between one-byte DATA frames other clients are served', async () => {
+  test('other clients are served between one-byte DATA frames', async () => {
     await using server = await startGateway({ host: 'http2' });
     const clients = await Promise.all(Array.from({ length: 10 }, () => FrameClient.begin(server.port)));
     const one = frame(frameTypes.data, 0, 1, Buffer.from(' '));
@@ -213,7 +213,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
         }),
       );
     });
-    // At 256 frames a turn the 80,000 frames take more than 300 turns. A call takes a few.
+    // At 256 frames a turn, the 80,000 frames take more than 300 turns. A call takes only a few turns.
     assert.ok(calls >= 10, `${calls} calls`);
     for (const client of clients) client.socket.destroy();
   });
@@ -286,7 +286,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
     await poll(() => server.told.ended.length === 60, 'all calls have ended');
     assert.ok(server.gateway.budget.bytes <= 20 * megabyte, `${server.gateway.budget.bytes} bytes buffered`);
     const overloaded = server.told.ended.filter(({ status }) => status !== 200).length;
-    // The number of refused calls depends on how many replies have been dropped by then.
+    // The number of refused calls varies, because replies that are dropped meanwhile make room for other calls.
     assert.ok(overloaded > 0, 'some calls were refused');
     await poll(() => server.gateway.budget.bytes === 0, 'all memory is released');
     server.backend.answers(answer('{"id":5}'));
@@ -318,9 +318,9 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
   });
 
   for (const [how, padding] of [
-    ['many in each TLS record', 0],
+    ['many requests in each TLS record', 0],
     [
-      'only one in each TLS record',
+      'only one request in each TLS record',
       recordBytes + 200 - headers(1, requestFields('GET', '/x', [['x', '1'.repeat(200)]])).length,
     ],
   ] as const) {
@@ -345,7 +345,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
             headers(1 + 2 * (100 * round + index), requestFields('GET', '/x', [['x', '1'.repeat(padding)]])),
           ),
         );
-        await poll(() => server.told.ended.length === before + 100, 'all are answered');
+        await poll(() => server.told.ended.length === before + 100, 'all requests are answered');
         await client.receives(
           (each) => each.stream === 1 + 2 * (100 * round + 99) && each.type === frameTypes.data,
           'the last reply',

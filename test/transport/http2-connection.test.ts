@@ -109,7 +109,7 @@ describe('times of a connection', { skip: noHttp2 }, () => {
     });
   }
 
-  test('the time of a head begins with its first byte, and later bytes of the head do not restart it [D35]', async (t) => {
+  test('the time limit of a head starts at its first byte, and later bytes of the head do not restart the limit [D35]', async (t) => {
     const { client, socket, send, pass, clock, connection } = await begin(t, replies, limits);
     await send(get(1));
     await client.replies(1);
@@ -153,7 +153,7 @@ describe('times of a connection', { skip: noHttp2 }, () => {
     assert.deepEqual(client.goAway, { lastStream: 1, code: errorCodes.noError });
   });
 
-  test('an announced end is sent once, and the connection ends after 1,000 ms without a stream [D33]', async (t) => {
+  test('GOAWAY is sent once, even if announceEnd is called again, and the connection ends after 1,000 ms without a stream [D33]', async (t) => {
     const { client, send, pass, connection, request } = await begin(t, {}, limits);
     connection.announceEnd?.();
     connection.announceEnd?.();
@@ -172,7 +172,7 @@ describe('times of a connection', { skip: noHttp2 }, () => {
     assert.deepEqual(client.goAway, { lastStream: 1, code: errorCodes.noError });
   });
 
-  test('a reply of a gateway that is stopping announces the end [D33]', async (t) => {
+  test('a reply of a gateway that is stopping announces the end of the connection [D33]', async (t) => {
     const { client, send, request } = await begin(t);
     await send(get(1), get(3));
     (await request(0)).reply('ok', { drains: true });
@@ -182,7 +182,7 @@ describe('times of a connection', { skip: noHttp2 }, () => {
     await client.replies(1, 3);
   });
 
-  test('the idle time begins with the connection, and again when its last stream closes', async (t) => {
+  test('the idle time begins when the connection opens, and again when its last stream closes', async (t) => {
     const { client, send, connection, clock, request } = await begin(t);
     assert.equal(connection.idleMs(clock.now + 5), 5);
     await send(get(1), get(3));
@@ -210,7 +210,7 @@ describe('times of a connection', { skip: noHttp2 }, () => {
 });
 
 describe('times of a stream', { skip: noHttp2 }, () => {
-  test('an incomplete body is reported as late once, at requestTimeoutMs, and its stream is reset after the reply [D35]', async (t) => {
+  test('a body that is incomplete at requestTimeoutMs is reported once, and its stream is reset after the reply [D35]', async (t) => {
     const { client, send, pass, request } = await begin(t, {}, { requestTimeoutMs: 400 });
     await send(put(1), data(1, 5));
     const received = await request(0);
@@ -243,10 +243,10 @@ describe('times of a stream', { skip: noHttp2 }, () => {
     [60_000, 5_000],
     [400, 400],
   ] as const) {
-    test(`a reply of which the client reads nothing is reset after ${ms} ms if the limit is ${replyStallTimeoutMs} [D39]`, async (t) => {
+    test(`with a limit of ${replyStallTimeoutMs} ms, the stream of a reply that the client does not read is reset after ${ms} ms [D39]`, async (t) => {
       const { client, send, pass, request, budget, connection } = await open(t, {}, { replyStallTimeoutMs });
       await client.begin(closedWindow);
-      // The second head is refused, and so is not a request of the handler.
+      // The second head is refused, so the handler gets no request for it.
       await send(get(1), get(3, [['host', 'other']]));
       const received = await request(0);
       received.reply('x'.repeat(100));
@@ -281,7 +281,7 @@ describe('times of a stream', { skip: noHttp2 }, () => {
     assert.equal(await client.resetCode(1), errorCodes.cancel);
   });
 
-  test('while the socket has unsent bytes, its streams are not stalled [D35]', async (t) => {
+  test('while the socket has unsent bytes, its streams do not count as stalled [D35]', async (t) => {
     const { client, socket, send, pass, request } = await open(t, {}, { replyStallTimeoutMs: 1_000 });
     await client.begin([[settingIds.initialWindowSize, 2 ** 31 - 1]]);
     await send(windowUpdate(0, 2 ** 30), get(1));
@@ -295,52 +295,52 @@ describe('times of a stream', { skip: noHttp2 }, () => {
 });
 
 describe('limits of a connection', { skip: noHttp2 }, () => {
-  // An open stream counts 8,192 bytes, plus 128 bytes for each of its five fields, plus the text of the fields.
+  // An open stream counts as 8,192 bytes, plus 128 bytes for each of its five fields, plus the text of the fields.
   const heldBytes = 16_384;
   const rest = heldBytes - 8_192 - 5 * 128 - requestFields('GET', '/').flat().join('').length - 'x'.length;
   const head = (stream: number, more = 0): Buffer => get(stream, [['x', 'x'.repeat(rest + more)]]);
   const count = headBytesMax / heldBytes;
 
-  test('heads fill the memory of a connection to its last byte, and one byte more is refused [D39]', async (t) => {
+  test('heads can fill the memory of a connection to its last byte, and a head with one byte more is refused [D39]', async (t) => {
     const { client, send, received, budget, connection } = await begin(t);
     for (let index = 0; index < count - 1; index += 1) client.send(head(1 + 2 * index));
-    await poll(() => received.length === count - 1, 'all but one are accepted', 20_000);
+    await poll(() => received.length === count - 1, 'all heads but the last are accepted', 20_000);
     await send(head(2 * count - 1, 1));
     assert.equal(await client.resetCode(2 * count - 1), errorCodes.refusedStream);
     assert.equal(budget.bytes, headBytesMax - heldBytes);
     await send(head(2 * count + 1));
-    await poll(() => received.length === count, 'the last one is accepted');
+    await poll(() => received.length === count, 'the last head is accepted');
     assert.deepEqual([budget.bytes, connection.streams], [headBytesMax, count]);
-    // A stream that closes makes room for another.
+    // A stream that closes makes room for another stream.
     await send(resetStream(1, errorCodes.cancel));
     await poll(() => connection.streams === count - 1, 'a stream has closed');
     await send(head(2 * count + 3));
-    await poll(() => received.length === count + 1, 'another one is accepted');
+    await poll(() => received.length === count + 1, 'another head is accepted');
     client.socket.destroy();
     await poll(() => budget.bytes === 0, 'all memory is released');
     assert.equal(connection.streams, 0);
   });
 
-  test('heads fill the memory of all connections to its last byte, and one byte more is refused [D39]', async (t) => {
+  test('heads can fill the memory of all connections to its last byte, and a head with one byte more is refused [D39]', async (t) => {
     const { client, send, received, budget, connection } = await begin(t, {}, {}, new BufferBudget(2 * heldBytes));
     await send(head(1), head(3, 1), head(5), get(7));
     assert.deepEqual([await client.resetCode(3), await client.resetCode(7)], [7, 7]);
     assert.deepEqual([received.length, budget.bytes, connection.streams], [2, 2 * heldBytes, 2]);
   });
 
-  test('100 streams are open at once, and another one ends the connection [RFC 9113, 5.1.2]', async (t) => {
+  test('100 streams can be open at once, and one more ends the connection [RFC 9113, 5.1.2]', async (t) => {
     const { client, send, received, connection } = await begin(t);
     await send(...Array.from({ length: 100 }, (_, index) => get(1 + 2 * index)));
-    await poll(() => received.length === 100, 'all are accepted');
+    await poll(() => received.length === 100, 'all streams are accepted');
     assert.equal(connection.streams, 100);
     await send(get(201));
     await client.closed();
     assert.deepEqual(client.goAway, { lastStream: 199, code: errorCodes.protocolError });
-    await poll(() => connection.streams === 0, 'all have closed');
+    await poll(() => connection.streams === 0, 'all streams have closed');
     assert.equal(received.length, 100);
   });
 
-  test('a head over the limit is 431; over twice the limit plus 32 bytes for each of 80 fields, its stream is reset [D39]', async (t) => {
+  test('a head over the limit is 431; the stream of a head over twice the limit plus 32 bytes for each of 80 fields is reset [D39]', async (t) => {
     const { client, send, refused } = await begin(t, {}, { requestHeadBytesMax: 1_024 });
     const used = requestFields('GET', '/').flat().join('').length + 5 * 32 + 'x'.length;
     const largest = 2 * 1_024 + 32 * 80 - used;
@@ -350,7 +350,7 @@ describe('limits of a connection', { skip: noHttp2 }, () => {
     assert.deepEqual(refused, [{ kind: 'head-too-large', reason: 'a head of more than 1024 bytes' }]);
   });
 
-  test('SETTINGS have up to 32 entries; 33 end the connection [D39]', async (t) => {
+  test('SETTINGS can have 32 entries; SETTINGS with 33 entries end the connection [D39]', async (t) => {
     const { client, send } = await begin(t, replies);
     const entries = (length: number) => settings(Array.from({ length }, () => [settingIds.initialWindowSize, 65_535]));
     await send(entries(32), get(1));
@@ -410,7 +410,7 @@ describe('bodies and replies of a stream', { skip: noHttp2 }, () => {
     });
   }
 
-  test('a held body arrives after readBody, with one 100 Continue if the client expects it [RFC 9110, 10.1.1]', async (t) => {
+  test('a held body reaches the handler after readBody, which also sends one 100 Continue if the client expects it [RFC 9110, 10.1.1]', async (t) => {
     const { client, send, request, framesOf } = await begin(t, { onStart: ({ transport }) => transport.holdBody() });
     await send(put(1), data(1, 5, flags.endStream), put(3, [['expect', '100-continue']]), get(5, [['expect', '100-continue']])); // prettier-ignore
     const [plain, expecting, bodyless] = [await request(0), await request(1), await request(2)];
@@ -433,14 +433,14 @@ describe('bodies and replies of a stream', { skip: noHttp2 }, () => {
   });
 
   for (const [name, others, closes] of [
-    ['that closes', [], true],
-    ['without the 100 Continue that the client expects', [['expect', '100-continue']], false],
+    ['with `closes`', [], true],
+    ['instead of the 100 Continue that the client expects', [['expect', '100-continue']], false],
   ] as const) {
     test(`a reply ${name} arrives complete before its stream is reset with NO_ERROR [RFC 9113, 8.1]`, async (t) => {
       const { client, send, request, framesOf } = await begin(t, { onStart: ({ transport }) => transport.holdBody() });
       await send(put(1, others));
       (await request(0)).reply('x'.repeat(4 * sliceBytes), { closes });
-      // More than the initial window of the connection.
+      // The reply is larger than the initial window of the connection.
       client.send(windowUpdate(1, sliceBytes), windowUpdate(0, sliceBytes));
       assert.equal(await client.resetCode(1), errorCodes.noError);
       const bytes = framesOf(1, frameTypes.data).reduce((sum, { payload }) => sum + payload.length, 0);

@@ -31,7 +31,7 @@ function resets(client: FrameClient): number[] {
 }
 
 const admitted: Admission = { isAdmitted: true, identity: undefined };
-/** Calls of another client while the guard waits. They take more event-loop turns than reading all bodies would. */
+/** Calls by another client while the guard waits: they take more event-loop turns than reading all bodies would. */
 const rounds = 100;
 /** Initial window of a connection and of a stream, in bytes [RFC 9113, 6.9.2]. */
 const firstWindow = 65_535;
@@ -115,7 +115,7 @@ describe('heads over HTTP/2', { skip: noHttp2 }, () => {
     await poll(() => server.gateway.budget.bytes === 0, 'all memory is released');
   });
 
-  test('a head of 96 fields is 431, and a head of 97 resets its stream [D39]', async () => {
+  test('a head of 96 fields is 431, and the stream of a head of 97 fields is reset [D39]', async () => {
     await using server = await startGateway({ host: 'http2' });
     await using client = await FrameClient.begin(server.port);
     const fields = (count: number) => Array.from({ length: count }, () => ['x-a', ''] as const);
@@ -179,7 +179,7 @@ describe('bodies that wait for a guard', { skip: noHttp2 }, () => {
     const tooLong = requestFields('PUT', item, [['content-length', '1000000']]);
     client.send(headers(1, tooLong, flags.endHeaders));
     await client.receives(({ type, stream }) => type === frameTypes.headers && stream === 1, 'the head of the 413');
-    // More bytes than the stream's initial window.
+    // Together the pieces are larger than the stream's initial window.
     for (let pieces = 0; pieces < 20; pieces += 1) {
       await poll(() => pieces * pieceBytes + pieceBytes <= allowed(client, 1), 'the stream may send more');
       await client.sent(frame(frameTypes.data, 0, 1, Buffer.alloc(pieceBytes, ' ')));

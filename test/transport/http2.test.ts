@@ -210,7 +210,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
 
   describe('heads that two parsers could read differently', () => {
     const plain = (others: Fields): Fields => requestFields('GET', item, others);
-    // Node's HTTP/2 library accepts these heads; the gateway refuses them in JSON [D27].
+    // Node's HTTP/2 library accepts these heads; the gateway refuses them with a JSON reply [D27].
     const refused: [name: string, fields: Fields, status: number, body: string][] = [
       ['a host other than the authority', plain([['host', 'other.localhost']]), 400, badRequest],
       ['an invalid authority', [[':method', 'GET'], [':scheme', 'https'], [':authority', 'a,b'], [':path', item]], 400, badRequest],
@@ -219,7 +219,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
       ['a method in small letters', requestFields('get', item), 400, badRequest],
       ['a method of 65 letters', requestFields('G'.repeat(65), item), 400, badRequest],
       ['a scheme other than http and https', [[':method', 'GET'], [':scheme', 'ftp'], [':authority', 'a'], [':path', item]], 400, badRequest],
-      ['a head over the limit', plain([['x-a', 'x'.repeat(16_384)]]), 431, headersTooLarge],
+      ['a size over the limit', plain([['x-a', 'x'.repeat(16_384)]]), 431, headersTooLarge],
       ['too many fields', plain(Array.from({ length: 90 }, (_, index) => [`x-${index}`, ''] as const)), 431, headersTooLarge],
       ['CONNECT', [[':method', 'CONNECT'], [':authority', 'host:443']], 405, methodNotAllowed],
     ]; // prettier-ignore
@@ -270,7 +270,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
       ['two host fields', [[':method', 'GET'], [':scheme', 'https'], [':path', item], ['host', 'a'], ['host', 'a']]],
       ['no host at all', [[':method', 'GET'], [':scheme', 'https'], [':path', item]]],
       ['two authorities', [[':authority', 'a'], ...plain([])]],
-      ['a pseudo-header field after a field', [['x-a', '1'], ...plain([])]],
+      ['a pseudo-header field after a regular field', [['x-a', '1'], ...plain([])]],
       ['an unknown pseudo-header field', [[':wonder', '1'], ...plain([])]],
       ['an authority with a user', [[':method', 'GET'], [':scheme', 'https'], [':authority', 'me@host'], [':path', item]]],
       ['no path', [[':method', 'GET'], [':scheme', 'https'], [':authority', 'a']]],
@@ -283,19 +283,19 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
       ['a proxy-connection field', plain([['proxy-connection', 'close']])],
       ['a transfer-encoding field', plain([['transfer-encoding', 'chunked']])],
       ['an upgrade field', plain([['upgrade', 'h2c']])],
-      ['a te field other than trailers', plain([['te', 'gzip']])],
+      ['a te field whose value is not "trailers"', plain([['te', 'gzip']])],
       ['an empty transfer-encoding', plain([['transfer-encoding', '']])],
       ['two paths', [[':path', '/api/work-items/6'], ...plain([])]],
       ['two schemes', [[':scheme', 'http'], ...plain([])]],
       ['a status', [[':status', '200'], ...plain([])]],
-      ['OPTIONS * with another method', requestFields('GET', '*')],
+      ['the target * and a method other than OPTIONS', requestFields('GET', '*')],
       ['a path that does not begin with a slash', requestFields('GET', 'api/work-items/5')],
       ['a path with an authority', requestFields('GET', 'https://gateway.localhost/api/work-items/5')],
-      ['CONNECT with a path', [[':method', 'CONNECT'], [':authority', 'a:443'], [':path', item]]],
-      ['CONNECT with a scheme', [[':method', 'CONNECT'], [':scheme', 'https'], [':authority', 'a:443']]],
+      ['CONNECT and a path', [[':method', 'CONNECT'], [':authority', 'a:443'], [':path', item]]],
+      ['CONNECT and a scheme', [[':method', 'CONNECT'], [':scheme', 'https'], [':authority', 'a:443']]],
       ['two content-length fields', plain([['content-length', '0'], ['content-length', '0']])],
       ['an invalid content-length', plain([['content-length', '1x']])],
-      // RFC 9113, 8.2.1. Node's HTTP/2 library drops these fields and accepts the rest of the head.
+      // These fields are malformed [RFC 9113, 8.2.1]. Node's HTTP/2 library drops them and accepts the rest.
       ['NUL in a value', plain([['x-request-id', 'a\0']])],
       ['CR and LF in a value', plain([['x-b', 'a\r\nx-request-id: b']])],
       ['LF in a value', plain([['x-b', 'a\nb']])],
@@ -327,9 +327,9 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
       ['a connection-specific field', [['transfer-encoding', 'chunked']], flags.endStream],
       ['a name in capitals', [['X-A', '1']], flags.endStream],
       ['NUL', [['x-a', '\0']], flags.endStream],
-      ['no end of the stream', [['x-a', '1']], 0],
+      ['no END_STREAM flag', [['x-a', '1']], 0],
     ] as const) {
-      test(`the stream of trailers with ${name} is reset without a backend call, and the connection stays open`, async () => {
+      test(`if trailers have ${name}, their stream is reset without a backend call, and the connection stays open`, async () => {
         await assertMalformed(
           headers(1, requestFields('PUT', item), flags.endHeaders),
           data(1, '{}'),
@@ -387,7 +387,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
       const drained = server.drain(AbortSignal.timeout(8000));
       await client.receives((each) => each.type === frameTypes.goAway, 'GOAWAY');
       assert.deepEqual(client.goAway, { lastStream: 2 ** 31 - 1, code: errorCodes.noError });
-      // Like a request sent before the GOAWAY arrived.
+      // To the server, this request looks like one that the client sent before the GOAWAY arrived.
       client.send(headers(3, requestFields('GET', collection)));
       await client.replies(3);
       gate.open();
@@ -402,7 +402,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
       await using client = await server.connect();
       const replies: Promise<unknown>[] = [];
       const keep = (reply: Promise<unknown>): void => {
-        // Failures are checked below.
+        // Avoids an unhandled rejection. Failures are checked below.
         reply.catch(() => undefined);
         replies.push(reply);
       };
@@ -414,7 +414,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
       }
       const settled = await within(Promise.allSettled(replies), 'all replies');
       await within(drained, 'the drain is over');
-      // The client's library itself refuses calls that it had not sent when the GOAWAY arrived.
+      // These calls are not lost: the client's library refuses calls that it had not sent when the GOAWAY arrived.
       const refused = settled.filter((each) => each.status === 'rejected');
       for (const { reason } of refused) assert.match(String(reason), /REFUSED_STREAM|GOAWAY/);
       assert.equal(

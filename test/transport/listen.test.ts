@@ -85,7 +85,7 @@ for (const [host, port, message] of [
   });
 }
 
-/** Makes listening on `host` fail with `code`. The returned function counts the failures. */
+/** Makes listening on `host` fail with `code`. The returned function returns the number of failures. */
 function refuse(t: TestContext, host: string, code: string): () => number {
   // eslint-disable-next-line @typescript-eslint/unbound-method -- always called with the server it is for
   const { listen: original } = Server.prototype;
@@ -159,10 +159,10 @@ test('all passed sockets are served; after close they refuse new connections, an
   }
 });
 
-test('listening fails if a passed descriptor is not a TCP socket, and the sockets before that descriptor are closed', async () => {
+test('listening fails if a passed descriptor is not a TCP socket, and the sockets passed before that descriptor are closed', async () => {
   for (const [descriptor, reason] of [
     [openSync('/dev/null', 'r'), ''],
-    // An abstract Unix socket. @types/node does not have `path` yet.
+    // An abstract Unix socket. The cast is needed because @types/node does not have `path` yet.
     [new BoundSocket({ path: `\0work-item-gateway-${process.pid}` } as never).fd(), 'it has no port'],
   ] as const) {
     const { descriptors, ports } = bind(1);
@@ -185,7 +185,7 @@ test('a server listens on localhost by default; the error for a foreign address 
   await server.close();
 });
 
-test('a port that is in use: the error names the arguments of listen', async () => {
+test('the error for a port that is in use names the arguments of listen', async () => {
   const taken = await listen(echo(), '127.0.0.1', 0, names);
   const server = createGatewayServer({ backendUrl: 'http://localhost:1' });
   await assert.rejects(server.listen(taken.port, '127.0.0.1'), {
@@ -194,7 +194,7 @@ test('a port that is in use: the error names the arguments of listen', async () 
   await taken.close();
 });
 
-test('an untrusted backend: the cause names backendTls.ca', { skip: noOpenssl }, async () => {
+test('the cause of a failed call to an untrusted backend names backendTls.ca', { skip: noOpenssl }, async () => {
   using folder = new CertificateFolder();
   const { cert, key } = folder.issue(folder.authority('authority'), 'server');
   const backend = createTlsServer({ cert, key }).listen(0, '127.0.0.1');

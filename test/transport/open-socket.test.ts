@@ -17,7 +17,7 @@ const cert = readFileSync(new URL('../vectors/tls/backend-certificate.pem', impo
 const key = readFileSync(new URL('../vectors/tls/backend-key.pem', import.meta.url), 'utf8');
 const trusted: ClientTls = { ca: cert };
 
-/** The data of a client's TLS connection that the server records. */
+/** The data that the server records about a client's TLS connection. */
 interface Seen {
   readonly name: string | undefined;
   readonly protocol: string | undefined;
@@ -182,7 +182,7 @@ describe('over TLS', () => {
     const { port, seen } = await listenTls(t);
     let tls: ClientTls = trusted;
     const open = createOpenSocket(new URL(`https://localhost:${port}`), () => tls);
-    // A server sends a session after a full handshake. After a resumed handshake it may send none.
+    // Waits for a session only if `isNew`, because after a resumed handshake a server may send none.
     const connect = async (isNew: boolean) => {
       const { socket, result } = start(t, open);
       let hasSession = false;

@@ -48,7 +48,7 @@ export class Received implements RequestReceiver {
   }
 
   onBody(piece: Buffer): void {
-    // Not copied: a handler may keep the piece, so nothing else may write to its memory.
+    // The piece is not copied: a handler may keep it, so the server must not write to its memory later.
     this.#body.push(piece);
     if (this.events.at(-1) !== 'body') this.events.push('body');
     this.#script.onBody?.(this, piece);
@@ -99,7 +99,7 @@ export interface Script {
   onGone?: (received: Received) => void;
   onRefuse?: () => void;
   readonly refusal?: Buffer;
-  /** `closes` of that reply; default: true. */
+  /** `closes` of the reply `refusal`; default: true. */
   readonly refusalCloses?: boolean;
 }
 

@@ -33,7 +33,7 @@ test('a body arrives unchanged, and the memory of its pieces is not overwritten 
   assert.equal(received.body, body);
 });
 
-test('an early reply: the rest of the body is dropped, and the next request is served', async (t) => {
+test('after an early reply the rest of the body is dropped, and the next request is served', async (t) => {
   const { client, exchange, request } = await serveOne(t);
   client.send(`${put('/1', 8)}abcd`);
   const first = await request(0);
@@ -50,7 +50,7 @@ for (const [what, length, served] of [
   ['of the largest allowed size', 100, ['/1', '/2', '/3']],
   ['one byte over the limit', 101, ['/1']],
 ] as const) {
-  test(`early replies to two requests with a body ${what}: ${served.length} of 3 requests are served [D11]`, async (t) => {
+  test(`if two requests with a body ${what} get early replies, ${served.length} of 3 requests are served [D11]`, async (t) => {
     const script: Script = { onStart: (each) => each.reply(each.head.target) };
     const { client, received } = await serveOne(t, script, { requestBytesMax: 100 });
     const body = 'x'.repeat(length);
@@ -63,7 +63,7 @@ for (const [what, length, served] of [
   });
 }
 
-test('an early reply reaches a client that is still sending a body over the limit: no reset [D11]', async (t) => {
+test('a client that is still sending a body over the limit gets an early reply and no reset [D11]', async (t) => {
   const script: Script = { onStart: (each) => each.reply('early', { status: 400 }) };
   const { connect, received } = await serve(t, script, { requestBytesMax: 1_000 });
   for (let round = 0; round < 5; round += 1) {
@@ -107,7 +107,7 @@ test('100 Continue is sent once, when the handler reads the body, and only to HT
     received.reply(version);
     await assertReplies(client, version);
   }
-  // Refused before a 100: the client may omit the body, so the server cannot tell where the next request begins.
+  // Without a 100 the client may omit the body. The server cannot tell where the next request begins, so it closes.
   client.send(expecting('1.1'));
   (await request(2)).reply('no', { status: 417 });
   await assertLastReply(client, 417);

@@ -29,13 +29,13 @@ describe('a client that sends its FIN [D21]', () => {
     const idle = await connect();
     idle.end();
     assert.equal(await idle.closed(), 'end');
-    await poll(() => server.size === 0, 'it has closed');
+    await poll(() => server.size === 0, 'the first connection has closed');
     const { client, connection } = await connectBoth();
     client.send(get('/1'));
     const first = await request(0);
     client.end();
     assert.equal(await client.closed(), 'end');
-    await poll(() => server.size === 0, 'both have closed');
+    await poll(() => server.size === 0, 'both connections have closed');
     assert.deepEqual(first.events, ['start', 'gone']);
     assert.deepEqual(states, [false]);
   });
@@ -179,10 +179,10 @@ test('a reset is reported once, at any point of a request, and no waiting reques
 });
 
 for (const [what, count] of [
-  ['its handler replies and cuts it', 50],
-  ['its handler replies and cuts it later', 2],
-  ['its handler cuts it later, without a reply', 2],
-  ['the server closes it', 50],
+  ['its handler replies and cuts the connection', 50],
+  ['its handler replies later and cuts the connection', 2],
+  ['its handler later cuts the connection without a reply', 2],
+  ['the server closes the connection', 50],
 ] as const) {
   test(`a connection starts no pipelined request after ${what} [D21]`, async (t) => {
     const hasNoReply = what.endsWith('without a reply');

@@ -52,7 +52,7 @@ test('5,000 pipelined requests do not overflow the stack, and another client is 
   hog.send(gets(count));
   const other = await connect();
   assert.equal((await other.call('GET', '/other')).text, '/other');
-  assert.ok(received.length < count, `${received.length} came first`);
+  assert.ok(received.length < count, `${received.length} requests came first`);
   await assertEchoes(hog, count);
 });
 
@@ -73,7 +73,7 @@ describe('replies', () => {
   const large = [1, 2, 3].map((byte) => Buffer.alloc(20_000, byte));
 
   for (const [what, method, status, pieces, length] of [
-    ['a body of every byte', 'GET', 200, [everyByte], '256'],
+    ['a body with every byte value', 'GET', 200, [everyByte], '256'],
     ['a body in two pieces', 'GET', 200, [everyByte.subarray(0, 100), everyByte.subarray(100)], '256'],
     ['a large body', 'GET', 200, [Buffer.alloc(100_000, 'b')], '100000'],
     ['a body in large pieces', 'GET', 200, large, '60000'],
@@ -99,7 +99,7 @@ describe('replies', () => {
   }
 
   for (const count of [1, 3]) {
-    test(`a reply of ${count} x 20 MB: "taken" is reported only after the client has read it`, async (t) => {
+    test(`"taken" is reported only after the client has read a reply of ${count} x 20 MB`, async (t) => {
       const { client, connection, request } = await serveOne(t);
       client.send(get('/1'));
       const first = await request(0);

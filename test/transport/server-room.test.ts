@@ -19,7 +19,7 @@ async function start(t: TestContext, connectionsMax: number) {
     clock,
     assertCounts: (full: number, shed: number, size: number, why = 'full, shed, size') =>
       assert.deepEqual([counts.full, counts.shed, served.server.size], [full, shed, size], why),
-    /** Opens a connection that must be accepted; others may be closed to make room. */
+    /** Opens a connection that must be accepted; other connections may be closed to make room for it. */
     admit: async (): Promise<RawClient> => {
       const before = new Set(served.server);
       const client = await served.connect();
@@ -34,7 +34,7 @@ async function start(t: TestContext, connectionsMax: number) {
 }
 
 describe('idle connections [D26, D33]', () => {
-  test('a connection is idle from its opening or its last reply, but not while a request is in flight or a reply unread', async (t) => {
+  test('a connection is idle from its opening or its last reply, but not while a request is in flight or a reply has not been read', async (t) => {
     const clock = stopClock(t);
     const { client, connection, request } = await serveOne(t);
     const idleMs = () => connection.idleMs(clock.now + 500);
@@ -55,7 +55,7 @@ describe('idle connections [D26, D33]', () => {
     await client.reply();
     client.send(gets(2));
     await request(2);
-    assert.equal(idleMs(), 0, 'two are in flight');
+    assert.equal(idleMs(), 0, 'two requests are in flight');
   });
 
   test('a connection is quiet if, for the given time, no request was in flight and no byte of a request arrived', async (t) => {
@@ -87,7 +87,7 @@ describe('idle connections [D26, D33]', () => {
     assert.equal(isQuiet(), false, 'its reply is unread');
   });
 
-  test('a connection is quiet after its last reply is sent, even if its client does not close', async (t) => {
+  test('after its last reply is sent, a connection is quiet, even if the client does not close it', async (t) => {
     const { client, connection } = await serveOne(t, echo);
     client.send(get('/1', [['Connection', 'close']]));
     await assertLastReply(client, 200, '/1');
@@ -97,7 +97,7 @@ describe('idle connections [D26, D33]', () => {
 });
 
 describe('the limit on connections [D26]', { timeout: 30_000 }, () => {
-  test('while all connections are busy, a new one over the limit is closed; after a busy one has closed, a new one is accepted', async (t) => {
+  test('while all connections are busy, a new connection over the limit is closed; after a busy connection has closed, a new connection is accepted', async (t) => {
     const { admit, assertCounts, clock, request, server, turnAway } = await start(t, 3);
     const clients: RawClient[] = [];
     for (let index = 0; index < 3; index += 1) {
@@ -118,7 +118,7 @@ describe('the limit on connections [D26]', { timeout: 30_000 }, () => {
     assertCounts(1, 5, 3);
   });
 
-  test('a full server closes some connections that were idle for a second; it looks for them at most once in 50 ms, and calls onFull at most once a second', async (t) => {
+  test('a full server closes some connections that were idle for a second; it looks for such connections at most once in 50 ms, and calls onFull at most once a second', async (t) => {
     const { admit, assertCounts, clock, turnAway } = await start(t, 64);
     const from = clock.now;
     for (let count = 0; count < 64; count += 1) await admit();
@@ -153,12 +153,12 @@ describe('the limit on connections [D26]', { timeout: 30_000 }, () => {
     assert.equal(server.size, 1);
   });
 
-  test('the longest-idle connections are closed to make room for a new one, busy connections never', async (t) => {
+  test('the longest-idle connections are closed to make room for a new one; busy connections are never closed', async (t) => {
     const { assertCounts, clock, connectBoth, connect, exchange, request } = await start(t, 64);
     const all: Awaited<ReturnType<typeof connectBoth>>[] = [];
     for (let count = 0; count < 64; count += 1) all.push(await connectBoth());
     clock.now += 100;
-    // The first is busy. The next two have been idle for a shorter time than all others.
+    // The first connection is busy. The next two connections have been idle for a shorter time than all others.
     for (const [index, { client }] of all.slice(0, 3).entries()) {
       client.send(get(`/${index}`));
       if (index === 0) await request(0);

@@ -65,7 +65,7 @@ describe('each time limit takes effect to the millisecond [D35]', { timeout: 30_
     assert.deepEqual(refused, []);
   });
 
-  test('an incomplete first head is 408, REQUEST_HEADERS_TIMEOUT_MS after the opening', async (t) => {
+  test('an incomplete first head is 408, REQUEST_HEADERS_TIMEOUT_MS after the connection opened', async (t) => {
     const { clock, open, refused } = await start(t);
     const from = clock.now;
     const { client, connection, begin, reaches } = await open();
@@ -160,7 +160,7 @@ describe('each time limit takes effect to the millisecond [D35]', { timeout: 30_
       const first = await request(0);
       client.pause();
       first.reply('', { pieces: [Buffer.alloc(30_000_000, '1')], closes });
-      // Less than the stall timeout, because the server's own timer may check as well.
+      // This is less than the stall timeout, because the server's own timer may check the limits, too.
       clock.now += 50_000;
       connection.checkTime(clock.now);
       assert.equal(connection.socket.destroyed, false);
@@ -176,7 +176,7 @@ describe('each time limit takes effect to the millisecond [D35]', { timeout: 30_
   }
 });
 
-test('while a reply is awaited no time limit runs, neither for its request nor for an incomplete next request [D35]', async (t) => {
+test('while a reply is awaited, no time limit runs for its request or for an incomplete next request [D35]', async (t) => {
   const { clock, open, exchange, request } = await start(t);
   const { client, connection } = await open();
   client.send(join(get('/1'), 'GET /2 HTTP/1.1\r\nHo'));
@@ -194,7 +194,7 @@ test('a connection is not idle while its requests wait for their turn [D26, D33,
   const { clock, open, received } = await start(t, {
     onStart: (each) => {
       if (received.length === 1) {
-        // Runs before the next turn.
+        // Runs before the connection's next turn.
         setImmediate(() => {
           const later = clock.now + 600_000;
           connection.checkTime(later);
@@ -216,17 +216,17 @@ test('a connection is not idle while its requests wait for their turn [D26, D33,
 async function isFull({ socket }: Connection): Promise<void> {
   await poll(async () => {
     const { bytesRead } = socket;
-    // A pause that only gives other connections a turn is shorter.
+    // A pause that only gives other connections a turn is shorter than five turns.
     await turns(5);
     return socket.isPaused() && bytesRead > 65_536 && socket.bytesRead === bytesRead;
   }, 'nothing more is read');
 }
 
 for (const [what, isHeld, more] of [
-  ['a body that timed out', false, 0],
-  ['a held body that timed out, with 20 MB after it', true, 20_000_000],
+  ['a body times out', false, 0],
+  ['a held body times out and 20 MB follow it', true, 20_000_000],
 ] as const) {
-  test(`${what}: the rest is read and dropped, and no later request starts [D35]`, async (t) => {
+  test(`if ${what}, all other bytes are read and dropped, and no later request starts [D35]`, async (t) => {
     const { client, connection, request, received } = await serveOne(t, {
       onStart: (each) => {
         if (isHeld) each.transport.holdBody();
@@ -290,7 +290,7 @@ describe('a client that reads nothing [D35]', () => {
     const { client, connection } = await connectBoth();
     client.send(get('/1'));
     const first = await request(0);
-    // As if the OS did not accept the reply yet.
+    // Keeps the reply in the socket, as if the OS did not accept it yet.
     connection.socket.cork();
     first.reply('1');
     client.pause();

@@ -26,7 +26,7 @@ import {
 
 const heldBytesMax = 65_536;
 
-/** Sends `bytes` in pieces, each after the server has read the piece before. */
+/** Sends each piece of `bytes` after the server has read the previous piece. */
 async function sendSlowly(client: RawClient, socket: Socket, bytes: Buffer, size = 8_000): Promise<void> {
   for (let at = 0; at < bytes.length; at += size) {
     const piece = bytes.subarray(at, at + size);
@@ -132,20 +132,20 @@ test('bytes that arrive while a connection waits for its turn are read after its
   );
 });
 
-for (const when of ['after its reply', 'before its reply, in small reads', 'before its reply, at once'] as const) {
-  test(`all bytes after the last request that are sent ${when} are read and dropped, without a reset [D27]`, async (t) => {
+for (const when of ['after its reply', 'before its reply, in small reads', 'before its reply, all together'] as const) {
+  test(`all bytes after the last request, sent ${when}, are read and dropped, without a reset [D27]`, async (t) => {
     const { client, connection, request, received } = await serveOne(t);
     const { socket } = connection;
     const first = get('/0', [['Connection', 'close']]);
-    const more = padded(when === 'before its reply, at once' ? 20_000 : 1_000, 1_000);
+    const more = padded(when === 'before its reply, all together' ? 20_000 : 1_000, 1_000);
     client.send(first);
     const last = await request(0);
     if (when === 'before its reply, in small reads') {
-      // Paused because the buffer is full. No pending turn would resume the socket.
+      // The full buffer pauses the socket, and no pending turn resumes it.
       await sendSlowly(client, socket, more.subarray(0, heldBytesMax));
       assert.equal(socket.isPaused(), true);
       client.send(more.subarray(heldBytesMax));
-    } else if (when === 'before its reply, at once') {
+    } else if (when === 'before its reply, all together') {
       client.send(more);
       await poll(() => socket.isPaused(), 'the socket is paused');
       await turns(10);
@@ -258,7 +258,7 @@ test('with a full buffer, at most 16 requests start in one event-loop turn [D58]
   assert.ok(Math.max(...started.perTurn) <= 16, `${started.perTurn.join()} in a turn`);
 });
 
-test('at most two reads of a body are passed on in one event-loop turn [D58]', async (t) => {
+test('at most two reads of a body are passed to the handler in one event-loop turn [D58]', async (t) => {
   let bytesBefore = 0;
   let isCounting = false;
   const perTurn: number[] = [];
@@ -278,7 +278,7 @@ test('at most two reads of a body are passed on in one event-loop turn [D58]', a
   const each = await request(0);
   await poll(() => each.events.includes('end'), 'the body');
   assert.equal(each.bodyBytes, size);
-  // One read arrives now. Another had arrived before the socket was paused.
+  // Two reads: one arrives in this turn, the other had arrived before the socket was paused.
   assert.ok(Math.max(...perTurn) <= 2 * 65_536, `${Math.max(...perTurn)} bytes in one turn`);
 });
 
@@ -312,7 +312,7 @@ test('a connection that has both new reads and buffered bytes waits for one turn
     },
   };
   queueForTurn(other);
-  // Large enough that a single read can fill a turn.
+  // Enough bytes that a single read can fill a turn.
   const count = 3_000;
   client.send(padded(count, 1_000));
   await assertEchoes(client, count);

@@ -1,4 +1,4 @@
-// Memory that answers share: all arrive in one buffer and are collected in reused blocks. No client gets bytes of
+// Answers share memory: they all arrive in one buffer and are collected in reused blocks. No client gets bytes of
 // another client's answer, even if answers arrive in pieces or are read slowly.
 
 import assert from 'node:assert/strict';

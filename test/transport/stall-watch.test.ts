@@ -31,7 +31,7 @@ function startWatch(context: TestContext, timeoutMs: number, readTable = readUna
       return table;
     },
   );
-  /** Lets `ms` pass, and returns how often the watch has checked its sockets. Each check reads the time once. */
+  /** Lets `ms` pass, and returns how often the watch has checked its sockets. Each check is one clock reading. */
   const looksIn = (ms: number): number => {
     const before = clock.mock.callCount();
     for (const end = now + ms; now < end;) {
@@ -143,7 +143,7 @@ for (const host of ['127.0.0.1', '::1']) {
   );
 }
 
-test('without a table, a client is cut off at the timeout after the watch began', async (context) => {
+test('without a table, a client is cut off when the timeout has passed since the watch began', async (context) => {
   using reply = await startReply();
   const { watch, stalled, looksIn, passAndReadTable } = startWatch(context, 400, () => Promise.resolve(undefined));
   watch.watch(reply.socket, call('idle'));
@@ -175,7 +175,7 @@ test('the table is not read again before the previous read has ended', async (co
   assert.equal(asked, 2);
 });
 
-test('a client that reads steadily is not looked up in the table, and no longer watched after the last byte', async (context) => {
+test('a client that reads steadily is not looked up in the table, and is no longer watched after the last byte', async (context) => {
   using reply = await startReply();
   const { watch, stalled, looksIn, tables } = startWatch(context, 400);
   watch.watch(reply.socket, call('much'));
@@ -213,7 +213,7 @@ for (const [timeoutMs, everyMs, tableAtMs] of [
   [800, 100, 200],
   [30_000, 100, 300],
 ] as const) {
-  test(`a timeout of ${timeoutMs} ms: sockets are checked every ${everyMs} ms, the table after ${tableAtMs} ms without progress`, async (context) => {
+  test(`with a timeout of ${timeoutMs} ms, sockets are checked every ${everyMs} ms, and the table is read after ${tableAtMs} ms without progress`, async (context) => {
     using reply = await startReply();
     const { watch, looksIn, passAndReadTable, tables } = startWatch(context, timeoutMs);
     watch.watch(reply.socket, call('idle'));
@@ -239,7 +239,7 @@ test(
     watch.watch(first.socket, call('first'));
     looksIn(50);
     watch.watch(second.socket, call('second'));
-    // This is the first lookup of the first reply. The second reply is looked up later.
+    // The table is read for the first reply now, and for the second reply later.
     await passAndReadTable(50);
     await passAndReadTable(100);
     for (let ms = 200; ms < 500; ms += 100) {

@@ -1,5 +1,5 @@
-// TLS connections behave like plain ones: order, event-loop turns, stall timeout. Bytes that are not TLS and unfinished
-// handshakes do not disturb them. D35, D36, D58.
+// TLS connections behave like plain connections: order, event-loop turns, stall timeout. They are not disturbed by
+// unfinished handshakes, nor by clients that do not send TLS. D35, D36, D58.
 
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
@@ -104,7 +104,7 @@ describe('connections over TLS', { skip: noOpenssl }, () => {
     assertReply(await good.call('GET', '/api/work-items/5'), 200, item);
   });
 
-  test('a client that reads no byte of its reply is cut off, a slow client is not [D35]', async () => {
+  test('a client that reads no byte of its reply is cut off, but a slow client is not [D35]', async () => {
     await using gateway = await serve({ replyStallTimeoutMs: 600 });
     gateway.backend.answers(answer(JSON.stringify('x'.repeat(20_000_000))));
     await using slow = await open(gateway.port);
@@ -125,7 +125,7 @@ describe('connections over TLS', { skip: noOpenssl }, () => {
     }
   });
 
-  test('createGatewayServer and renewTls throw for invalid TLS options; renewTls then keeps the old ones', async () => {
+  test('createGatewayServer and renewTls throw for invalid TLS options; renewTls then keeps the old options', async () => {
     const other = folder.issue(authority, 'other');
     assert.throws(
       () =>

@@ -8,7 +8,7 @@ import { BackendMonitor, JoinedBackendStatus, type BackendStatus } from '../../p
 const down = { isReachable: false, cause: 'refused' };
 const up = { isReachable: true, cause: undefined };
 
-/** The merged status after each set of reports. */
+/** Returns the merged status after each set of reports. */
 function join(...sets: BackendStatus[][]): (Partial<BackendStatus> | undefined)[] {
   const joined = new JoinedBackendStatus();
   return sets.map((statuses) => {
@@ -41,7 +41,7 @@ const cases = [
     ],
   ],
   [
-    'the time of a change is not before the previous check',
+    'a change of the status is never dated earlier than the previous check',
     [
       [{ ...up, since: 10, seenAt: 50 }],
       [{ ...down, since: 40, seenAt: 60 }],
@@ -64,7 +64,7 @@ for (const [name, sets, expected] of cases) {
   });
 }
 
-/** Opens sockets that fail with these errors, one after another. */
+/** Returns a function that opens a socket. The socket fails with the next of `errors`. */
 function failing(...errors: Error[]) {
   return () => new Socket().destroy(errors.shift());
 }
@@ -73,7 +73,7 @@ function errorOf(code: string): Error {
   return Object.assign(new Error(`connect ${code}`), { code });
 }
 
-test('while the backend is down the latest cause is reported [D34]', async () => {
+test('while the backend is down, the latest cause is reported [D34]', async () => {
   const monitor = new BackendMonitor(failing(errorOf('ECONNREFUSED')));
   monitor.report('a certificate that is not trusted');
   const { since } = await monitor.check();

@@ -1,4 +1,4 @@
-// Bodies in pieces: pieces change neither the bytes nor the result of the JSON check, and memory is limited.
+// Bodies that arrive in pieces. The pieces change neither the bytes nor the JSON check. Memory is limited.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -6,7 +6,7 @@ import { AnswerBody, blockBytes, giveBackBlocks, RequestBody, takeBlock } from '
 import { createRandom } from '../json/texts.ts';
 
 for (const Body of [RequestBody, AnswerBody]) {
-  test(`${Body.name}: pieces of any size give the same bytes and the same isJson`, () => {
+  test(`${Body.name}: pieces of any size give the same bytes and the same result of isJson`, () => {
     const random = createRandom(11);
     const below = (limit: number): number => Math.floor(random() * limit);
     for (let run = 0; run < 300; run += 1) {
@@ -29,7 +29,7 @@ for (const Body of [RequestBody, AnswerBody]) {
     }
   });
 
-  test(`${Body.name}: invalid JSON is detected at once, and its bytes are kept`, () => {
+  test(`${Body.name}: write returns false as soon as the JSON is invalid, and keeps the bytes`, () => {
     const body = new Body();
     assert.equal(body.write(Buffer.from('[1,')), true);
     assert.equal(body.write(Buffer.from(']')), false);
@@ -51,7 +51,7 @@ test('a single piece is not copied', () => {
   assert.equal(body.takePieces()[0], piece);
 });
 
-test('a million pieces of one byte become at most a hundred pieces', () => {
+test('a million pieces of one byte are joined into at most a hundred pieces', () => {
   const body = new RequestBody();
   for (let count = 0; count < 1_000_000; count += 1) body.write(Buffer.from('1'));
   assert.ok(body.takePieces().length <= 100);
@@ -67,7 +67,7 @@ test('alternating small and large pieces leave no half-empty buffers', () => {
   }
   const held = new Map(body.takePieces().map(({ buffer }) => [buffer, buffer.byteLength]));
   const bytes = [...held.values()].reduce((sum, each) => sum + each, 0);
-  assert.ok(bytes < expected * 1.3, `${bytes} bytes allocated for ${expected}`);
+  assert.ok(bytes < expected * 1.3, `${bytes} bytes allocated for a body of ${expected}`);
 });
 
 test('an answer in one-byte pieces uses no more blocks than its bytes fill', () => {

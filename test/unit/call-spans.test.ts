@@ -23,7 +23,7 @@ const options = {
   otelServiceName: '',
 } as unknown as TraceOptions;
 
-/** The names of the spans of a request for which a backend call was prepared. */
+/** Returns `name: error.type` for each span of a request whose backend call was prepared. */
 function namesFor(record: Partial<CallRecord>): string[] {
   const names: string[] = [];
   const write = createSpanWriter(options, ({ name, attributes }) =>
@@ -35,7 +35,7 @@ function namesFor(record: Partial<CallRecord>): string[] {
   return names;
 }
 
-test('a call to the backend that had an outcome, or that a bug ended, has a span [D49]', () => {
+test('a call to the backend has a span if the call had an outcome or if a bug ended it [D49]', () => {
   assert.deepEqual(namesFor({ outcome: 'unreachable', backendOutcome: 'unreachable' }), [
     'GET /api/work-items/{id}: 500',
     'GET: unreachable',
@@ -47,6 +47,6 @@ test('a call to the backend that had an outcome, or that a bug ended, has a span
   assert.deepEqual(namesFor({ outcome: 'bug' }), ['GET /api/work-items/{id}: 500', 'GET: bug']);
 });
 
-test('a call for which no descriptor was free has no span of a backend call [D49, D51]', () => {
+test('if no descriptor was free for the call to the backend, only the request has a span [D49, D51]', () => {
   assert.deepEqual(namesFor({ outcome: 'overload' }), ['GET /api/work-items/{id}: 500']);
 });

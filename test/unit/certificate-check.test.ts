@@ -1,4 +1,4 @@
-// The command `check` advises to renew a certificate in its last 14 days, like the alert.
+// The command `check` advises to renew a certificate in its last 14 days, as the alert `CertificateExpiresSoon` does.
 
 import assert from 'node:assert/strict';
 import { X509Certificate } from 'node:crypto';
@@ -23,7 +23,7 @@ for (const [when, now, left, isRenewal, problems] of [
   ['at its end', end, '0 days left', true, 0],
   ['after its end', end + 1, 'expired on 2126-10-28', false, 1],
 ] as const) {
-  test(`a certificate ${when}: ${left}, ${isRenewal ? 'with' : 'without'} advice to renew it`, () => {
+  test(`a certificate ${when}: check shows "${left}" ${isRenewal ? 'and' : 'but no'} advice to renew it`, () => {
     const check = checkCertificates('clients', files, now);
     assert.match(check.lines[1] ?? '', new RegExp(`${left}$`));
     assert.equal(check.lines.includes('  renew this certificate soon'), isRenewal);
@@ -35,7 +35,7 @@ for (const [date, tag] of [
   ['start', '\x17\x0d'],
   ['end', '\x18\x0f'],
 ] as const) {
-  test(`a certificate whose ${date} is in month 13 is a problem that names the file`, () => {
+  test(`if the ${date} date of a certificate is in month 13, the problem names the file`, () => {
     const der = new X509Certificate(readFileSync(files.cert.path)).raw;
     const yearDigits = date === 'start' ? 2 : 4;
     der.write('13', der.indexOf(tag, 0, 'latin1') + tag.length + yearDigits);

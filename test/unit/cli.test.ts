@@ -1,4 +1,4 @@
-// Output of the command line: help, suggestions, the command to run next, and no secrets [D32].
+// The command's output: help, suggestions and the command to run next. It shows no secrets [D32].
 
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
@@ -47,14 +47,14 @@ describe('secrets are not shown', () => {
 
   // Places where a user may put a secret by mistake.
   const places: Record<string, (spelling: string) => [args: string[], environment?: Record<string, string>]> = {
-    'the variable': (text) => [['serve'], { BACKEND_URL: text }],
-    'the value of the flag': (text) => [['serve', '--backend-url', text]],
-    'the value of the flag after =': (text) => [['serve', `--backend-url=${text}`]],
-    'the value of the flag of check': (text) => [['check', '--backend-url', text]],
-    'the variable of check': (text) => [['check'], { BACKEND_URL: text }],
-    'the variable of openapi': (text) => [['openapi'], { BACKEND_URL: text }],
+    'the value of BACKEND_URL': (text) => [['serve'], { BACKEND_URL: text }],
+    'the value of --backend-url': (text) => [['serve', '--backend-url', text]],
+    'the value after --backend-url=': (text) => [['serve', `--backend-url=${text}`]],
+    'the value of --backend-url for check': (text) => [['check', '--backend-url', text]],
+    'the value of BACKEND_URL for check': (text) => [['check'], { BACKEND_URL: text }],
+    'the value of BACKEND_URL for openapi': (text) => [['openapi'], { BACKEND_URL: text }],
     'the value of a misspelt flag': (text) => [['serve', '--bakcend-url', text]],
-    'the value of a misspelt flag after =': (text) => [['serve', `--bakcend-url=${text}`]],
+    'the value after a misspelt flag and =': (text) => [['serve', `--bakcend-url=${text}`]],
     'the value of a flag of another command': (text) => [['dev', '--backend-url', text]],
     'an argument of serve': (text) => [['serve', text]],
     'a command': (text) => [[text]],
@@ -81,7 +81,7 @@ describe('secrets are not shown', () => {
     return file;
   }
 
-  // Each setting is tried next to an invalid one, because some settings accept any text.
+  // Each run also has an invalid port. Otherwise the command would not fail if a setting accepts any text.
   for (const name of settingsOf('serve')) {
     places[variableOf(name)] = (text) => [
       ['serve', name === 'port' ? '--admin-port=x' : '--port=x'],
@@ -183,7 +183,7 @@ describe('suggestions for misspelt words', () => {
     [['serve', '--contract'], '--contract is not a flag of serve, only of check'],
   ] as const; // prettier-ignore
   for (const [args, expected] of slips) {
-    test(`${args.join(' ')}: ${expected}`, async () => {
+    test(`"${args.join(' ')}" gives the error: ${expected}`, async () => {
       assert.equal(await firstProblem(args), expected);
     });
   }
@@ -235,16 +235,16 @@ describe('the command to run next', () => {
     ['an installed command', {}, '/usr/local/bin/work-item-gateway', ['serve'], 'work-item-gateway serve --help'],
     ['a file below the current folder', {}, resolve('dist/command/main.js'), ['serve'], 'node dist/command/main.js serve --help'],
     ['a file in another folder', {}, '/opt/gateway/main.js', ['serve'], 'node /opt/gateway/main.js serve --help'],
-    ['a file with a space', {}, '/opt/the gateway/main.js', ['serve'], 'node "/opt/the gateway/main.js" serve --help'],
+    ['a file whose path has a space', {}, '/opt/the gateway/main.js', ['serve'], 'node "/opt/the gateway/main.js" serve --help'],
   ] as const; // prettier-ignore
   for (const [title, environment, script, args, expected] of invocations) {
-    test(`run by ${title}: ${expected}`, async () => {
+    test(`started with ${title}, the gateway suggests ${expected}`, async () => {
       const { stderr } = await run([...args, '--nope'], environment, script);
       assert.equal(/`(.*)` lists every setting\.\n$/.exec(stderr)?.[1], expected);
     });
   }
 
-  test('under npm, usage and examples are npm scripts', async () => {
+  test('under npm, the help shows usage and examples as npm commands', async () => {
     const script = '/clone/scripts/start.cjs';
     const { stdout } = await run(['serve', '--help'], npm('serve'), script);
     assert.match(stdout, /^Usage: npm run serve -- \[flags\]\n/);
@@ -260,7 +260,7 @@ describe('the command to run next', () => {
       'error: npm took --port as a flag of its own: put `--` before it, as in npm run serve -- --port ...',
       'error: npm took --backend-url as a flag of its own: put `--` before it, as in npm run serve -- --backend-url ...',
     ]);
-    // In a script of another package npm's variables are ignored.
+    // In a script of another package, npm's variables are ignored.
     const elsewhere = await run(['openapi'], { ...npm('serve', 'shop'), ...taken });
     assert.equal(elsewhere.code, 0);
   });
@@ -268,7 +268,7 @@ describe('the command to run next', () => {
 
 describe('--help', () => {
   for (const command of ['serve', 'dev', 'backend', 'check', 'openapi', 'health'] as const) {
-    test(`${command}: settings in their groups, each with default and variable, then options and examples`, async () => {
+    test(`the help of ${command} has the settings in groups, each with default and variable, then options and examples`, async () => {
       const { code, stdout } = await run([command, '--help']);
       assert.equal(code, 0);
       const titles = [...stdout.matchAll(/^(\S.*):$/gm)].map((match) => match[1] ?? '');
@@ -292,7 +292,7 @@ describe('--help', () => {
     assert.ok(stdout.split('\n').length <= settingsOf('serve').length + 45);
   });
 
-  test('no line is longer than the terminal is wide', async () => {
+  test('no line is wider than the terminal', async () => {
     const { stdout } = await run(['serve', '--help'], {}, undefined, 80);
     for (const line of stdout.split('\n')) assert.ok(line.length <= 80 || line.includes(' --host 0.0.0.0 '), line);
   });

@@ -13,7 +13,7 @@ import {
 const trusted = createTrustedProxies(['10.0.0.0/8', '192.168.1.7', '2001:db8:ffff::/48', '::1']);
 
 describe('without trusted proxies', () => {
-  test('the address is that of the connection; forwarded addresses are ignored [D52]', () => {
+  test("the client's address is the connection's address; forwarded addresses are ignored [D52]", () => {
     assert.equal(clientAddress('203.0.113.5', ['1.2.3.4'], undefined), '203.0.113.5');
     assert.equal(createTrustedProxies([]), undefined);
   });
@@ -25,26 +25,26 @@ describe('x-forwarded-for', () => {
     ['the header of a trusted peer is used', '10.0.0.1', ['203.0.113.5'], '203.0.113.5'],
     ['a trusted peer without the header is the client', '10.0.0.1', [], '10.0.0.1'],
     ['an empty value is ignored', '10.0.0.1', [''], '10.0.0.1'],
-    ['the last entry is used: the client can forge the others', '10.0.0.1', ['6.6.6.6, 203.0.113.5'], '203.0.113.5'],
+    ['the last entry is used, because the client can forge the others', '10.0.0.1', ['6.6.6.6, 203.0.113.5'], '203.0.113.5'],
     ['trusted entries are skipped', '10.0.0.1', ['6.6.6.6, 203.0.113.5, 10.9.9.9, 192.168.1.7'], '203.0.113.5'],
     ['if all entries are trusted, the first is used', '10.0.0.1', ['10.3.3.3, 10.2.2.2'], '10.3.3.3'],
-    ['several headers are one list', '10.0.0.1', ['6.6.6.6', '203.0.113.5', '10.2.2.2'], '203.0.113.5'],
+    ['several headers are read as one list', '10.0.0.1', ['6.6.6.6', '203.0.113.5', '10.2.2.2'], '203.0.113.5'],
     ['spaces and tabs are ignored', '10.0.0.1', ['6.6.6.6 ,\t 203.0.113.5 \t, 10.2.2.2  '], '203.0.113.5'],
-    ['no space is needed', '10.0.0.1', ['6.6.6.6,203.0.113.5,10.2.2.2'], '203.0.113.5'],
+    ['no space is needed after a comma', '10.0.0.1', ['6.6.6.6,203.0.113.5,10.2.2.2'], '203.0.113.5'],
     ['a port is dropped', '10.0.0.1', ['203.0.113.5:51234'], '203.0.113.5'],
     ['a port is dropped after brackets', '10.0.0.1', ['[2001:db8::5]:51234'], '2001:db8::5'],
     ['brackets are dropped', '10.0.0.1', ['[2001:db8::5]'], '2001:db8::5'],
     ['IPv6 without brackets has no port', '10.0.0.1', ['2001:db8::5:443'], '2001:db8::5:443'],
-    ['one spelling for each IPv6 address', '10.0.0.1', ['2001:0DB8:0:0::5'], '2001:db8::5'],
-    ['an IPv4-mapped IPv6 address is the IPv4 address', '10.0.0.1', ['::ffff:203.0.113.5'], '203.0.113.5'],
-    ['an IPv4-mapped address in hexadecimal is the IPv4 address', '10.0.0.1', ['6.6.6.6, ::ffff:0a01:0203'], '6.6.6.6'],
+    ['an IPv6 address is written in canonical form', '10.0.0.1', ['2001:0DB8:0:0::5'], '2001:db8::5'],
+    ['an IPv4-mapped IPv6 address becomes the IPv4 address', '10.0.0.1', ['::ffff:203.0.113.5'], '203.0.113.5'],
+    ['an IPv4-mapped address in hexadecimal becomes the IPv4 address', '10.0.0.1', ['6.6.6.6, ::ffff:0a01:0203'], '6.6.6.6'],
     ['a trusted proxy may have an IPv6 address', '2001:db8:ffff::1', ['203.0.113.5, ::1'], '203.0.113.5'],
-    ['a malformed entry ends the search at the entry after it', '10.0.0.1', ['6.6.6.6, unknown, 10.2.2.2'], '10.2.2.2'],
-    ['with a malformed last entry the peer is the client', '10.0.0.1', ['203.0.113.5, nonsense'], '10.0.0.1'],
-    ['an empty entry is malformed', '10.0.0.1', ['6.6.6.6, , 10.2.2.2'], '10.2.2.2'],
-    ['a comma at the end is an empty entry', '10.0.0.1', ['203.0.113.5,'], '10.0.0.1'],
+    ['a malformed entry ends the search; the entry to its right is the client', '10.0.0.1', ['6.6.6.6, unknown, 10.2.2.2'], '10.2.2.2'],
+    ['if the last entry is malformed, the peer is the client', '10.0.0.1', ['203.0.113.5, nonsense'], '10.0.0.1'],
+    ['an empty entry counts as malformed', '10.0.0.1', ['6.6.6.6, , 10.2.2.2'], '10.2.2.2'],
+    ['a comma at the end means that the last entry is empty', '10.0.0.1', ['203.0.113.5,'], '10.0.0.1'],
     ['an empty first entry is never reached', '10.0.0.1', [',203.0.113.5'], '203.0.113.5'],
-    ['a comma alone is two empty entries', '10.0.0.1', [','], '10.0.0.1'],
+    ['a comma alone means two empty entries', '10.0.0.1', [','], '10.0.0.1'],
   ]; // prettier-ignore
   for (const [title, peer, values, client] of cases) {
     test(`${title}: ${JSON.stringify(values)} from ${peer} [D46]`, () =>
@@ -112,7 +112,7 @@ describe('ranges', () => {
     });
   }
 
-  test('a value of another type is not a range [D46]', () => {
+  test('a value that is not a string is not a range [D46]', () => {
     for (const value of [['10.0.0.1'], 1, null, undefined]) assert.equal(isAddressRange(value), false);
   });
 
@@ -125,7 +125,7 @@ describe('ranges', () => {
     ['2001:db8::/33', ['2001:db8:7fff::1'], ['2001:db8:8000::1']],
   ];
   for (const [range, inside, outside] of members) {
-    test(`${range} contains ${inside.join(', ')} and not ${outside.join(', ')} [D46]`, () => {
+    test(`${range} contains ${inside.join(', ')} but not ${outside.join(', ')} [D46]`, () => {
       const proxies = createTrustedProxies([range]);
       for (const address of inside) assert.ok(proxies?.has(address), address);
       for (const address of outside) assert.ok(!proxies?.has(address), address);

@@ -7,7 +7,7 @@ import { describeOrigins } from '../../packages/command/commands/check-origins.t
 
 const app = 'https://app.example.com';
 
-test('an origin has exactly the form that browsers send', () => {
+test('an origin is valid only in the exact form that browsers send', () => {
   const origins = [
     app, 'http://app.example.com', 'https://app.example.com:8443', 'http://localhost:5173',
     'http://127.0.0.1', 'http://[::1]:3000', 'https://xn--bcher-kva.example', 'capacitor://localhost',
@@ -50,12 +50,12 @@ describe('lists of headers', () => {
     fields: ['origin', origin, 'access-control-request-method', 'GET'],
   });
 
-  test('replies to one origin share a list of headers, and so do replies to all origins that are not allowed', () => {
+  test('replies to one allowed origin share a list of headers; replies to all origins that are not allowed share another list', () => {
     const first = cors.fieldsFor(own, get(app));
     assert.equal(cors.fieldsFor([...own, 'c', 'd'], get(app)), first);
     const others = [cors.fieldsFor(own, get('http://b')), cors.fieldsFor(own, get('http://c'))];
     assert.equal(new Set([first, ...others]).size, 3);
-    // Requests from other origins and without an origin share one list.
+    // Replies to origins that are not allowed and to requests without an origin share one list.
     assert.equal(cors.fieldsFor(own, get('http://d')), others[1]);
     assert.equal(cors.fieldsFor(own, undefined), others[1]);
   });
@@ -69,21 +69,21 @@ describe('lists of headers', () => {
     assert.equal(cors.fieldsFor(options, ask('http://d')), cors.fieldsFor(options, get('http://d')));
   });
 
-  test("the reply's own list is not changed", () => {
+  test("the list of the reply's own headers is not changed", () => {
     assert.deepEqual(own, ['a', 'b']);
     assert.deepEqual(cors.fieldsFor(own, get('http://c')), ['vary', 'origin']);
   });
 
-  test('without origins there is no CORS', () => {
+  test('without origins, CORS is off', () => {
     assert.equal(createCors({}, 600), undefined);
     assert.equal(createCors({ corsOrigins: [], corsCredentials: true }, 600), undefined);
   });
 });
 
-describe('advice of check about origins', () => {
+describe('the advice of the command check about origins', () => {
   const advice = (...corsOrigins: string[]): string[] => describeOrigins({ corsOrigins }).slice(1);
 
-  test('there is no advice if there are no origins, or only https origins, apps or localhost', () => {
+  test('there is no advice without origins, for https origins and apps, or for localhost alone', () => {
     assert.deepEqual(describeOrigins({}), []);
     for (const origins of [[app], ['http://localhost:5173', 'http://127.0.0.1:1'], [app, 'capacitor://localhost']]) {
       assert.deepEqual(advice(...origins), [], origins.join());

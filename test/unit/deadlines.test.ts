@@ -1,4 +1,4 @@
-// Deadlines that share a timer: each passes once, in order and not early, while others are cleared [D19].
+// Deadlines that share a timer: each passes once, in order and not early, even if others are cleared [D19].
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -7,7 +7,7 @@ import { poll } from '../helpers/changes.ts';
 
 const durationMs = 20;
 
-/** Creates deadlines, and records the indexes of those that pass. */
+/** Creates deadlines, and records the index of each deadline that passes. */
 function createLine(count: number, ms = durationMs) {
   const line = new Deadlines(ms);
   const passed: number[] = [];
@@ -39,14 +39,14 @@ function createLine(count: number, ms = durationMs) {
   return { passed, early, start, clear };
 }
 
-/** Waits `ms` with another `Deadlines`. */
+/** Waits for `ms`, measured by a separate `Deadlines` object. */
 async function elapse(ms: number): Promise<void> {
   const other = new Deadline({ onDeadlinePassed: () => undefined });
   new Deadlines(ms).start(other);
   await poll(() => !other.isRunning, `${ms} ms`);
 }
 
-// Every subset of four deadlines is cleared, in both orders.
+// Every subset of four deadlines is cleared, in ascending and in descending order.
 for (let mask = 0; mask < 16; mask += 1) {
   const cleared = [0, 1, 2, 3].filter((index) => ((mask >> index) & 1) === 1);
   for (const order of [cleared, cleared.toReversed()]) {
@@ -56,13 +56,13 @@ for (let mask = 0; mask < 16; mask += 1) {
       for (const index of order) clear(index);
       for (const index of order) clear(index);
       const left = [0, 1, 2, 3].filter((index) => !cleared.includes(index));
-      // The test waits for one more deadline, because the timer does not keep the process alive.
+      // The test waits for a fifth deadline, which ends last. The timer alone does not keep the process alive.
       start(4);
-      await poll(() => passed.includes(4), 'the last one has passed');
+      await poll(() => passed.includes(4), 'the fifth deadline has passed');
       assert.deepEqual(passed, [...left, 4]);
       // `Deadlines` works again after all deadlines have passed.
       start(5);
-      await poll(() => passed.includes(5), 'one more has passed');
+      await poll(() => passed.includes(5), 'the sixth deadline has passed');
       assert.deepEqual(passed, [...left, 4, 5]);
       assert.deepEqual(early, []);
     });
@@ -79,7 +79,7 @@ test('a deadline that is started again gets its full time again [D19]', async ()
   clear(0);
   start(2);
   start(0);
-  await poll(() => passed.length === 3, 'all have passed');
+  await poll(() => passed.length === 3, 'all deadlines have passed');
   assert.deepEqual(passed, [1, 2, 0]);
   assert.deepEqual(early, []);
 });

@@ -11,11 +11,11 @@ function errorOf(code: string | undefined, message = `connect ${code ?? ''} 127.
 
 const errors = [
   ['a refused connection', errorOf('ECONNREFUSED'), 'connection refused'],
-  ['the same code at each address', new AggregateError([errorOf('ECONNREFUSED'), errorOf('ECONNREFUSED')], ''), 'connection refused'],
-  ['two codes', new AggregateError([errorOf('ECONNREFUSED'), errorOf('ENETUNREACH')], ''), undefined],
-  ['two codes, one of them unknown', new AggregateError([errorOf('ECONNREFUSED'), errorOf('EWHAT')], ''), undefined],
-  ['no code', errorOf(undefined, 'the answer ended early'), undefined],
-  ['a code that is a property of every object', errorOf('constructor'), undefined],
+  ['an error with the same code at each address', new AggregateError([errorOf('ECONNREFUSED'), errorOf('ECONNREFUSED')], ''), 'connection refused'],
+  ['an error with two codes', new AggregateError([errorOf('ECONNREFUSED'), errorOf('ENETUNREACH')], ''), undefined],
+  ['an error with a known and an unknown code', new AggregateError([errorOf('ECONNREFUSED'), errorOf('EWHAT')], ''), undefined],
+  ['an error without a code', errorOf(undefined, 'the answer ended early'), undefined],
+  ['an error whose code is the name of a property of every object', errorOf('constructor'), undefined],
   [
     'a reset in the TLS handshake, with a message',
     errorOf('ECONNRESET', 'Client network socket disconnected before secure TLS connection was established'),
@@ -23,7 +23,7 @@ const errors = [
   ],
 ] as const; // prettier-ignore
 for (const [title, error, short] of errors) {
-  test(`${title}: ${short ?? 'no short text'}`, () =>
+  test(`the short text of ${title}: ${short ?? 'none'}`, () =>
     assert.equal(shortTextOf(reasonOfError(error), undefined), short));
 }
 
@@ -35,14 +35,14 @@ const reasons = [
   ['certificate', 'connection-failed'],
 ] as const; // prettier-ignore
 for (const [code, reason] of reasons) {
-  test(`${code} is ${reason}`, () => assert.equal(reasonOfError(errorOf(code)), reason));
+  test(`${code} has the reason ${reason}`, () => assert.equal(reasonOfError(errorOf(code)), reason));
 }
 
-test('if one of several addresses had no file descriptor, the reason is no-descriptor [D26]', () => {
+test('if no file descriptor was free for one of several addresses, the reason is no-descriptor [D26]', () => {
   assert.equal(reasonOfError(new AggregateError([errorOf('ECONNREFUSED'), errorOf('ENFILE')], '')), 'no-descriptor');
 });
 
-test('if a connection failed at once, the error text names no local address, because there was none', () => {
+test('an undefined local address in the message of Node is not shown, because the connection had none', () => {
   const error = errorOf('EMFILE', 'connect EMFILE 127.0.0.1:18002 - Local (undefined:undefined)');
   assert.equal(describeError(error), 'connect EMFILE 127.0.0.1:18002');
 });

@@ -101,7 +101,7 @@ const otherFlags: string[] = [
   '--certificate-identity',
 ];
 
-/** Returns each distinct text of the first group of `pattern` in `text`. */
+/** Returns the distinct texts that the first group of `pattern` matches in `text`. */
 function namesIn(text: string, pattern: RegExp): string[] {
   return [...new Set([...text.matchAll(pattern)].map((match) => match[1] ?? ''))];
 }
@@ -125,7 +125,7 @@ function anchorsOf(text: string): string[] {
   });
 }
 
-test('the documents are there', () => {
+test('the main documents exist', () => {
   for (const name of ['README.md', 'ARCHITECTURE.md', 'CONTRIBUTING.md', 'CHANGELOG.md', 'SECURITY.md']) {
     assert.ok(documents.includes(name), name);
   }
@@ -150,12 +150,12 @@ for (const document of documents) {
 
     for (const [what, names, isKnown] of [
       [
-        'link to a file leads to one',
+        'link to a file leads to an existing file',
         namesIn(prose, /\]\(([^)#\s]+)[^)]*\)/g),
         (target: string) => isOutside(target) || existsSync(join(root, folder, target)),
       ],
       [
-        'link to a heading leads to one',
+        'link to a heading leads to an existing heading',
         namesIn(prose, /\]\(([^)\s]*#[^)\s]+)\)/g),
         (target: string) => isOutside(target) || hasHeading(target),
       ],
@@ -175,11 +175,11 @@ for (const document of documents) {
         (script: string) => [scripts, own.scripts ?? {}].some((each) => Object.hasOwn(each, script)),
       ],
       [
-        'variable is a setting',
+        'variable is known',
         namesIn(text, /(?<![\w-])([A-Z]+(?:_[A-Z]+)+)(?![\w-])/g),
         (variable: string) => variables.has(variable),
       ],
-      ['flag belongs to a setting', namesIn(text, /(?<![\w-])(--[a-z][a-z0-9-]*)/g), (flag: string) => flags.has(flag)],
+      ['flag is known', namesIn(text, /(?<![\w-])(--[a-z][a-z0-9-]*)/g), (flag: string) => flags.has(flag)],
     ] as const) {
       test(`every ${what}`, () => {
         assert.deepEqual(
@@ -199,7 +199,7 @@ describe('docs/operating.md', () => {
   const named = namesIn(text, /\b((?:work_item_gateway|process|nodejs)_[a-z0-9_]+)/g);
 
   test('every metric that it names exists', () => {
-    // Some figures of the process exist on Linux only.
+    // Metrics of the process are checked on Linux only, because other systems lack some of them.
     for (const name of named.filter((each) => process.platform === 'linux' || !each.startsWith('process_'))) {
       assert.ok(metrics.includes(name), `there is no metric ${name}`);
     }
@@ -280,7 +280,7 @@ describe('ARCHITECTURE.md', () => {
   }
 });
 
-test('README.md has every operation, docs/errors.md every message', () => {
+test('README.md lists every operation, and docs/errors.md lists every error message', () => {
   const text = read('README.md') + read('docs/errors.md');
   for (const { name, method, on } of operations) {
     const path = on === 'item' ? '/api/work-items/{id}' : '/api/work-items';
@@ -311,7 +311,7 @@ describe('figures are the same in a document and in the code', () => {
   const server = 'packages/core/http1/server.ts';
   const memory = 'packages/command/settings/warnings.ts';
   const places = [
-    [operating, /a second one within ([\d,]+) ms of the first/, lifecycle, /repetitionByNpmMsMax = ([\d_]+)/],
+    [operating, /a second signal within ([\d,]+) ms of the first/, lifecycle, /repetitionByNpmMsMax = ([\d_]+)/],
     [decisions, /The gateway checks its limits every ([\d,]+) ms/, server, /sweepMs = ([\d_]+)/],
     [decisions, /nothing has arrived for ([\d,]+) ms/, server, /drainQuietMs = ([\d_]+)/],
     [operating, /plus (\d+) KB for each connection/, memory, /plain: ([\d_]+)_000/],

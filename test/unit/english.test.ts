@@ -13,7 +13,7 @@ interface Pattern {
   readonly instead: string;
 }
 
-/** Anywhere in a comment, a title, a message or a document. */
+/** Forbidden anywhere in a comment, a title, a message or a document. */
 const inText: readonly Pattern[] = [
   {
     name: '"that is none"',
@@ -39,7 +39,7 @@ const inText: readonly Pattern[] = [
   },
 ];
 
-/** At the beginning of a comment or a title: a clause in place of a noun. */
+/** Forbidden at the beginning of a comment or a title: a clause in place of a noun. */
 const opening: Pattern = {
   name: 'a relative clause as a definition',
   pattern: /^(?:(?:For|In|By|To|From|With|At|On) )?(?:what|who|whom|whose|where|whether|which)\b[^?]*$/gi,
@@ -49,14 +49,13 @@ const opening: Pattern = {
 /** Sentences that may stay, each with its reason. */
 const allowed: readonly { readonly text: RegExp; readonly why: string }[] = [
   { text: /^'?nobody'?$|\| nobody +\||fault(?:=|!=)\\?"nobody/, why: 'a value of the metrics label `fault`' },
-  { text: /the last address in it that is not one of them/, why: 'it names the addresses before' },
 ];
 
 interface Text {
   readonly file: string;
   readonly line: number;
   readonly text: string;
-  /** A comment or a title: its first words are checked, too. */
+  /** True for a comment or a title, because its first words are also checked. */
   readonly opens: boolean;
 }
 
@@ -130,7 +129,7 @@ for (const [what, pattern, textsOf] of [
   });
 }
 
-test('each pattern finds what it is for', () => {
+test('each pattern finds an example of its fault', () => {
   const found = (text: string): string[] => faults(sourceTexts('a.ts', text)).map((each) => each.split(': ')[1] ?? '');
   assert.deepEqual(found('// Who made a call.'), [opening.name]);
   assert.deepEqual(found("test('what a call is', () => {"), [opening.name]);

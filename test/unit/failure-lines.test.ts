@@ -17,14 +17,15 @@ function observe() {
   return { lines, observer: writeFailureLines((line) => lines.push(line)) };
 }
 
-test('a failure is one line: outcome, request, cause and advice [D50]', () => {
+test('a failure is written as one line with request, outcome, cause and advice [D50]', () => {
   const { lines, observer } = observe();
   observer.onCallEnd(call('unreachable', { cause: 'connect ECONNREFUSED 127.0.0.1:5104' }));
   observer.onCallEnd(call('timed-out', { status: 0 }));
   assert.deepEqual(lines, [
-    'work-item-gateway: unreachable: GET /api/work-items/5 (request id the-id) got 500: no complete, well-formed answer. ' +
-      'Cause: connect ECONNREFUSED 127.0.0.1:5104. Check that the backend runs and that backendUrl is its address.',
-    'work-item-gateway: timed-out: GET /api/work-items/5 (request id the-id) got no reply: no answer in time. ' +
+    'work-item-gateway: GET /api/work-items/5 (request id the-id) got 500, outcome unreachable: ' +
+      'no complete, well-formed answer. Cause: connect ECONNREFUSED 127.0.0.1:5104. ' +
+      'Check that the backend runs and that backendUrl is its address.',
+    'work-item-gateway: GET /api/work-items/5 (request id the-id) got no reply, outcome timed-out: no answer in time. ' +
       'Find out why the backend is slow, or raise backendTimeoutMs or backendConnectTimeoutMs.',
   ]);
 });
@@ -46,13 +47,13 @@ test('only faults of the backend or the gateway are written [D51]', () => {
     observer.onCallEnd(call(outcome));
     const isFailure = ['backend', 'gateway'].includes(outcomes[outcome].fault);
     assert.equal(lines.length, isFailure ? 1 : 0, outcome);
-    const start = `work-item-gateway: ${outcome}: GET /api/work-items/5 (request id the-id) got 500: `;
+    const start = `work-item-gateway: GET /api/work-items/5 (request id the-id) got 500, outcome ${outcome}: `;
     assert.equal(lines[0], isFailure ? `${start}${outcomes[outcome].meaning}. ${ends[outcome]}` : undefined);
     assert.doesNotMatch(lines.join(), /undefined/);
   }
 });
 
-test('a bug after the reply is one line with the stack', () => {
+test('a bug after the reply is written as one line with the stack', () => {
   const { lines, observer } = observe();
   observer.onBug(new Error('broken'), call('ok'));
   observer.onBug(new Error('broken'), undefined);
@@ -67,12 +68,12 @@ test('a mistake of the host is written with its message and without advice', () 
   observer.onCallEnd(call('bug', { cause: mistake }));
   delete mistake.stack;
   observer.onCallEnd(call('bug', { cause: mistake }));
-  const start = 'work-item-gateway: bug: GET /api/work-items/5 (request id the-id) got 500: ';
-  assert.match(lines[0] ?? '', /got 500: Error: put it first\\u000a +at [^:]*:/);
+  const start = 'work-item-gateway: GET /api/work-items/5 (request id the-id) got 500, outcome bug: ';
+  assert.match(lines[0] ?? '', /got 500, outcome bug: Error: put it first\\u000a +at [^:]*:/);
   assert.equal(lines[1], `${start}put it first`);
 });
 
-test('an error without a stack, and a cause of any other kind, are shown as text', () => {
+test('an error without a stack is shown as text, and so is a cause that is not an error', () => {
   const { lines, observer } = observe();
   const error = new Error('broken');
   delete error.stack;
@@ -81,7 +82,7 @@ test('an error without a stack, and a cause of any other kind, are shown as text
   assert.deepEqual(causes, ['broken', 'a word']);
 });
 
-test('an outage of the keys or of Redis is one line when it begins and one when it ends', () => {
+test('one line is written when an outage of the keys or of Redis begins, and another when it ends', () => {
   const { lines, observer } = observe();
   for (const what of ['keys', 'redis'] as const) {
     observer.onOutage?.(what, 'it is down');
@@ -127,12 +128,12 @@ test('a dead backend causes few lines; further failures are only counted', (cont
   context.mock.timers.tick(periodMs);
   assert.equal(lines.length, linesMax + 1);
   assert.match(lines.at(-1) ?? '', /^work-item-gateway: 4990 more failed in the last 10 s/);
-  // The line with the count is included in the limit of its period.
+  // The line with the count is the first of the `linesMax` lines of the next period.
   for (let failed = 0; failed < linesMax; failed += 1) observer.onCallEnd(call('unreachable'));
   assert.equal(lines.length, 2 * linesMax);
   context.mock.timers.tick(periodMs);
   context.mock.timers.tick(periodMs);
   assert.match(lines.at(-1) ?? '', /: 1 more failed/);
   observer.onCallEnd(call('refused'));
-  assert.match(lines.at(-1) ?? '', /: refused: /);
+  assert.match(lines.at(-1) ?? '', /, outcome refused: /);
 });

@@ -27,7 +27,7 @@ test('failures of all parties are listed latest first, even within one milliseco
   assert.deepEqual(idsOf(failures), ['not JSON', 'full', 'malformed', 'mistake', 'refused']);
 });
 
-test('a failure has its path and client, and no control character', () => {
+test('a failure is listed with its path and client, and without control characters', () => {
   const failures = new RecentFailures();
   failures.record({ ...call('refused', 'refused'), cause: 'a\u001b\u202eb', client: '203.0.113.5' }, true);
   failures.recordMalformed('malformed', 400, 'HPE_INVALID_METHOD', '203.0.113.6');

@@ -1,5 +1,5 @@
-// Labels of metrics: statuses of replies (one without a label would be counted as a client that left), and causes of a
-// worker's end.
+// Labels of metrics: statuses of replies, and causes of a worker's end. A status without a label would be counted as a
+// client that left.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -10,7 +10,7 @@ test('every status of a reply is counted under its own label', () => {
   const all = [...Object.values(replies), ...Object.values(failureReplies), ...Object.values(notFoundReplies)];
   for (const { status } of all) {
     const known = statuses.find((each) => each === status);
-    assert.ok(known !== undefined, `${status} is not among the statuses`);
+    assert.ok(known !== undefined, `the status ${status} has no label`);
     const figures = new Figures();
     figures.recordMalformed(status);
     assert.equal(figures.requests('none', known), 1, String(status));

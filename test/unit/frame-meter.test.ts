@@ -17,7 +17,7 @@ import {
 const allowance: Readonly<Allowance> = { frames: 10, heads: 3, headBytes: 1000 };
 const frameHead = 9;
 
-/** A meter that has read the preface. */
+/** Returns a meter that has read the preface. */
 function begin(): FrameMeter {
   const meter = new FrameMeter();
   assert.equal(meter.take(preface, { ...allowance }), preface.length);
@@ -60,7 +60,7 @@ describe('one turn', () => {
     assert.deepEqual(takeAll(begin(), heads), [30, 10]);
   });
 
-  test('reports the number of the incomplete head, and 0 if there is none', () => {
+  test('reports which head is incomplete (1 for the first), or 0 if no head is incomplete', () => {
     const meter = begin();
     const bytes = Buffer.concat([head(100, 1), head(100, 3), head(100, 5)]);
     const seen: number[] = [];
@@ -77,23 +77,23 @@ describe('one turn', () => {
 describe('the fields of a head are counted as they arrive [RFC 7541, 6]', () => {
   const whole = flags.endHeaders | flags.endStream;
   const blocks: [name: string, block: Buffer, fields: number][] = [
-    ['none', Buffer.alloc(0), 0],
+    ['an empty block', Buffer.alloc(0), 0],
     ['literal fields, some of them empty', fieldBlock([['a', '1'], ['', ''], ['b', ''], ['', 'x']]), 4],
-    ['a text of more than 126 bytes', fieldBlock([['a', 'x'.repeat(127)], ['b'.repeat(300), 'x'.repeat(5000)]]), 2],
-    ['references to an entry of the table', firstOfTable(5), 5],
-    ['an entry with a number of two bytes', Buffer.of(0xff, 0x00, 0xff, 0x80, 0x01), 2],
+    ['names and values of more than 126 bytes', fieldBlock([['a', 'x'.repeat(127)], ['b'.repeat(300), 'x'.repeat(5000)]]), 2],
+    ['references to entries of the table', firstOfTable(5), 5],
+    ['references with an index of more than one byte', Buffer.of(0xff, 0x00, 0xff, 0x80, 0x01), 2],
     ['a field that is added to the table, and two references to it', Buffer.concat([indexedField('a', '1'), firstOfTable(2)]), 3],
-    ['fields with a name of the table: added to the table, not added, never added', Buffer.of(0x41, 1, 0x61, 0x01, 1, 0x61, 0x11, 1, 0x61), 3],
-    ['a name of the table with a number of two bytes', Buffer.of(0x7f, 0x00, 1, 0x61, 0x0f, 0x80, 0x01, 0, 0x1f, 0x01, 0), 3],
-    ['a field with a literal name, never added to the table', Buffer.of(0x10, 1, 0x61, 1, 0x62), 1],
+    ['fields whose name is in the table: with indexing, without indexing, never indexed', Buffer.of(0x41, 1, 0x61, 0x01, 1, 0x61, 0x11, 1, 0x61), 3],
+    ['fields whose name has an index of more than one byte', Buffer.of(0x7f, 0x00, 1, 0x61, 0x0f, 0x80, 0x01, 0, 0x1f, 0x01, 0), 3],
+    ['a never indexed field with a literal name', Buffer.of(0x10, 1, 0x61, 1, 0x62), 1],
     ['Huffman-coded text, whose first bit is not part of the length', Buffer.of(0x00, 0x81, 0x1f, 0x82, 0xff, 0xff, 0x82), 2],
-    ['an update of the table size is not a field', Buffer.of(0x20, 0x3f, 0xe1, 0x1f, 0x82, 0x82), 2],
-    ['entry 0 of the table, which does not exist', Buffer.of(0x80, 0x82), 2],
-    ['a name of the table with the number 16', Buffer.of(0x50, 1, 0x61, 0x82), 2],
+    ['a table size update, which is not a field, and two fields', Buffer.of(0x20, 0x3f, 0xe1, 0x1f, 0x82, 0x82), 2],
+    ['a reference to entry 0, which does not exist, and a field', Buffer.of(0x80, 0x82), 2],
+    ['a field whose name has the index 16, and another field', Buffer.of(0x50, 1, 0x61, 0x82), 2],
   ]; // prettier-ignore
 
   for (const [name, block, fields] of blocks) {
-    test(`${name}: ${fields} counted`, () => {
+    test(`the count is ${fields} for ${name}`, () => {
       const padded = frame(frameTypes.headers, whole | flags.padded | flags.priority, 3, Buffer.concat([Buffer.of(7), Buffer.alloc(5, 0x82), block, Buffer.alloc(7, 0x82)])); // prettier-ignore
       const middle = block.length >> 1;
       const bytes = Buffer.concat([
@@ -109,13 +109,13 @@ describe('the fields of a head are counted as they arrive [RFC 7541, 6]', () => 
         assert.deepEqual(
           [1, 3, 5].map((stream) => meter.fieldsOf(stream)),
           [fields, fields, fields],
-          `in pieces of ${size}`,
+          `in pieces of ${size} bytes`,
         );
       }
     });
   }
 
-  test('counts are read in the order of the heads; skipped and unknown heads have no count', () => {
+  test('reading the count of a head drops the counts of all earlier heads; an unknown head has no count', () => {
     const meter = begin();
     takeAll(meter, Buffer.concat([1, 3, 5, 7].map((stream) => headers(stream, [['a', '1']]))));
     const fields = [3, 1, 5].map((stream) => meter.fieldsOf(stream));
@@ -137,7 +137,7 @@ describe('DATA over the expected length', () => {
       ? frame(frameTypes.data, 0, stream, Buffer.alloc(length))
       : frame(frameTypes.data, flags.padded, stream, Buffer.from([padding, ...Buffer.alloc(length + padding)]));
 
-  /** A meter that expects 5 bytes on stream 1, and the streams that have exceeded their expected length. */
+  /** Returns a meter that expects 5 bytes on stream 1. `excess` lists the streams that receive more than expected. */
   function expecting(): { meter: FrameMeter; excess: number[] } {
     const meter = begin();
     const excess: number[] = [];

@@ -1,4 +1,4 @@
-// Settings of tokens and of the rate limit: incomplete or unsafe settings fail the start [D41, D44, D46 to D48].
+// Settings of tokens and of the rate limit: incomplete or unsafe settings make the start fail [D41, D44, D46 to D48].
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -42,7 +42,7 @@ test('complete settings are valid, and lists are parsed', () => {
   assert.deepEqual(problemsOf({ ...whole, AUTH_TOKEN_TYPE: '', AUTH_ALGORITHMS: '' }), []);
 });
 
-test('without AUTH_ISSUER, each setting of tokens is a problem', () => {
+test('without AUTH_ISSUER, every other setting of tokens is a problem', () => {
   const problems = problemsOf({
     AUTH_AUDIENCE: 'x',
     AUTH_JWKS_URL: 'https://x/',
@@ -61,11 +61,11 @@ test('without AUTH_ISSUER, each setting of tokens is a problem', () => {
 });
 
 const rows: [title: string, more: Record<string, string>, problem: RegExp][] = [
-  ['no audience', { AUTH_AUDIENCE: '' }, /^AUTH_ISSUER is set, but AUTH_AUDIENCE is not/],
-  ['an audience of commas', { AUTH_AUDIENCE: ',,' }, /^AUTH_ISSUER is set, but AUTH_AUDIENCE is not/],
-  ['no keys', { AUTH_JWKS_URL: '' }, /neither AUTH_JWKS_URL nor AUTH_JWKS_FILE/],
-  ['two sources of keys', { AUTH_JWKS_FILE: 'keys.json' }, /AUTH_JWKS_URL and AUTH_JWKS_FILE are both set/],
-  ['keys that are stale before their refresh', { AUTH_JWKS_STALE_MS: '1000' }, /AUTH_JWKS_STALE_MS is below/],
+  ['a missing audience', { AUTH_AUDIENCE: '' }, /^AUTH_ISSUER is set, but AUTH_AUDIENCE is not/],
+  ['an audience that consists of commas', { AUTH_AUDIENCE: ',,' }, /^AUTH_ISSUER is set, but AUTH_AUDIENCE is not/],
+  ['a missing source of keys', { AUTH_JWKS_URL: '' }, /neither AUTH_JWKS_URL nor AUTH_JWKS_FILE/],
+  ['a second source of keys', { AUTH_JWKS_FILE: 'keys.json' }, /AUTH_JWKS_URL and AUTH_JWKS_FILE are both set/],
+  ['AUTH_JWKS_STALE_MS below AUTH_JWKS_REFRESH_MS', { AUTH_JWKS_STALE_MS: '1000' }, /AUTH_JWKS_STALE_MS is below/],
   ['AUTH_SCOPE_CLAIM without AUTH_SCOPES', { AUTH_SCOPE_CLAIM: 'scp' }, /AUTH_SCOPE_CLAIM is set, but AUTH_SCOPES is not/],
   ['an audience with a space', { AUTH_AUDIENCE: 'a,b c' }, /^AUTH_AUDIENCE .*must be strings without spaces and control characters/],
   ['an issuer with a space', { AUTH_ISSUER: 'https://x /' }, /^AUTH_ISSUER must be a string without spaces/],
@@ -74,7 +74,7 @@ const rows: [title: string, more: Record<string, string>, problem: RegExp][] = [
   ...['HS256', 'HS384', 'HS512', 'hs256', 'HS1'].map((alg): [string, Record<string, string>, RegExp] => [`the algorithm ${alg}`, { AUTH_ALGORITHMS: `ES256,${alg}` }, /with a shared secret/]),
   ['an unknown algorithm', { AUTH_ALGORITHMS: 'RS265' }, /did you mean RS256/],
   ['an algorithm in small letters', { AUTH_ALGORITHMS: 'rs256' }, /must be one or more of RS256/],
-  ['no algorithm', { AUTH_ALGORITHMS: ',' }, /must be one or more of RS256/],
+  ['an empty list of algorithms', { AUTH_ALGORITHMS: ',' }, /must be one or more of RS256/],
   ['an unknown token type', { AUTH_TOKEN_TYPE: 'jwt' }, /must be one of any, at\+jwt/],
   ['a scope of an unknown operation', { AUTH_SCOPES: 'reads=x' }, /did you mean read\?/],
   ['a scope without its operation', { AUTH_SCOPES: 'items.read' }, /must be a list such as/],
@@ -86,7 +86,7 @@ const rows: [title: string, more: Record<string, string>, problem: RegExp][] = [
   ['a scope with a space in front', { AUTH_SCOPES: 'list= a' }, /the scope of list is missing or invalid/],
   ['a scope that is not ASCII', { AUTH_SCOPES: 'list=é' }, /the scope of list is missing or invalid/],
   ['an operation that is listed twice', { AUTH_SCOPES: 'list=a,list=b' }, /but has list twice/],
-  ['plain http', { AUTH_JWKS_URL: 'http://login.example.com/keys' }, /plain http only for localhost/],
+  ['plain http to the name of another machine', { AUTH_JWKS_URL: 'http://login.example.com/keys' }, /plain http only for localhost/],
   ['plain http to a name that begins with localhost', { AUTH_JWKS_URL: 'http://localhost.example.com/' }, /plain http only for/],
   ['plain http to an address of another machine', { AUTH_JWKS_URL: 'http://10.0.0.1/' }, /plain http only for/],
   ['plain http to the address 0.0.0.0', { AUTH_JWKS_URL: 'http://0.0.0.0/' }, /plain http only for/],
@@ -113,7 +113,7 @@ for (const [title, more, expected] of rows) {
   });
 }
 
-test('an empty flag for the claim with scopes is a problem', () => {
+test('an empty --auth-scope-claim is a problem', () => {
   assert.throws(
     () => resolveSettings('serve', { authScopeClaim: '' }, { ...whole, AUTH_SCOPES: 'list=a' }),
     (error) =>
@@ -122,7 +122,7 @@ test('an empty flag for the claim with scopes is a problem', () => {
   );
 });
 
-test('plain http is allowed for the local machine', () => {
+test('keys may be fetched over plain http from the local machine', () => {
   for (const host of ['localhost', '127.0.0.1', '127.8.8.8', '[::1]', 'LOCALHOST', '0x7f.1']) {
     assert.deepEqual(problemsOf({ ...whole, AUTH_JWKS_URL: `http://${host}:8080/keys` }), [], host);
   }

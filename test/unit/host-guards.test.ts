@@ -53,7 +53,7 @@ test('an outage of the issuer is reported when it begins and when it ends', asyn
   await guards.start();
   await poll(() => server.count === 2, 'the keys are fetched again');
   server.respond = sending(keySetOf(pair));
-  await poll(() => guards.told.length > 1, 'the end is reported');
+  await poll(() => guards.told.length > 1, 'the end of the outage is reported');
   assert.deepEqual(guards.told, ['keys: the key set is not JSON', 'keys: over']);
 });
 
@@ -63,7 +63,7 @@ test('an outage of Redis is reported with its cause', async () => {
   assert.deepEqual(guards.told, ['redis: connect ECONNREFUSED 127.0.0.1:1']);
 });
 
-test('an observer needs no function for outages; an exception of that function is reported as a bug', async () => {
+test('an observer may have no onOutage; an exception of onOutage is reported as a bug', async () => {
   const redis = { rateLimit: '1/1s', rateLimitRedisUrl: 'redis://127.0.0.1:1' };
   using without = create(redis, 'missing');
   await without.start();

@@ -1,4 +1,4 @@
-// `Host` headers that a listener answers [D57].
+// `Host` headers that a listener accepts [D57].
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -6,7 +6,7 @@ import { isAllowedHost, normalizeHostName, parseHostNames } from '../../packages
 
 const allowed = ['gateway.example.com', 'gateway', 'work_items'].map(normalizeHostName);
 
-describe('addresses and names of the local machine are always allowed [D57]', () => {
+describe('all IP addresses, and names of the local machine, are always allowed [D57]', () => {
   const localHosts = [
     '127.0.0.1', '127.0.0.1:9464', '10.1.2.3:80', '0.0.0.0', '127.0.0.1.', '[::1]', '[::1]:9464',
     '[2001:DB8::1]:1', '[::ffff:127.0.0.1]', '[fe80::1%eth0]:9464', 'localhost', 'localhost:9464',
@@ -62,7 +62,7 @@ describe('all other names are refused [D57]', () => {
   });
 });
 
-test('a list has names separated by commas, without ports, schemes and patterns [D57]', () => {
+test('a list has names separated by commas; a name with a port, a scheme or a pattern is invalid [D57]', () => {
   assert.deepEqual(parseHostNames(''), []);
   assert.deepEqual(parseHostNames(' , '), []);
   assert.deepEqual(parseHostNames('Gateway.Example., work_items ,10.0.0.1'), [

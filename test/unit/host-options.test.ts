@@ -9,7 +9,7 @@ import { createNodeHandler } from '../../packages/core/hosts/node/node.ts';
 
 const hosts = { server: createGatewayServer, node: createNodeHandler, fetch: createFetchHandler };
 
-/** The problems of `options` for that host, or an empty text if the host accepts them. */
+/** Returns the problems of `options` for `host`, or an empty text if the host accepts the options. */
 function problemsOf(options: object, host: keyof typeof hosts = 'server'): string {
   try {
     hosts[host]({ backendUrl: 'http://localhost:5104', ...options });
@@ -104,7 +104,7 @@ for (const [host, name, rule, wrong, right] of [
   });
 }
 
-test('options of tokens: each wrong value is named', () => {
+test('the message for each invalid option of tokens names the option', () => {
   const tokens = { authIssuer: 'https://issuer.example', authAudience: ['a'], authJwksFile: 'keys' };
   const scopesRule = "authScopes must be an object such as { list: 'items.read', create: 'items.write' }";
   const scopeRule = 'authScopes must have one scope for each operation, without spaces, quotes and backslashes';
@@ -132,7 +132,7 @@ test('options of tokens: each wrong value is named', () => {
   }
 });
 
-test('backendUrl: each wrong part is named', () => {
+test('the message for an invalid backendUrl names the part that is wrong', () => {
   const one = 'the address of one backend (put a load balancer in front of several)';
   for (const [backendUrl, wish] of [
     ['http://a,b', one],
@@ -197,7 +197,7 @@ test('options that cannot be combined are refused with the reason', () => {
   });
 });
 
-test('every problem is in one message: texts first, then numbers, combinations and unknown names', () => {
+test('one message lists all problems: texts first, then numbers, combinations and unknown names', () => {
   const wrong = { requestTimeoutMs: 0, backendUrl: 'x', corsMaxAgeS: 5, inFlightMx: 1, connectionsMax: 1, zzz: 1 };
   const problems = [
     `backendUrl ${addressRule}`,

@@ -64,7 +64,7 @@ describe('an accepted head over HTTP/2', () => {
     }
   });
 
-  test('the body length is 0 only if the stream ends with the head; otherwise it is a content-length above 0, or chunked', () => {
+  test('the body length is 0 only if the stream ends with the head; otherwise it is the content-length if above 0, else chunked', () => {
     for (const [fields, endsThere, length] of [
       [[], true, 0],
       [['content-length', '5'], true, 0],
@@ -87,7 +87,7 @@ describe('an accepted head over HTTP/2', () => {
     }
   });
 
-  test('a head with one field or one byte over the limit is 431', () => {
+  test('a head that exceeds a limit by one field or one byte is too large (431)', () => {
     const pseudo = Object.entries(whole).flat();
     const small = Array.from({ length: fieldsMax - 4 }, () => ['x', '']).flat();
     const large = { kind: 'head-too-large', reason: `a head of more than ${fieldsMax} fields` };

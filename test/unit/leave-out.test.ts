@@ -16,7 +16,7 @@ const parts = [
 ]; // prettier-ignore
 for (const part of parts) {
   test(
-    `without ${part} the rest compiles, serves, and names the missing part`,
+    `without ${part}, the rest compiles, serves, and names the missing part`,
     { skip: part === 'http2' && noOpenssl },
     async () => {
       const { stdout } = await run(process.execPath, [script, part]);

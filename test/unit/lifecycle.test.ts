@@ -19,7 +19,7 @@ test('SIGHUPs before the gateway is ready cause one reload as soon as it is read
   assert.equal(reloads, 1);
 });
 
-test('reloads run one after the other; all signals that arrive during a reload cause one more reload', async () => {
+test('reloads run one after the other; all signals during a reload together cause one more reload', async () => {
   const signals = new EventEmitter();
   const gates = [createGate(), createGate(), createGate()];
   let begun = 0;

@@ -1,5 +1,5 @@
-// Output of the log: lines are gathered and written in pieces that the OS accepts. Waiting lines are buffered up to a
-// limit; more lines are dropped and counted [D53].
+// The log's output gathers lines and writes them in pieces that the OS accepts. Waiting lines are buffered up to a
+// limit; further lines are dropped and counted [D53].
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -9,7 +9,7 @@ import { poll } from '../helpers/changes.ts';
 /** A disk whose writes the test controls. */
 class Disk {
   text = '';
-  /** Bytes accepted of each write, or the error code of each write. */
+  /** The number of bytes that each write accepts, or the error code with which each write fails. */
   takes: number | string = Infinity;
   writes = 0;
   readonly pieces: string[] = [];
@@ -112,7 +112,7 @@ describe('gathering', () => {
 
 describe('partial writes', () => {
   for (const takes of [1, 2, 3, 7, 9, 10, 11]) {
-    test(`every byte is written once and in order, ${takes} at a time`, async () => {
+    test(`every byte is written once and in order, at most ${takes} per write`, async () => {
       const { disk, output } = create();
       disk.takes = takes;
       const lines = Array.from({ length: 50 }, (_, index) => `line ${index}\n`);
@@ -145,7 +145,7 @@ describe('partial writes', () => {
 });
 
 describe('the limit on buffered lines', () => {
-  test('over the limit, lines are dropped until half of the buffer is written; the number of dropped lines is written instead', async () => {
+  test('when the buffer is full, lines are dropped until half of it is written; the number of dropped lines is written instead', async () => {
     const gateway = create({ heldBytesMax: 100 });
     const { disk, output } = gateway;
     disk.isStalled = true;
@@ -154,7 +154,7 @@ describe('the limit on buffered lines', () => {
     // 12 lines of 8 bytes fit.
     assert.equal(gateway.dropped, 50 - 12);
     disk.resume();
-    await poll(() => disk.text.includes('missing'), 'the number is written without a further line');
+    await poll(() => disk.text.includes('missing'), 'the number is written before a further line arrives');
     output.write('after\n');
     await output.end(1_000);
     const kept = Array.from({ length: 12 }, (_, index) => `line ${index + 10}\n`).join('');
@@ -174,13 +174,13 @@ describe('the limit on buffered lines', () => {
 });
 
 describe('failing writes', () => {
-  test('lines are dropped at once and counted, and their number is written before the next line', async () => {
+  test('lines are dropped immediately and counted, and their number is written before the next line', async () => {
     const gateway = create();
     const { disk, output } = gateway;
     disk.takes = 'ENOSPC';
     for (let index = 0; index < 5; index += 1) output.write(`line ${index}\n`);
     await poll(() => gateway.dropped === 5, 'all five are counted');
-    // The line with the number is lost, too, but not counted.
+    // The line that reports these five is lost, too, but not counted.
     output.write('line 5\n');
     await poll(() => gateway.dropped === 6, 'the sixth is counted');
     disk.takes = Infinity;
@@ -208,7 +208,7 @@ describe('failing writes', () => {
     assert.equal(disk.text, 'line 1\nlin\n<2 missing>\nline 4\n');
   });
 
-  test('each failing batch is tried once', async () => {
+  test('a batch whose write fails is not tried again', async () => {
     const gateway = create();
     const { disk } = gateway;
     disk.takes = 'EPIPE';

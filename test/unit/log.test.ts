@@ -47,7 +47,7 @@ const records: [name: string, record: CallRecord][] = [
   ['an agent that needs an escape', { ...read, agent: String.raw`a"b\c\u00e9` }],
   ['a subject', { ...read, subject: 'Ada Lovelace' }],
   ['a subject that needs escapes', { ...read, subject: 'Zo\u00eb "\\" \ud800 x' }],
-  ['a duration of 0 and a tiny one', { ...read, durationMs: 0, backendDurationMs: 1e-7 }],
+  ['a duration of 0 and a tiny duration', { ...read, durationMs: 0, backendDurationMs: 1e-7 }],
 ];
 
 for (const [name, record] of records) {

@@ -1,4 +1,4 @@
-// A worker, as its primary process sees it. The worker is a real process that follows this test.
+// A worker, as its primary process sees it. The worker is a real process that this test controls.
 
 import assert from 'node:assert/strict';
 import { fork, type ChildProcess } from 'node:child_process';
@@ -96,7 +96,7 @@ test('each request for a report gets its own report', async () => {
   say({ kind: 'reports', id: -1, reports: [] });
   say({ kind: 'keys', jwksUrl: 'https://issuer.example', keys: { text: 'k' } as never });
   await poll(() => events.at(-1)?.[0] === 'keys', 'the last message has come');
-  assert.deepEqual(member.lastReport, { pid: 1 }, 'an empty report does not replace it');
+  assert.deepEqual(member.lastReport, { pid: 1 }, 'an empty list of reports does not replace the last report');
 });
 
 test('a reload sends the share of the limits, and ends when the calls with the old settings have ended', async () => {
@@ -117,7 +117,7 @@ test('a reload sends the share of the limits, and ends when the calls with the o
   assert.deepEqual((await received(3))[2], { kind: 'renew-tls', tls: { backend: { ca: 'newer' } } });
 });
 
-test('a reload rejects with the problem of the worker, and succeeds if the worker ends, because its successor gets the settings', async () => {
+test('a reload fails with the problem of the worker; it succeeds if the worker ends, because the next worker gets the new settings', async () => {
   await becomeReady();
   const reloading = member.reload(settings, {});
   const { id } = (await received(2))[1] ?? assert.fail();
@@ -139,7 +139,7 @@ test('there is no report from a worker that does not answer, or that ends', asyn
   assert.equal(await member.report(question), undefined);
 });
 
-test('a ready worker gets each heartbeat as a request for a report without probes; ten may be unanswered', async () => {
+test('a ready worker gets each heartbeat as a request for a report without probes; up to ten heartbeats may be unanswered', async () => {
   await becomeReady();
   for (let beats = 0; beats < 10; beats += 1) assert.equal(member.beat(), undefined);
   assert.equal(member.beat(), 10);
@@ -153,7 +153,7 @@ test('a ready worker gets each heartbeat as a request for a report without probe
   assert.equal(member.beat(), undefined, 'any message answers all heartbeats');
 });
 
-test('a starting worker gets no heartbeat message; its silence is reported after sixty heartbeats', async () => {
+test('a worker that is still starting gets no heartbeat message; its silence is reported after the time of sixty heartbeats', async () => {
   await received(1);
   for (let beats = 0; beats < 60; beats += 1) assert.equal(member.beat(), undefined);
   assert.equal(member.beat(), 60);
@@ -162,7 +162,7 @@ test('a starting worker gets no heartbeat message; its silence is reported after
   assert.deepEqual((await received(2)).slice(1), [{ kind: 'cut' }]);
 });
 
-test('the end of a worker is reported once, with its signal; a later message to it is ignored', async () => {
+test('the end of a worker is reported once, with its signal; a later message to the worker is ignored', async () => {
   say({ kind: 'start-error', message: 'the port is in use' });
   assert.deepEqual(await member.started, { kind: 'failed', message: 'the port is in use' });
   member.kill();
@@ -172,7 +172,7 @@ test('the end of a worker is reported once, with its signal; a later message to 
   member.send({ kind: 'cut' });
 });
 
-test('a worker that exits during its start has failed, with its exit code', async () => {
+test('if a worker exits during its start, the start fails, and the message has the exit code', async () => {
   assert.deepEqual([member.isReady, member.isRetired, member.isFrozen], [false, false, false]);
   await received(1);
   worker.send({ exit: 3 });
@@ -191,13 +191,13 @@ test('if the system cannot create the process, the start fails, and no exit is r
   assert.deepEqual(events, [['gone']]);
 });
 
-test('an error of a running worker is reported, but does not count as its end', async () => {
+test('an error of a running worker is reported, but is not treated as the end of the worker', async () => {
   await becomeReady();
   worker.emit('error', new Error('write EPIPE'));
   assert.deepEqual(events, [['ready'], ['unreachable']]);
 });
 
-test('a connection is passed to the worker; once it is sent, the primary process closes its own descriptor', async (t) => {
+test('a connection is passed to the worker; after sending it, the primary process closes its own descriptor', async (t) => {
   const { client, socket } = await openPair(t);
   member.take(socket, () => told('sent'));
   assert.equal(member.isReceiving, true);
@@ -212,7 +212,7 @@ test('a connection is passed to the worker; once it is sent, the primary process
   ]);
 });
 
-test('connections that a worker has not received when it ends are closed', async (t) => {
+test('when a worker ends, connections that it has not received are closed', async (t) => {
   await received(1);
   worker.kill('SIGSTOP');
   const pairs = [await openPair(t), await openPair(t), await openPair(t)];

@@ -10,7 +10,7 @@ test('the needed memory is 4/3 of the bodies, 200 MB a process, and for each con
   assert.equal(neededMemory(limits, 'plain'), 254_000_000);
   assert.equal(neededMemory(limits, 'tls'), 714_000_000);
   assert.equal(neededMemory(limits, 'http2'), 1_054_000_000);
-  // Workers share the limits.
+  // Workers share the limits, so only the 200 MB a process are multiplied.
   assert.equal(neededMemory({ ...limits, workers: 4 }, 'plain'), 854_000_000);
 });
 
@@ -20,7 +20,7 @@ test('the settings decide the protocol of connections', () => {
   assert.equal(connectionKindOf({ tlsCertFile: 'cert.pem', http2: true }), 'http2');
 });
 
-test('the limit is that of the container; without one, it is the memory of the machine', () => {
+test('the memory limit is that of the container; without a container limit, it is the memory of the machine', () => {
   const constrained = process.constrainedMemory();
   const isConstrained = constrained > 0 && constrained < totalmem();
   assert.equal(readMemoryLimit(), isConstrained ? constrained : totalmem());

@@ -14,7 +14,7 @@ let responses: ServerResponse[] = [];
 let over: number[] = [];
 const server = createServer((request, response) => {
   const number = responses.push(response);
-  // This test's list. The client may leave after the next test has replaced `over`.
+  // Keeps the list of this test, because the client may leave after the next test has replaced `over`.
   const ended = over;
   open.add(request.socket, response, () => ended.push(number));
 });
@@ -62,7 +62,7 @@ test('a shutdown waits no longer than its limit', async () => {
   assert.ok(client.isOpen);
 });
 
-test('a request is counted once, and not at all if its client has left', async () => {
+test('a request that is added twice is counted once; it is not counted if its client has left', async () => {
   const client = await send(1);
   const [response] = responses;
   assert.ok(response?.socket);

@@ -37,7 +37,7 @@ test('an outage and its end are logged at once', async () => {
   assert.deepEqual(clock.waits, [quietMs]);
 });
 
-test('outages in the ten seconds after the end of a logged outage share one line after these ten seconds; their end is logged next', async () => {
+test('outages within ten seconds after a logged outage has ended are logged in one line after these ten seconds; their end is logged next', async () => {
   const { clock, lines, texts } = create();
   lines.down('first');
   for (const cause of ['second', 'third', 'fourth']) {
@@ -57,7 +57,7 @@ test('outages in the ten seconds after the end of a logged outage share one line
   assert.deepEqual(texts().slice(3), ['10100 up', '20100 down 1 fifth', '20100 up']);
 });
 
-test('close logs pending outages and cancels the timer', () => {
+test('close() logs the outages that are not logged yet, and cancels the timer', () => {
   const { clock, lines, texts } = create();
   for (const cause of ['first', 'second', 'third']) {
     lines.down(cause);
@@ -69,7 +69,7 @@ test('close logs pending outages and cancels the timer', () => {
   assert.deepEqual(clock.waits, []);
 });
 
-test('any sequence: at most two lines in ten seconds, every outage is counted, and the last line shows the current state', async () => {
+test('for any sequence of outages, at most two lines are logged in ten seconds, every outage is counted, and the last line shows the current state', async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(fc.nat(6_000), { maxLength: 40 }), async (pauses) => {
       const { clock, said, lines } = create();

@@ -39,7 +39,7 @@ const expected: Record<CallOutcome, readonly [fault: string, level: string, mess
 
 for (const name of callOutcomes) {
   const [fault, level, message] = expected[name];
-  test(`${name}: ${fault} is at fault, logged at ${level}`, () => {
+  test(`${name}: ${fault} is at fault, and the log level is ${level}`, () => {
     const row = outcomes[name];
     assert.deepEqual([row.fault, row.level, row.message], [fault, level, message]);
     assert.ok(row.title.length > 1 && row.meaning.length > 3, 'it has a title and a meaning');
@@ -57,7 +57,7 @@ for (const operation of operations) {
   const { name } = operation;
   test(`${name}: an error status that blames the request has the outcome "rejected", any other has "refused" [D51]`, () => {
     for (let status = 300; status <= 999; status += 1) {
-      // A list has neither an id nor a body.
+      // A list has neither an id nor a body that the backend could reject.
       const expected =
         name === 'list' || !rejected.includes(status)
           ? 'refused'
@@ -70,7 +70,7 @@ for (const operation of operations) {
   });
 }
 
-test('an unknown method has no operation, and malformed bytes are a bad request [D6, D27]', () => {
+test('an unknown path or method has the outcome "no-operation", and malformed bytes have "bad-request" [D6, D27]', () => {
   for (const [status, name] of [
     [404, 'no-operation'],
     [405, 'no-operation'],

@@ -17,7 +17,7 @@ class FakeSocket extends Socket {
   }
 
   override _read(): void {
-    // Tests emit the bytes.
+    // Nothing to do: tests emit the bytes.
   }
 
   override _write(chunk: Buffer, _encoding: string, done: () => void): void {
@@ -41,7 +41,7 @@ function open(t: TestContext) {
   return { clock, written, socket, kept, paced, pieces, receive, length };
 }
 
-/** As `open`, but after the preface, in a new turn. */
+/** Like `open`, but the preface has been passed on and a new turn has begun. */
 async function begin(t: TestContext) {
   const opened = open(t);
   opened.receive(preface);
@@ -60,7 +60,7 @@ describe('a turn of the event loop', () => {
     ['frames', ping, 64, 256],
     ['heads', head(1), 4, 12],
   ] as const) {
-    test(`passes on ${atOnce} ${name} at once; a turn that the connection waited for passes on ${inOwnTurn} [D58]`, async (t) => {
+    test(`passes on ${atOnce} ${name} without waiting; a turn that the connection waited for passes on ${inOwnTurn} [D58]`, async (t) => {
       const { pieces, receive, length } = await begin(t);
       receive(...repeat(one, atOnce));
       await turns(3);
@@ -78,7 +78,7 @@ describe('a turn of the event loop', () => {
     });
   }
 
-  test('passes on 4,096 bytes of heads [D58]', async (t) => {
+  test('passes on at most 4,096 bytes of heads [D58]', async (t) => {
     const { receive, length } = await begin(t);
     receive(head(1, 5_000));
     assert.equal(length(), 9 + 4_096);
@@ -86,7 +86,7 @@ describe('a turn of the event loop', () => {
     assert.equal(length(), 9 + 5_000);
   });
 
-  test('counts all bytes that arrive in it, and the next turn begins with a full allowance', async (t) => {
+  test('has one allowance for all bytes that arrive in it, and the next turn begins with a full allowance', async (t) => {
     const { receive, length, socket } = await begin(t);
     receive(...repeat(ping, 60));
     receive(...repeat(ping, 5));
@@ -102,7 +102,7 @@ describe('a turn of the event loop', () => {
     assert.equal(length(), 130 * ping.length);
   });
 
-  test('ends with the head of a request with a body, so that its stream is known before its DATA arrives', async (t) => {
+  test('passes on nothing more after the head of a request with a body, so that the stream is known before its DATA arrives', async (t) => {
     const { receive, pieces } = await begin(t);
     const start = headers(1, [['a', '1']], flags.endHeaders);
     const data = frame(frameTypes.data, flags.endStream, 1, Buffer.alloc(5));
@@ -114,7 +114,7 @@ describe('a turn of the event loop', () => {
 });
 
 describe('bytes are held back', () => {
-  test('while 64 KiB of bodies are unread, and up to that limit they are passed on [D58]', async (t) => {
+  test('while 64 KiB of bodies are unread; up to that limit, bytes are passed on [D58]', async (t) => {
     const { kept, paced, receive, length, socket } = await begin(t);
     kept.bytes = keptBytesMax - 1;
     receive(ping);
@@ -148,7 +148,7 @@ describe('bytes are held back', () => {
     assert.ok(!socket.isPaused());
   });
 
-  test('until the reader resumes, without a call of goOn', async (t) => {
+  test('until the reader resumes; no call of goOn is needed', async (t) => {
     const { paced, receive, length, socket } = await begin(t);
     paced.pause();
     receive(ping);
@@ -158,7 +158,7 @@ describe('bytes are held back', () => {
     assert.ok(!socket.isPaused());
   });
 
-  test('while a stream has more DATA than it expects, until the meter forgets that stream [RFC 9113, 8.1.1]', async (t) => {
+  test('while a stream has received more DATA than expected, until the meter forgets that stream [RFC 9113, 8.1.1]', async (t) => {
     const { paced, receive, length, pieces } = await begin(t);
     const excess: number[] = [];
     paced.meter.onExcess = (stream) => excess.push(stream);
@@ -198,7 +198,7 @@ describe('the time of a head', () => {
     assert.equal(took(), 0);
   });
 
-  test('begins again if the gateway holds its bytes back', async (t) => {
+  test('starts again at 0 if the gateway holds back bytes of the head', async (t) => {
     const { paced, receive, clock, kept } = await begin(t);
     receive(head(1, 20).subarray(0, 12));
     clock.now += 5;
@@ -213,7 +213,7 @@ describe('the time of a head', () => {
 });
 
 describe('written bytes and the end', () => {
-  test('writes of one turn are one write of the socket, and end() ends the socket after them', async (t) => {
+  test('writes between cork() and uncork() become one write of the socket, and end() ends the socket after all writes', async (t) => {
     const { paced, written, socket } = open(t);
     paced.cork();
     paced.write('a');

@@ -13,7 +13,7 @@ function find(count: string, names?: string, receiver = String(pid)) {
   );
 }
 
-test('there are no sockets without variables, or with variables for another process', () => {
+test('if the variables are not set, or are for another process, no socket is passed', () => {
   const none = { clients: [], admin: [] };
   assert.deepEqual(findPassedSockets({}, pid), none);
   assert.deepEqual(findPassedSockets({ LISTEN_FDS: '2' }, pid), none);
@@ -25,7 +25,7 @@ test('there are no sockets without variables, or with variables for another proc
 test('without names the first socket is for clients and the second for operators', () => {
   assert.deepEqual(find('1'), { clients: [3], admin: [] });
   assert.deepEqual(find('2'), { clients: [3], admin: [4] });
-  // systemd's default names.
+  // systemd's default names are treated like no names.
   assert.deepEqual(find('2', 'a.socket:b.socket'), { clients: [3], admin: [4] });
 });
 

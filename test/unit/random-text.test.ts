@@ -37,7 +37,7 @@ test('digits are distributed evenly at each place', () => {
   }
 });
 
-test('digits are not reused within a text or in the next one', () => {
+test('random digits are not reused within a text or in the next text', () => {
   const source = new RandomText(form);
   let last = '';
   let shared = 0;
@@ -47,7 +47,7 @@ test('digits are not reused within a text or in the next one', () => {
     if (text.slice(2, 4) === text.slice(14, 16)) shared += 1;
     last = text;
   }
-  // Random digits match once in 256 times.
+  // Two pairs of random digits are equal once in 256 times.
   assert.ok(shared < draws / 50, String(shared));
 });
 

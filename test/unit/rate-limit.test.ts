@@ -9,14 +9,14 @@ import { parseRate, rateHeaders } from '../../packages/core/guards/options/rate.
 
 const rate = { limit: 3, windowMs: 1_000 };
 
-/** Milliseconds that `key` has to wait: 0 if admitted. */
+/** Counts a request of `key`. Returns the milliseconds that the client has to wait: 0 if the request is admitted. */
 function wait(count: ReturnType<typeof createOwnCount>, key: string): number {
   const { left, msLeft } = count.take(key);
   return left < 0 ? msLeft : 0;
 }
 
-describe('counts in this process', () => {
-  test('a window begins with its first request and admits requests up to the limit; the first request after its end begins a new one', () => {
+describe('counting in this process', () => {
+  test('a window begins with its first request and admits requests up to the limit; the first request after its end begins a new window', () => {
     let now = 5_000;
     const count = createOwnCount(rate, () => now);
     assert.deepEqual([wait(count, 'a'), wait(count, 'a'), wait(count, 'a')], [0, 0, 0]);
@@ -30,11 +30,11 @@ describe('counts in this process', () => {
     assert.equal(wait(count, 'b'), 0);
     assert.equal(wait(count, 'b'), 0);
     now = 6_999.5;
-    assert.equal(wait(count, 'b'), 0, 'its first window is over');
+    assert.equal(wait(count, 'b'), 0, 'the first window of b is over');
     assert.equal(wait(count, 'a'), 0.5);
   });
 
-  test('refused requests are not counted: a persistent client is admitted when the window ends', () => {
+  test('refused requests are not counted, so a persistent client is admitted when the window ends', () => {
     let now = 0;
     const count = createOwnCount(rate, () => now);
     for (; now < 1_000; now += 1) {
@@ -51,7 +51,7 @@ describe('counts in this process', () => {
     }
   });
 
-  test('100,000 keys at once fill the table to its limit; the youngest are kept', () => {
+  test('100,000 keys at once fill the table to its limit; the youngest keys are kept', () => {
     const table = new WindowTable(1_000);
     const count = createOwnCount({ limit: 1, windowMs: 60_000 }, () => 0, table);
     for (let key = 0; key < 100_000; key += 1) {
@@ -60,10 +60,10 @@ describe('counts in this process', () => {
     assert.equal(table.size, 1_000);
     assert.equal(wait(count, '2001:db8:0:99999::/64'), 60_000);
     assert.equal(wait(count, '2001:db8:0:99000::/64'), 60_000);
-    assert.equal(wait(count, '2001:db8:0:98999::/64'), 0, 'the oldest are forgotten');
+    assert.equal(wait(count, '2001:db8:0:98999::/64'), 0, 'the oldest keys are forgotten');
   });
 
-  test('expired windows are removed for new ones, even when old keys return', () => {
+  test('when new windows open, expired windows are removed, even if old keys return', () => {
     let now = 0;
     const table = new WindowTable(1_000_000);
     const count = createOwnCount({ limit: 1, windowMs: 1_000 }, () => now, table);
@@ -92,7 +92,7 @@ describe('the table of windows', () => {
     assert.equal(table.size, 2, 'a window that ends at `now` has ended');
   });
 
-  test('a new window removes the expired one before it', () => {
+  test('a new window removes the expired window before it', () => {
     const table = new WindowTable(100);
     for (const now of [0, 10, 20, 30]) {
       table.open(String(now), now + 10, now);
@@ -147,7 +147,7 @@ describe('the key of a request', () => {
     assert.equal(keyOf('identity', undefined), 'unknown');
   });
 
-  test('an identity is prefixed, a long one is hashed, and it never equals an address', () => {
+  test('the key of an identity has a prefix, so that it never equals an address; a long identity is hashed', () => {
     assert.equal(keyOf('identity', '192.0.2.7', 'Ada Lovelace\r\n*'), 'sub:Ada Lovelace\r\n*');
     assert.equal(keyOf('identity', '192.0.2.7', '192.0.2.8'), 'sub:192.0.2.8');
     assert.equal(keyOf('identity', '192.0.2.7', ''), 'sub:');
@@ -170,7 +170,7 @@ test('a rate is a number of requests in a window of seconds, minutes or hours', 
   }
 });
 
-test('all other texts are invalid', () => {
+test('all other texts are invalid rates', () => {
   for (const text of [
     '', '100', '100/', '/60s', '100/s', '100/60', '100/60S', '100/60ms', '100/1d', '0/60s', '00/1s', '1/0s', '1/0h',
     '1000001/1s', '10000000/1s', '1/86401s', '1/1441m', '1/25h', '-1/1s', '+1/1s', '1.5/1s', '1/1.5s', '1e3/1s',
@@ -180,7 +180,7 @@ test('all other texts are invalid', () => {
   } // prettier-ignore
 });
 
-test('the headers are exactly the structured fields of the IETF draft', () => {
+test('the headers of a rate are exactly the structured fields of the IETF draft', () => {
   assert.deepEqual(rateHeaders({ limit: 100, windowMs: 60_000 }, 7, 12), [
     'ratelimit-policy', '"default";q=100;w=60',
     'ratelimit', '"default";r=7;t=12',

@@ -14,7 +14,7 @@ for (const [path, text] of await makeFiles()) {
     assert.equal(readFileSync(join(root, path), 'utf8'), text, `${path} is stale: npm run figures`));
 }
 
-test('a changed figure changes every file', async () => {
+test('if the recorded figures change, every file changes', async () => {
   const results = readResults();
   const files = await makeFiles(results);
   for (const { name, us } of results.peers.rows) {

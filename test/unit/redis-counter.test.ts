@@ -12,20 +12,20 @@ const closed = 'Redis closed the connection before it answered: did you mean red
 for (const [what, onData, cause] of [
   ['is silent', () => undefined, 'no answer within 100 ms'],
   ['speaks HTTP', (socket) => socket.write('HTTP/1.1 400 Bad Request\r\n\r\n'), notRedis],
-  ['speaks HTTP and closes', (socket) => socket.end('HTTP/1.1 400 Bad Request\r\n\r\n'), notRedis],
+  ['speaks HTTP and closes the connection', (socket) => socket.end('HTTP/1.1 400 Bad Request\r\n\r\n'), notRedis],
   ['closes the connection', (socket) => socket.end(), closed],
-  ['agrees to everything', (socket) => socket.write('+OK\r\n'), 'the answer is malformed'],
-  ['answers with texts', (socket) => socket.write('*2\r\n$1\r\n1\r\n$1\r\n9\r\n'), 'the answer is malformed'],
+  ['answers OK to everything', (socket) => socket.write('+OK\r\n'), 'the answer is malformed'],
+  ['answers with texts instead of numbers', (socket) => socket.write('*2\r\n$1\r\n1\r\n$1\r\n9\r\n'), 'the answer is malformed'],
   ['answers with one number', (socket) => socket.write('*1\r\n:1\r\n'), 'the answer is malformed'],
   ['repeats the password', (socket) => socket.write('-ERR AUTH of ada with hun%ter2\r\n'), 'ERR AUTH of *** with ***'],
 ] as readonly (readonly [string, (socket: Socket) => unknown, string])[]) {
-  test(`a server that ${what}: ${cause} [D47]`, async () => {
+  test(`if a server ${what}, the cause is "${cause}" [D47]`, async () => {
     const server = createServer((socket) => socket.on('error', () => undefined).on('data', () => onData(socket)));
     await once(server.listen(0, '127.0.0.1'), 'listening');
     const { port } = server.address() as AddressInfo;
     const credentials = what === 'repeats the password' ? 'ada:hun%25ter2@' : '';
     const url = new URL(`redis://${credentials}127.0.0.1:${port}`);
-    const counter = new RedisCounter(url, () => assert.fail('the password is used'));
+    const counter = new RedisCounter(url, () => assert.fail('the password is reported as unused'));
     await assert.rejects(
       counter.revive(() => undefined),
       (error: Error) => {

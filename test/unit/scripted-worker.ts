@@ -1,4 +1,4 @@
-// A worker process that follows the test: it sends the messages in `say`, ends with the code in `exit`, answers each
+// A worker process that the test controls: it sends the messages in `say`, ends with the code in `exit`, answers each
 // connection with its process id, and prints all other messages that it gets.
 
 import type { Socket } from 'node:net';

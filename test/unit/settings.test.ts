@@ -167,12 +167,12 @@ describe('commands', () => {
     backend: ['logLevel', 'logFormat', 'embeddedBackendHost', 'embeddedBackendPort', 'embeddedBackendDatabase'],
   };
   for (const [command, names] of Object.entries(expectedOf) as [Command, SettingName[]][]) {
-    test(`${command} has exactly its settings`, () => assert.deepEqual(settingsOf(command), names));
+    test(`${command} has exactly the expected settings`, () => assert.deepEqual(settingsOf(command), names));
   }
 });
 
 describe('groups', () => {
-  test('each setting of a command is in one group, in the order of the groups', () => {
+  test('each setting of a command is in exactly one group, and the groups are in the order of settingGroups', () => {
     for (const command of ['serve', 'dev', 'backend', 'check', 'openapi', 'health'] as const) {
       const grouped = groupSettings(settingsOf(command));
       assert.deepEqual(grouped.flatMap(([, names]) => names).toSorted(), settingsOf(command).toSorted());
@@ -329,7 +329,7 @@ describe('the settings file', () => {
   });
 
   // Node ignores such lines, so a guard that the operator has configured would silently be off.
-  test('a line that sets nothing, or is inside the quotes of another line, is a problem and not shown', () => {
+  test('a line that sets nothing, or is inside the quotes of another line, is reported as a problem, but is not shown', () => {
     writeFileSync(
       file,
       [
@@ -367,13 +367,13 @@ test('WORKERS=auto is one worker for each core', () =>
   assert.equal(resolveSettings('serve', { workers: 'auto' }, {}).settings.workers, availableParallelism()));
 
 describe('problems', () => {
-  test('all mistakes of an address are reported', () => {
+  test('all mistakes in an address are reported together', () => {
     assert.deepEqual(problemsOf({}, { BACKEND_URL: 'ftp://a/?q' }, 'serve'), [
       'BACKEND_URL must be an http or https address and an address without query and fragment, for instance http://localhost:5104',
     ]);
   });
 
-  test('all problems are listed at once, after those that were known before', () => {
+  test('all problems are listed together, after the problems that were known before', () => {
     assert.throws(
       () => resolveSettings('serve', { port: 'x', logLevel: 'loud' }, { BACKEND_URL: 'ftp://a' }, ['known before']),
       (error) => {
@@ -390,7 +390,7 @@ describe('problems', () => {
     );
   });
 
-  test('a problem that was known before is an error by itself', () =>
+  test('a problem that was known before is an error, even if there is no other problem', () =>
     assert.throws(() => resolveSettings('serve', {}, {}, ['known before']), SettingsError));
 
   test('a problem names the source of the value', () => {
@@ -512,7 +512,7 @@ describe('problems', () => {
     assert.deepEqual(problemsOf({}, { CORS_CREDENTIALS: 'true' }, 'backend'), []);
   });
 
-  test('the message for an invalid number names its unit, for bytes and times', () => {
+  test('the message for an invalid number of bytes or an invalid time names the unit', () => {
     for (const [name, rule] of [
       ['port', 'from 0 to 65535'],
       ['inFlightMax', 'from 1 to 1000000'],

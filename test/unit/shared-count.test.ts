@@ -1,5 +1,5 @@
-// SharedCount counts together with other gateways: few questions to the shared counter, no request over the limit, and
-// limited waiting for answers [D47].
+// SharedCount counts requests together with other gateways. It asks the shared counter few questions, admits no request
+// over the limit, and waits only a limited time for answers [D47].
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -62,7 +62,7 @@ function create(fallback?: Count, clock = new HandClock()) {
     fallback: fallback ?? own,
     onChange: (cause) => changes.push(cause instanceof Error ? cause.message : cause),
   });
-  /** Takes one request for each of `keys`, and returns the results after `ms` on the clock. */
+  /** Counts one request for each of `keys`, and returns the results after `ms` on the clock. */
   const resultsOf = async (keys: readonly string[], ms = 1) => {
     const taken = Promise.all(keys.map(async (key) => await count.take(key)));
     await settle();
@@ -74,25 +74,25 @@ function create(fallback?: Count, clock = new HandClock()) {
   return { clock, counter, changes, count, take, takeAll, resultsOf, [Symbol.dispose]: () => count.close() }; // prettier-ignore
 }
 
-/** As `create`, started. */
+/** Like `create`, but the count is started. */
 async function begin(fallback?: Count) {
   const shared = create(fallback);
   await shared.count.start();
   return shared;
 }
 
-/** Milliseconds that the caller has to wait: 0 if admitted. */
+/** Milliseconds that the client has to wait: 0 if the request is admitted. */
 const wait = (taken: Taken | undefined) => (taken === undefined || taken.left >= 0 ? 0 : taken.msLeft);
 /** Like `wait`, for a synchronous result. */
 function waitOf(taken: ReturnType<Count['take']>): number {
-  assert.ok(!(taken instanceof Promise), 'at once');
+  assert.ok(!(taken instanceof Promise), 'the result is not a promise');
   return wait(taken);
 }
 const times = (amount: number, key: string) => Array.from({ length: amount }, () => key);
 const admitted = (answers: readonly number[]) => answers.filter((msLeft) => msLeft === 0).length;
 
 describe('while the counter answers', () => {
-  test('requests of one event-loop turn are one question, in order of arrival', async () => {
+  test('the requests of one event-loop turn become one question, in order of arrival', async () => {
     using shared = await begin();
     const answers = await shared.takeAll(['a', 'b', 'a', 'c', 'a']);
     assert.deepEqual(answers, [0, 0, 0, 0, 0]);
@@ -122,7 +122,7 @@ describe('while the counter answers', () => {
     using shared = await begin();
     assert.deepEqual(await shared.takeAll(times(12, 'a')), [...Array<number>(10).fill(0), 60_000, 60_000]);
     await shared.clock.pass(59_998);
-    assert.deepEqual(shared.count.take('a'), { left: -1, msLeft: 1 }, 'at once');
+    assert.deepEqual(shared.count.take('a'), { left: -1, msLeft: 1 }, 'without a question');
     assert.equal(shared.counter.questions.length, 1);
     await shared.clock.pass(1);
     assert.equal(await shared.take('a'), 0);
@@ -137,7 +137,7 @@ describe('while the counter answers', () => {
     assert.deepEqual(await shared.resultsOf(['b']), [{ left: 8, msLeft: 59_998 }]);
   });
 
-  test('1,000 requests, ten at a time: only those within the limit are admitted', async () => {
+  test('of 1,000 requests that arrive ten at a time, only those within the limit are admitted', async () => {
     using shared = await begin();
     const answers: number[] = [];
     for (let round = 0; round < 100; round += 1) {
@@ -174,14 +174,14 @@ describe('when the counter fails', () => {
     ['answers text', () => Promise.resolve(['1', '5'] as unknown as number[]), 'the answer is malformed'],
     ['answers null', () => Promise.resolve(null as unknown as number[]), 'the answer is malformed'],
   ] as const) {
-    test(`a counter that ${title}: the fallback counts, the outage is reported once, and later requests do not wait`, async () => {
+    test(`if the counter ${title}, the fallback counts, the outage is reported once, and later requests do not wait`, async () => {
       using shared = await begin();
       shared.counter.answer = answer;
       shared.counter.onRevive = () => Promise.reject(new Error('still down'));
       assert.equal(await shared.take('a', answer === silent ? 100 : 0), 0);
       assert.equal(shared.count.isAnswering, false);
       const answers = times(12, 'a').map((key) => waitOf(shared.count.take(key)));
-      assert.deepEqual(answers, [...Array<number>(9).fill(0), 60_000, 60_000, 60_000], 'at once, and counted');
+      assert.deepEqual(answers, [...Array<number>(9).fill(0), 60_000, 60_000, 60_000], 'the fallback counts without waiting');
       await shared.clock.pass(10_000);
       assert.ok(shared.counter.revivals > 40, 'the counter is retried');
       assert.deepEqual(shared.changes, [cause]);
@@ -216,7 +216,7 @@ describe('when the counter fails', () => {
     assert.equal(await shared.take('a'), 0, 'the key is not blocked');
   });
 
-  test('after a late wake-up, an answer that has already arrived is used', async () => {
+  test('if the process wakes up after the deadline, an answer that has already arrived is used', async () => {
     using shared = await begin();
     let answer = (): void => undefined;
     shared.counter.answer = (question) =>
@@ -244,14 +244,14 @@ describe('when the counter fails', () => {
   });
 
   for (const [how, failsAfterMs] of [
-    ['refuses', 0], ['fails after 100 ms', 100], ['cannot be reached', 350], ['is silent', Infinity],
+    ['refuses connections', 0], ['fails after 100 ms', 100], ['cannot be reached', 350], ['is silent', Infinity],
   ] as const) {
-    test(`a counter that ${how} counts again within a second after its return`, async () => {
+    test(`if the counter ${how}, it is used again within a second after its return`, async () => {
       for (let backAt = 2_000; backAt <= 2_800; backAt += 10) {
         using shared = create();
         const { clock, counter } = shared;
         counter.onRevive = async () => {
-          // A question just before the counter's return may be lost. Later questions take the longest allowed time.
+          // An attempt just before the counter's return may be lost. Later attempts take the longest allowed time.
           const [isUp, ms] = clock.steady() >= backAt ? [true, 240] as const : [false, failsAfterMs] as const;
           await new Promise<void>((resolve) => { if (ms === 0) resolve(); else if (ms < Infinity) clock.after(ms, resolve); });
           if (!isUp) throw new Error('down');
@@ -274,7 +274,7 @@ describe('when the counter fails', () => {
 });
 
 describe('when the connection to the counter is closed', () => {
-  test('while idle, a new connection is opened at once, without a report', async () => {
+  test('while no request waits, a new connection is opened immediately, and no outage is reported', async () => {
     using shared = await begin();
     for (let round = 0; round < 5; round += 1) {
       await shared.clock.pass(500);
@@ -351,7 +351,7 @@ describe('when the connection to the counter is closed', () => {
     assert.deepEqual(shared.changes, ['refused', undefined]);
   });
 
-  test('connections that are closed right after opening are an outage, and are retried slowly', async () => {
+  test('connections that are closed right after opening are an outage, and new attempts are rare', async () => {
     using shared = await begin();
     const { clock, counter } = shared;
     for (let round = 0; round < 40; round += 1) {
@@ -364,7 +364,7 @@ describe('when the connection to the counter is closed', () => {
   });
 });
 
-test('close releases all waiting requests at once and asks no more questions', async () => {
+test('close() releases all waiting requests immediately and asks no more questions', async () => {
   using shared = await begin();
   shared.counter.answer = () => new Promise(() => undefined);
   const pending = shared.count.take('a');

@@ -1,4 +1,4 @@
-// The export of spans: at most 2,048 wait, and each lost span is counted at once and is in one log line [D49].
+// The export of spans: at most 2,048 spans wait. Each lost span is counted immediately and is in one log line [D49].
 
 import assert from 'node:assert/strict';
 import { beforeEach, test } from 'node:test';
@@ -96,7 +96,7 @@ async function exportBatch(result: ExportResult): Promise<void> {
   await answer(result);
 }
 
-test('the first loss is reported at once, later losses together with the recovery; a success without a loss is not reported', async () => {
+test('the first loss is reported immediately, later losses are reported with the recovery; a success without an earlier loss is not reported', async () => {
   await exportBatch(accepted);
   assert.deepEqual([lines, dropped], [[], 0]);
   await exportBatch(failed('', 503));
@@ -108,7 +108,7 @@ test('the first loss is reported at once, later losses together with the recover
   assert.deepEqual(lines.slice(1), [['recovered', 'status 400', 2 * batch]]);
 });
 
-test('2,048 spans wait, further ones are dropped, and an accepted batch makes room', async () => {
+test('at most 2,048 spans wait, further spans are dropped, and an accepted batch makes room', async () => {
   add(2_048 + 3);
   assert.deepEqual([lines, dropped], [[['losing', '2048 spans are already waiting', 1]], 3]);
   await answer(accepted);
@@ -134,7 +134,7 @@ test('if the collector fails and recovers repeatedly, each lost span is in exact
   assert.equal(dropped, 30 * batch);
 });
 
-test('close returns the number of unreported spans; after it, nothing is logged and no timer runs', async () => {
+test('close() returns the number of lost spans that are not reported yet; afterwards, nothing is logged and no timer runs', async () => {
   await exportBatch(failed('a'));
   await exportBatch(failed('a'));
   add(batch);
@@ -146,7 +146,7 @@ test('close returns the number of unreported spans; after it, nothing is logged 
   assert.deepEqual(clock.waits, []);
 });
 
-test('flush exports the spans of an incomplete batch, and waits for the collector no longer than its limit', async () => {
+test('flush() exports the spans of an incomplete batch, and waits for the collector no longer than its limit', async () => {
   add(1);
   const flushed = spans.flush(60_000);
   await new Promise(setImmediate);
@@ -155,7 +155,7 @@ test('flush exports the spans of an incomplete batch, and waits for the collecto
   assert.equal(spans.close(), 0);
 });
 
-test('flush ends at its limit', async () => {
+test('flush() ends when its limit is reached', async () => {
   add(1);
   await spans.flush(1);
   assert.equal(spans.close(), 1);

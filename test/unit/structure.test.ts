@@ -11,7 +11,7 @@ const root = join(import.meta.dirname, '../..');
 interface Source {
   readonly path: string;
   readonly text: string;
-  /** The imported files and packages, types included. */
+  /** The imported files. This list and `packages` include imports of types. */
   readonly files: readonly string[];
   readonly packages: readonly string[];
 }
@@ -31,7 +31,7 @@ const sources: readonly Source[] = globSync('packages/**/*.{ts,js}', { cwd: root
     };
   });
 
-/** The core without its optional parts, hosts and guards. */
+/** The core without its optional parts, which are the hosts and the guards. */
 const kernel = sources.filter(({ path }) => /^packages\/core\/(?!hosts\/|guards\/)/.test(path));
 
 test('imports between folders have no cycle', () => {
@@ -76,7 +76,7 @@ test('imports between files, types included, have no cycle', () => {
   }
 });
 
-test('the kernel imports nothing outside itself, and no package', () => {
+test('the kernel imports no file outside itself, and no package', () => {
   const paths = new Set(kernel.map(({ path }) => path));
   assert.deepEqual(
     kernel.flatMap(({ path, files, packages }) =>
@@ -101,7 +101,7 @@ test('the kernel has at most 5,700 lines, comments included', () => {
   assert.ok(lines <= 5_700, `the kernel has ${lines} lines: remove code to add more`);
 });
 
-test('no source file compares the text of a cause: reasons and flaws have identifiers', () => {
+test('no source file compares the text of a cause, because reasons and flaws have identifiers', () => {
   const comparison =
     /\bcause\)?\.(?:starts|ends)With|\bcause\)?\.(?:includes|match)|(?<!typeof (?:\w+\.)?)\bcause\b [!=]== '|\.test\((?:\w+\.)?cause\b/;
   assert.match("this.cause === 'an empty body'", comparison);

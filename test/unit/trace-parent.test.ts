@@ -15,7 +15,7 @@ test('a new trace parent has the flags random and not sampled', () => {
 const withLastBits = (bits: number): string =>
   `00-${'5'.repeat(24)}${bits.toString(16).padStart(8, '0')}-${'1'.repeat(16)}-02`;
 
-test('the last 32 bits of the trace id are compared with the ratio, from 0 to 1', () => {
+test('a trace is sampled if the last 32 bits of its id are less than the ratio times 2 ** 32', () => {
   const highest = 2 ** 32 - 1;
   for (const ratio of [0, 1e-9, 2 ** -32, 0.01, 0.25, 1 / 3, 0.999, 1 - 2 ** -32, 1]) {
     const isSampled = createSampler('traceidratio', ratio);
@@ -36,7 +36,7 @@ test('a sampler selects its ratio of traces', () => {
   assert.ok(Math.abs(count - draws / 4) < 6 * Math.sqrt(draws * 0.25 * 0.75), String(count));
 });
 
-test("parent-based samplers follow the parent's decision, others ignore it", () => {
+test("parent-based samplers follow the parent's decision, other samplers ignore it", () => {
   const cases = [
     ['parentbased_traceidratio', true, true], ['parentbased_traceidratio', false, false],
     ['parentbased_traceidratio', undefined, false], ['parentbased_always_on', false, false],

@@ -1,4 +1,4 @@
-// A worker process, which follows the messages of its primary process. The test acts as the primary.
+// A worker process obeys the messages of its primary process. The test acts as the primary.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -127,12 +127,12 @@ test('a worker ignores signals to the process group, and drains when its primary
   worker.send({ kind: 'report', id: 1, request: read });
   await worker.message('reports');
   assert.equal(await isRefused(port), false);
-  // Without the parent's half of the channel, a `ChildProcess` emits no `close`.
+  // After `disconnect`, a `ChildProcess` emits no `close`; so `ends` polls the exit code.
   worker.process.disconnect();
   await worker.ends(0);
 });
 
-test('if a worker cannot start, the operator reads why, and the exit code is 1', async () => {
+test('if a worker cannot start, it reports the reason, and its exit code is 1', async () => {
   await using first = new TestedWorker();
   const port = String(await first.port());
   await using second = new TestedWorker({ port });
@@ -200,7 +200,7 @@ test('a worker passes on the keys that it fetches, and serves with keys that ano
   assertReply(await request(await second.port(), 'GET', '/api/work-items', { headers }), 200, '[]');
 });
 
-test('a reload that fails keeps the settings and says why; a later one applies all settings [D65]', async () => {
+test('a failed reload keeps the old settings and reports the reason; a later reload applies all new settings [D65]', async () => {
   await using worker = new TestedWorker({ requestBytesMax: '10' });
   const port = await worker.port();
   const create = async (): Promise<number> =>
@@ -221,7 +221,7 @@ test('a reload that fails keeps the settings and says why; a later one applies a
   await worker.prints(/"status":201/);
 });
 
-test('a worker logs connections that were lost on the way to it for lack of a descriptor', async () => {
+test('a worker logs how many connections were lost on the way to it because no descriptor was free', async () => {
   await using worker = new TestedWorker({ logLevel: 'error' }, { sharing: 'cluster' });
   await worker.message('ready');
   for (const number of [1, 4, 5]) worker.send({ kind: 'connection', number });

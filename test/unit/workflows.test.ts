@@ -36,7 +36,7 @@ const { version: nodeVersion } = JSON.parse(readText('scripts/node/package.json'
 
 const pinnedImage = /^[\w./-]+:[\w.-]+@sha256:[0-9a-f]{64}$/;
 
-test('the image is built on images named by their digests, with the Node.js of the npm scripts', () => {
+test('the base images are named by their digests, and the build uses the Node.js of the npm scripts', () => {
   const text = readText('Dockerfile');
   const bases = new Map([...text.matchAll(/^ARG (\w+_IMAGE)=(.*)$/gm)].map(([, name, image]) => [name, image]));
   const used = [...text.matchAll(/^FROM .*?(\S+)(?: AS \w+)?$/gm)].map(([, base]) => base);
@@ -45,14 +45,14 @@ test('the image is built on images named by their digests, with the Node.js of t
   assert.ok(bases.get('BUILD_IMAGE')?.startsWith(`docker.io/library/node:${nodeVersion}-`));
 });
 
-test('a bot keeps packages, actions and images up to date, even images in the options of a step', () => {
+test('a bot keeps packages, actions and images up to date, including images in the options of a step', () => {
   const bot = JSON.parse(readText('.github/renovate.json')) as {
     extends: string[];
     ignorePaths: string[];
     customManagers: { matchStrings: string[] }[];
   };
   assert.deepEqual(bot.extends, ['config:recommended', 'docker:pinDigests', 'helpers:pinGitHubActionDigestsToSemver']);
-  // The preset would leave out everything under test/ and examples/.
+  // Without this list, the preset would leave out everything under test/ and examples/.
   assert.deepEqual(bot.ignorePaths, ['**/node_modules/**']);
   const patterns = bot.customManagers.flatMap(({ matchStrings }) => matchStrings.map((each) => new RegExp(each, 'g')));
   const text = readText('.github/workflows/release.yml');
@@ -68,7 +68,7 @@ for (const name of names) {
     const { on, permissions, jobs } = read(name);
     const steps = Object.values(jobs).flatMap((job) => job.steps);
 
-    test('strangers cannot start it with permissions: no pull_request_target, no workflow_run', () => {
+    test('strangers cannot start it with permissions, because it uses neither pull_request_target nor workflow_run', () => {
       assert.deepEqual(
         Object.keys(on).filter((event) => !['push', 'pull_request', 'schedule', 'workflow_dispatch'].includes(event)),
         [],
@@ -87,7 +87,7 @@ for (const name of names) {
       assert.deepEqual(writes, []);
     });
 
-    test('no script contains an expression, so no text from outside gets into a script', () => {
+    test('no script contains a GitHub expression, so no text from outside gets into a script', () => {
       for (const { run = '' } of steps) assert.doesNotMatch(run, /\$\{\{/);
     });
 
@@ -134,7 +134,7 @@ for (const name of names) {
   });
 }
 
-test('the gateway is tested on the oldest Node of engines, and on two others', () => {
+test('the gateway is tested on the oldest Node that package.json allows, and on two others', () => {
   const { engines } = JSON.parse(readText('package.json')) as { engines: { node: string } };
   const nodes = read('ci.yml').jobs['nodes']?.strategy?.matrix.include.map((each) => String(each['node']));
   assert.equal(nodes?.length, 3);
@@ -145,7 +145,7 @@ describe('a release', () => {
   const { on, jobs } = read('release.yml');
   const { check, image, try: trial, sign, publish } = jobs;
   assert.ok(check && image && trial && sign && publish);
-  /** Asserts that a step with each of `parts` follows the one before. Returns the index of the last step. */
+  /** Asserts that there is a step for each of `parts`, in this order. Returns the index of the last step. */
   const assertOrder = (job: Job, parts: readonly string[]): number =>
     parts.reduce((before, part) => {
       const index = job.steps.findIndex(

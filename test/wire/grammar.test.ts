@@ -46,13 +46,13 @@ for (const [name, table, characters] of [
   ['a method [D6, D27]', methodBytes, `${capitals}${digits}_-`],
   ['a target: visible ASCII [RFC 9112, 3.2]', targetBytes, range(0x21, 0x7e)],
 ] as const) {
-  test(`the bytes of ${name}`, () => {
+  test(`the table has exactly the bytes of ${name}`, () => {
     assert.equal(table.length, 256);
     assert.equal(charactersOf(table), sorted(characters));
   });
 }
 
-test('the digits of a chunk size, in both cases [RFC 9112, 7.1]', () => {
+test('the digits of a chunk size may be in upper or lower case [RFC 9112, 7.1]', () => {
   assert.equal(hexadecimalValues.length, 256);
   for (const [byte, value] of hexadecimalValues.entries()) {
     const index = '0123456789abcdef'.indexOf(String.fromCharCode(byte).toLowerCase());
@@ -171,7 +171,7 @@ test('field names are recognised in any case and anywhere in the bytes', () => {
   for (let length = 0; length <= 100; length += 1) assert.equal(fieldNameAt(none, 0, length), undefined);
 });
 
-test('fieldValue returns the first value of a field, onlyFieldValue the only one, fieldValues all', () => {
+test('fieldValue returns the first value of a field, onlyFieldValue its only value, fieldValues all its values', () => {
   const fields = ['host', 'origin', 'origin', 'a', 'x-request-id', 'host', 'origin', 'b'];
   assert.equal(fieldValue(fields, 'host'), 'origin');
   assert.equal(fieldValue(fields, 'origin'), 'a');

@@ -30,7 +30,7 @@ test('a piece is copied: its memory can be reused and is not changed', () => {
   assert.equal(both.buffer, first.buffer, 'there was room');
 });
 
-test('bytes are appended to the same buffer, and copied to a new one when it is full', () => {
+test('bytes are appended to the same buffer, and copied to a new buffer when the first is full', () => {
   const all = appendBytes(noBytes, Buffer.from('abcdef'), 8);
   const more = appendBytes(all.subarray(4), Buffer.from('gh'), 8);
   assert.equal(more.buffer, all.buffer);

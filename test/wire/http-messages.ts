@@ -7,11 +7,11 @@ import { METHODS } from 'node:http';
 export const requestTexts: Readonly<Record<string, string>> = {
   'a plain request': 'GET /a HTTP/1.1\r\nHost: x\r\n\r\n',
   'empty lines before a request': '\r\n\r\nGET /a HTTP/1.1\r\nHost: x\r\n\r\n\r\n',
-  'fields that are read, in any case':
+  'known field names in any case':
     'GET /api/work-items?a=b&c=%20 HTTP/1.1\r\nHOST: a.example:8080\r\nx-request-id:id\r\nTraceParent: \t 00-1 2 \t\r\n' +
     'Authorization: Basic YTpi\r\nauthorization: second\r\nX-Other: y\r\nAccept: */*\r\nEmpty:\r\nOrigin: \xe9\xff\r\n\r\n',
   'an absolute-form target': 'GET http://u.example/a?b HTTP/1.1\r\nHost: u.example\r\n\r\n',
-  'OPTIONS of everything': 'OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n',
+  'OPTIONS with the target *': 'OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n',
   'a tunnel': 'CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n',
   'a body with a length': 'PUT /a HTTP/1.1\r\nHost: x\r\nContent-Length: 7\r\n\r\n{"a":1}',
   'a length of 0': 'POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n',
@@ -20,7 +20,7 @@ export const requestTexts: Readonly<Record<string, string>> = {
   'chunks with extensions and trailers':
     'POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3;a;b=c;d="e\\"\\f g";h\r\nabc\r\n2;i="\x80"\r\n\r\n\r\n' +
     '000;z\r\nContent-Length: 9\r\nHost: y\r\nT: \t\r\n\r\n',
-  'requests one behind the other':
+  'pipelined requests':
     'POST /1 HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n12\r\nPUT /2 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n' +
     '1\r\na\r\n0\r\n\r\nGET /3 HTTP/1.1\r\nHost: x\r\n\r\n\r\nDELETE /4 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\nnot read',
   'HTTP/1.0': 'GET /a HTTP/1.0\r\n\r\n',
@@ -97,12 +97,12 @@ export const answerTexts: Readonly<Record<string, string>> = {
   'chunks with extensions and trailers':
     'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;a="b"\r\n[\r\n1\r\n]\r\n0\r\nT: v\r\n\r\n',
   'a body up to the end of the connection': 'HTTP/1.1 200 OK\r\nX: y\r\n\r\n[1,\r\n2]',
-  'no body behind a 204': 'HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n1',
+  'no body after a 204': 'HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n1',
   'a 204 that announces a body': 'HTTP/1.1 204 No Content\r\nContent-Length: 4\r\n\r\nnull',
   'a 204 that announces chunks': 'HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n',
   'a 304 with the content-length of the missing body':
     'HTTP/1.1 304 Not Modified\r\nContent-Length: 100\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n1',
-  'answers one behind the other':
+  'consecutive answers':
     'HTTP/1.1 200 OK\r\nContent-Length: 1\r\nKeep-Alive: max=5, timeout=7\r\n\r\n1' +
     'HTTP/1.1 500 No\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n' +
     'HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n',
@@ -115,7 +115,7 @@ export const answerTexts: Readonly<Record<string, string>> = {
 
 /** Answers that the reader refuses: the bytes up to the flaw, and the bytes after it. */
 export const flawedAnswerTexts: Readonly<Record<string, readonly [upTo: string, after: string]>> = {
-  'an empty line before it': ['\r', '\nHTTP/1.1 200 OK\r\n\r\n'],
+  'an empty line before the answer': ['\r', '\nHTTP/1.1 200 OK\r\n\r\n'],
   'another protocol': ['I', 'CY 200 OK\r\n\r\n'],
   'another version': ['HTTP/2', '.0 200 OK\r\n\r\n'],
   'a later minor version': ['HTTP/1.2', ' 200 OK\r\n\r\n'],
@@ -155,7 +155,7 @@ export const httpParts: readonly Buffer[] = [
   '0'.repeat(70),
 ].map((text) => Buffer.from(text, 'latin1')); // prettier-ignore
 
-/** Random choices: one of some values, an integer below a limit, true with the probability `part`. */
+/** Random choices. `pick`: one value. `below`: an integer below `limit`. `chance`: true with the probability `part`. */
 export interface Choices {
   readonly pick: <T>(values: readonly [T, ...T[]]) => T;
   readonly below: (limit: number) => number;

@@ -18,15 +18,15 @@ export interface Reading<Head> {
   readonly flaw: Flaw | undefined;
   /** The position of the start of each message, incomplete ones included. Empty lines before a message are part of it. */
   readonly starts: readonly number[];
-  /** Bytes read, up to the flaw or the end of the last message of the connection. */
+  /** The number of bytes read: up to the flaw, or to the end of the last message of the connection. */
   readonly taken: number;
-  /** The bytes end between messages, not within one. */
+  /** True if the bytes end between messages, not within a message. */
   readonly isBetween: boolean;
 }
 
 export interface ReadOptions {
   readonly headBytesMax?: number;
-  /** The connection ends after the bytes; for answers only. */
+  /** True if the connection ends after the bytes. */
   readonly isEnded?: boolean;
 }
 
@@ -43,7 +43,7 @@ export function cutAt(bytes: Uint8Array, cuts: readonly number[]): Buffer[] {
   return pieces;
 }
 
-/** `bytes` one by one. */
+/** `bytes` in pieces of one byte. */
 export function byteByByte(bytes: Uint8Array): Buffer[] {
   return Array.from(bytes, (byte) => Buffer.from([byte]));
 }
@@ -129,17 +129,17 @@ function readAll<Head extends RequestHead | AnswerHead>(
   };
 }
 
-/** Reads requests, up to the last one of the connection. */
+/** Reads requests, up to the last request of the connection. */
 export function readRequests(pieces: readonly Buffer[], options: ReadOptions = {}): Reading<RequestHead> {
   return readAll((sink, max) => new RequestReader(sink, max), pieces, options);
 }
 
-/** Reads answers, up to the last one of the connection. */
+/** Reads answers, up to the last answer of the connection. */
 export function readAnswers(pieces: readonly Buffer[], options: ReadOptions = {}): Reading<AnswerHead> {
   return readAll((sink, max) => new AnswerReader(sink, max), pieces, options);
 }
 
-/** The part of a reading that does not depend on the cuts: they change how many bytes are read before a flaw. */
+/** The part of a reading that does not depend on the cuts. `taken` depends on them if there is a flaw. */
 export function comparable<Head>({ messages, flaw, taken, isBetween }: Reading<Head>): object {
   return { messages, flaw, isBetween, ...(flaw === undefined && { taken }) };
 }

@@ -18,10 +18,10 @@ export interface Vector {
   readonly role: 'requests' | 'answers';
   /** One character is one byte. */
   readonly bytes: string;
-  /** The connection ends after the bytes. */
+  /** True if the connection ends after the bytes. */
   readonly isEnded: boolean;
   readonly messages: readonly VectorMessage[];
-  /** The bytes after the messages are refused. */
+  /** True if the bytes after the messages are refused. */
   readonly isRefused: boolean;
 }
 

@@ -36,7 +36,7 @@ test('the carrier of a TLS socket is the TCP socket below it; a TCP socket has n
   assert.equal(carrierOf(carrier), undefined);
 });
 
-test('no other file of the core reads private properties', () => {
+test('only two files of the core read private properties of Node', () => {
   const root = join(import.meta.dirname, '../..');
   const found = globSync('packages/core/**/*.ts', { cwd: root }).filter((path) =>
     /\b_(?:handle|parent|events|httpMessage|readableState|writableState)\b|destroySoon|removeAllListeners|process\.binding/.test(

@@ -30,7 +30,7 @@ const post: Partial<RequestHead> = { method: 'POST', bodyLength: 'chunked' };
 const requestReadings: Readonly<Record<string, readonly Told<RequestHead>[]>> = {
   'a plain request': [[{}, '']],
   'empty lines before a request': [[{}, '']],
-  'fields that are read, in any case': [
+  'known field names in any case': [
     [
       {
         target: '/api/work-items?a=b&c=%20',
@@ -43,13 +43,13 @@ const requestReadings: Readonly<Record<string, readonly Told<RequestHead>[]>> = 
     ],
   ],
   'an absolute-form target': [[{ target: 'http://u.example/a?b', fields: ['host', 'u.example'] }, '']],
-  'OPTIONS of everything': [[{ method: 'OPTIONS', target: '*' }, '']],
+  'OPTIONS with the target *': [[{ method: 'OPTIONS', target: '*' }, '']],
   'a tunnel': [[{ method: 'CONNECT', target: 'a.example:443', fields: ['host', 'a.example:443'] }, '']],
   'a body with a length': [[{ method: 'PUT', bodyLength: 7 }, '{"a":1}']],
   'a length of 0': [[{ method: 'POST' }, '']],
   'a body in chunks': [[post, 'hello1234567890\r']],
   'chunks with extensions and trailers': [[post, 'abc\r\n']],
-  'requests one behind the other': [
+  'pipelined requests': [
     [{ method: 'POST', target: '/1', bodyLength: 2 }, '12'],
     [{ method: 'PUT', target: '/2', bodyLength: 'chunked' }, 'a'],
     [{ target: '/3' }, ''],
@@ -63,7 +63,7 @@ const requestReadings: Readonly<Record<string, readonly Told<RequestHead>[]>> = 
   expectations: [
     [{ method: 'PUT', bodyLength: 1, expectation: 'continue' }, '1'],
     [{ method: 'PUT', expectation: 'unknown' }, ''],
-    // An HTTP/1.0 client would read a 100 as its reply.
+    // Ignored, because an HTTP/1.0 client would read a 100 as its reply.
     [{ method: 'PUT', version: '1.0', fields: [] }, ''],
   ],
   'an upgrade': [[{ persists: false }, '']],
@@ -80,7 +80,7 @@ const answerReadings: Readonly<Record<string, readonly Told<AnswerHead>[]>> = {
   'interim answers before the final one': [[{ bodyLength: 2 }, '[]']],
   'chunks with extensions and trailers': [[{ bodyLength: 'chunked' }, '[]']],
   'a body up to the end of the connection': [[{}, '[1,\r\n2]', false]],
-  'no body behind a 204': [
+  'no body after a 204': [
     [{ status: 204, bodyLength: 0 }, ''],
     [{ bodyLength: 1 }, '1'],
   ],
@@ -90,7 +90,7 @@ const answerReadings: Readonly<Record<string, readonly Told<AnswerHead>[]>> = {
     [{ status: 304, bodyLength: 0 }, ''],
     [{ bodyLength: 1 }, '1'],
   ],
-  'answers one behind the other': [
+  'consecutive answers': [
     [{ bodyLength: 1, keepAliveSeconds: 7 }, '1'],
     [{ status: 500, bodyLength: 'chunked' }, 'a'],
     [{ bodyLength: 0, persists: false }, ''],
@@ -140,7 +140,7 @@ for (const [role, read, texts] of [
   for (const [name, [upTo, after]] of Object.entries(texts)) {
     test(`${role} are refused at the first byte that shows the flaw: ${name} [D27]`, () => {
       const before = upTo.slice(0, -1);
-      assert.equal(read([bytesOf(before)]).flaw, undefined, 'the bytes before are valid');
+      assert.equal(read([bytesOf(before)]).flaw, undefined, 'the bytes before the flaw are valid');
       for (const pieces of [[bytesOf(upTo)], byteByByte(bytesOf(upTo)), [bytesOf(upTo + after)]]) {
         const { flaw, messages, taken } = read(pieces);
         assert.equal(flaw?.kind, 'malformed');
@@ -197,8 +197,8 @@ for (const [what, head, reason] of [
   ['a status below 100', 'HTTP/1.1 099 x\r\n', 'the unexpected status 99'],
   ['a switch of protocols', 'HTTP/1.1 101 x\r\n', 'the unexpected status 101'],
   ['an interim status in HTTP/1.0', 'HTTP/1.0 199 x\r\n', 'an interim status in HTTP/1.0'],
-  ['two lengths (reported) and a wrong status', 'HTTP/1.1 099 x\r\nContent-Length: 1\r\nContent-Length: 1\r\n', 'an invalid content-length, or more than one'],
-  ['two lengths (reported) and an interim status in HTTP/1.0', 'HTTP/1.0 100 x\r\nContent-Length: 1\r\nContent-Length: 1\r\n', 'an invalid content-length, or more than one'],
+  ['two lengths (the reported reason) and a wrong status', 'HTTP/1.1 099 x\r\nContent-Length: 1\r\nContent-Length: 1\r\n', 'an invalid content-length, or more than one'],
+  ['two lengths (the reported reason) and an interim status in HTTP/1.0', 'HTTP/1.0 100 x\r\nContent-Length: 1\r\nContent-Length: 1\r\n', 'an invalid content-length, or more than one'],
 ] as const) {
   test(`an answer with ${what} is refused at the end of its head, and the reason is reported [D18]`, () => {
     assert.equal(answers(`${head}\r`).flaw, undefined);
@@ -209,7 +209,7 @@ for (const [what, head, reason] of [
   });
 }
 
-test('a 204 with a length of 0 keeps its connection open, a 204 with any other length does not [RFC 9112, 6.3]', () => {
+test('a 204 with a length of 0 keeps its connection open; a 204 with any other length does not [RFC 9112, 6.3]', () => {
   const persists = (fields: string) => answers(`HTTP/1.1 204 x\r\n${fields}\r\n`).messages[0]?.head.persists;
   assert.equal(persists('Content-Length: 0\r\n'), true);
   assert.equal(persists('Content-Length: 1\r\n'), false);
@@ -278,7 +278,7 @@ for (const [role, start, read] of [
       assert.deepEqual(messages, []);
       assert.ok(taken <= max);
     }
-    // Reported as soon as the limit is reached, without further bytes.
+    // The flaw is reported as soon as the limit is reached, without further bytes.
     assert.equal(read([bytesOf(headOf(max + 1, start).slice(0, max - 1))], { headBytesMax: max }).flaw, undefined);
     assert.equal(
       read([bytesOf(headOf(max + 1, start).slice(0, max))], { headBytesMax: max }).flaw?.kind,
@@ -380,7 +380,7 @@ for (const [state, text, isGood] of [
     assert.equal(reader.end(), isGood);
     assert.equal(reader.isDone, isGood);
     assert.equal(endCount, isGood ? 1 : 0);
-    // A second call returns the same, and does not call `onEnd` again.
+    // A second call of `end` returns the same result, and does not call `onEnd` again.
     assert.equal(reader.end(), isGood);
     assert.equal(endCount, isGood ? 1 : 0);
   });
@@ -404,7 +404,7 @@ test('a reader reports its state: before a message, in its head, in its body, or
   assert.equal(reader.isBeforeMessage, true);
 });
 
-test('one message at a time is read: the bytes after the message are left', () => {
+test('one message at a time is read: the bytes after the message are not read', () => {
   const bodies: string[] = [];
   const reader = new RequestReader(
     { onHead: () => undefined, onBody: (piece) => bodies.push(piece.toString('latin1')), onEnd: () => undefined },

@@ -14,7 +14,7 @@ for (const [name, reader] of [
   ['RepeatedText', new RepeatedText()],
   ['KnownText', new KnownText(['GET', 'PUT', 'POST', 'DELETE'])],
 ] as const) {
-  test(`${name}: any text after any other, anywhere in the bytes, is read correctly`, () => {
+  test(`${name}: any text is read correctly, after any other text and anywhere in the bytes`, () => {
     for (const first of texts) {
       for (const second of texts) {
         for (const text of [first, second, second, first]) {
@@ -48,7 +48,7 @@ test('KnownText decodes only unknown text', () => {
   assert.equal(countMade(reader, ['GETS', 'PU', 'TUP', '', 'POSt']), 5);
 });
 
-test('RepeatedText decodes repeated text once, up to 64 bytes', () => {
+test('RepeatedText decodes a repeated text of up to 64 bytes only once', () => {
   const [short, long, tooLong] = ['localhost', 'x'.repeat(64), 'x'.repeat(65)];
   assert.equal(countMade(new RepeatedText(), ['']), 0);
   assert.equal(countMade(new RepeatedText(), [short, short, short]), 1);

@@ -1,5 +1,5 @@
-// The result does not depend on how bytes are split [RFC 9112]: valid and malformed messages in two pieces, split at
-// every byte, in three pieces, and byte by byte.
+// The result does not depend on how bytes are split [RFC 9112]. Valid and malformed messages are split in two at every
+// byte, in three, and byte by byte.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -48,11 +48,11 @@ for (const [role, read, texts] of roles) {
   for (const [name, text] of Object.entries(texts)) {
     test(`${role}: ${name}, split at any byte, gives the same result`, () => {
       checkAllCuts(text, read, {});
-      // Followed by the end of the connection.
+      // The same bytes, followed by the end of the connection.
       checkAllCuts(text, read, { isEnded: true });
     });
 
-    test(`${role}: ${name}, split and with a head limit at any byte, gives the same result`, () => {
+    test(`${role}: with any head limit, ${name} gives the same result, whole and split`, () => {
       const bytes = Buffer.from(text, 'latin1');
       for (let headBytesMax = 1; headBytesMax <= Math.min(bytes.length, pairsBytesMax); headBytesMax += 1) {
         const whole = comparable(read([Buffer.from(bytes)], { headBytesMax }));

@@ -51,7 +51,7 @@ test('sockets with unacknowledged bytes are found in both tables, in any state',
   );
 });
 
-test('if one table is missing the other is used; without both the result is undefined', async (t) => {
+test('if one table is missing, the other table is used; if both are missing, the result is undefined', async (t) => {
   const path = write(t, { tcp: table, tcp6: table6, empty: '', none: `${columns}\n` });
   assert.deepEqual([...((await readUnacknowledged([path('missing'), path('tcp6')])) ?? [])], [['202', 2_600_000]]);
   assert.equal((await readUnacknowledged([path('tcp'), path('missing')]))?.size, 3);

@@ -21,7 +21,7 @@ import {
 } from '../../packages/core/http1/writer.ts';
 import { readAnswers, readRequests } from './http-readings.ts';
 
-test('a request to the backend has these fields and no others [D23]', () => {
+test('a request to the backend has the specified fields and no others [D23]', () => {
   assert.equal(
     writeRequestHead('GET', '/work-items', 'b.example:1', 'id', [], undefined),
     'GET /work-items HTTP/1.1\r\nhost: b.example:1\r\ncontent-type: application/json\r\nx-request-id: id\r\n\r\n',
@@ -97,7 +97,7 @@ test('listReplyHeaders lists the headers that writeReplyHead writes, except conn
   } // prettier-ignore
 });
 
-test('the date is the current second', () => {
+test('the date is the current time in whole seconds', () => {
   for (let round = 0; round < 3; round += 1) {
     const before = Math.floor(Date.now() / 1_000);
     const text = /^date: (.*)\r\n$/.exec(writeDate())?.[1] ?? '';
@@ -107,7 +107,7 @@ test('the date is the current second', () => {
   }
 });
 
-test('the date changes with the second, and not before', (t) => {
+test('the date changes when a new second begins, and not before', (t) => {
   t.mock.timers.enable({ apis: ['Date'], now: Date.UTC(2030, 0, 1, 0, 0, 0, 0) });
   for (const [ms, time] of [
     [0, '00:00:00'],
