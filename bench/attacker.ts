@@ -7,10 +7,10 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { FrameClient } from '../test/helpers/http2-frames.ts';
 import { HTTP2_ATTACKS, type Http2Attack } from './http2-attacks.ts';
 
-/** `forged` is a token for the attacks that need one. */
+/** `forged` is the token that the attack `pipelined forged tokens` sends. */
 export type AttackOrder = { attack: string; port: number; forged: string } | { stop: true };
 
-/** Numbers of connections that the attack opened, and of HTTP/2 streams on them. */
+/** The numbers of connections and of HTTP/2 streams that the attack has opened. */
 export interface AttackReport {
   connections: number;
   streams: number;
@@ -182,7 +182,7 @@ async function stop(): Promise<void> {
   isOn = false;
   for (const socket of sockets) socket.destroy();
   await running;
-  // Sockets that were opened while the attack was ending.
+  // The attack may have opened more sockets while it was ending.
   for (const socket of sockets) socket.destroy();
   sockets.clear();
 }

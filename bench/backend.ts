@@ -3,7 +3,7 @@
 import { createServer, type Socket } from 'node:net';
 import { CREATED_ITEM, EXACT_PROBE, ITEM, makeList, NOT_JSON, PROBE_IDS } from './work-items.ts';
 
-/** `list` is the number of items in the list, or -1 for a list that is not JSON. `held` withholds all answers but those with an item. */
+/** `list` is the number of items in the list, or -1 for a list that is not JSON. If `held` is true, only answers with `ITEM` are sent. */
 export interface BackendOrder {
   list?: number;
   held?: boolean;
@@ -13,8 +13,9 @@ export interface BackendReport {
   requests: number;
   /** The body of the last request that had one. */
   lastBody: string;
-  /** Connections with a withheld answer, and the time when the last of them closed, on the clock of `hrtime`. */
+  /** The number of connections with a withheld answer. */
   held: number;
+  /** When the last of these connections closed, on the clock of `hrtime`. */
   emptyAtMs: number;
 }
 
@@ -45,7 +46,7 @@ let lastBody = '';
 function chooseAnswer(head: string): Buffer {
   switch (head.charCodeAt(0)) {
     case 0x47: {
-      // GET: node-net passes on the gateway's path, all other contenders send the backend's path.
+      // GET. node-net passes on the gateway's path. All other contenders send the backend's path.
       const path = head.slice(4, head.indexOf(' ', 4));
       const slash = path.indexOf('/', 5);
       if (slash < 0) return list;
@@ -62,7 +63,7 @@ function chooseAnswer(head: string): Buffer {
   }
 }
 
-/** Returns the end of the chunked body at `from`, or -1 if it is incomplete. */
+/** Returns the end of the chunked body that begins at `from`, or -1 if the body is incomplete. */
 function findEndOfChunks(text: string, from: number): number {
   let at = from;
   for (;;) {

@@ -17,7 +17,7 @@ import { makeShots, type Workload } from './workloads.ts';
 const OTHERS_MAX = 0.05;
 const ATTEMPTS_MAX = 4;
 const QUIET_SAMPLE_MS = 250;
-/** Total time of a run for waiting and repeated rounds. */
+/** The most time that a run spends on waiting and on repeated rounds. */
 const WAIT_MS = 120_000;
 /** Enough calls for an engine to compile the hot code. */
 export const WARMUP = { warmupMs: 1_000, warmupRequests: 20_000 };
@@ -30,7 +30,7 @@ export interface LoadCase {
   name: string;
   one: Running;
   workload: Workload;
-  /** Default: the number of the workload. */
+  /** Default: the workload's `connections`. */
   connections?: number;
   /** Calls a second; default: as many as possible. */
   rate?: number;
@@ -47,14 +47,14 @@ export interface Cost extends Pick<LoadResult, 'latenciesMs' | 'unanswered'> {
 
 export interface Scenario {
   title: string;
-  /** Default number of rounds, and seconds of each. */
+  /** The defaults: the number of rounds, and the measured seconds of a case in each round. */
   rounds: number;
   seconds: number;
-  /** Its share of the run's time, relative to the other scenarios of the run. */
+  /** The scenario's share of the run's time, in proportion to the `minutes` of the run's other scenarios. */
   minutes: number;
   /** Not part of the complete run. */
   isApart?: true;
-  /** Starts peers that are npm packages. */
+  /** The scenario starts peers that are npm packages, so these must be installed. */
   needsPeers?: true;
   /** Prints its tables. Returns what `--record` records. */
   run: (bench: Bench) => Promise<Partial<Results>>;
@@ -63,13 +63,13 @@ export interface Scenario {
 export interface Flags {
   rounds: number | undefined;
   seconds: number | undefined;
-  /** Calls a second of the scenarios at a constant rate. */
+  /** Calls a second, in scenarios with a constant rate. */
   rate: number | undefined;
   /** The names of the cases to measure; all if empty. */
   only: readonly string[];
 }
 
-/** Rounds, waiting time and notes that all scenarios of a run share. */
+/** Time limits, noisy cases and missed goals, which all scenarios of a run share. */
 export class Session {
   /** After this time, a scenario begins no further round. */
   endsAt = Infinity;
@@ -121,7 +121,7 @@ export class Bench implements AsyncDisposable {
     return [...this.#others].filter(([, cores]) => cores > OTHERS_MAX).map(([name]) => name);
   }
 
-  /** The cases that `--only` names, and those that `extra` adds; all cases if `--only` names none of them. */
+  /** The cases that `--only` names and the cases that `extra` accepts; if `--only` names no case, all cases. */
   choose<Case extends { name: string }>(cases: readonly Case[], extra: (one: Case) => boolean = () => false): Case[] {
     this.#names.push(...cases.map(({ name }) => name));
     const { only } = this.flags;
@@ -130,7 +130,7 @@ export class Bench implements AsyncDisposable {
     return named.length === 0 ? [...cases] : cases.filter((one) => named.includes(one) || extra(one));
   }
 
-  /** Starts the backend if it does not run, and gives it an order. */
+  /** Starts the backend if it is not running yet, then sends it an order. */
   async backend(order: BackendOrder = {}): Promise<BackendReport> {
     this.#backend ??= await Helper.start<BackendOrder, BackendReport>('backend.ts');
     return this.#backend[0].order(order);
@@ -168,7 +168,7 @@ export class Bench implements AsyncDisposable {
     return { us, perSecond: (requests * 1_000) / elapsedMs, peakMb: memoryMb(pid, 'VmHWM'), ...rest };
   }
 
-  /** Measures loads in turns. The first round of a case warms it up longer. */
+  /** Measures loads in turns. The first round of a case has a longer warm-up. */
   loadInTurns<Case extends LoadCase>(cases: readonly Case[]): Promise<Map<Case, Cost[]>> {
     return this.takeTurns(
       cases,
@@ -198,7 +198,7 @@ export class Bench implements AsyncDisposable {
 
   /**
    * Measures all cases in turns: each round measures each case once, in alternating order, so that a slow change of the machine's
-   * speed affects all alike. A measurement that other programs disturbed is repeated when the machine is quiet.
+   * speed affects all cases alike. A measurement that other programs disturbed is repeated when the machine is quiet.
    */
   async takeTurns<Case extends { name: string }, Figure>(
     cases: readonly Case[],
@@ -267,7 +267,7 @@ export class Bench implements AsyncDisposable {
     console.log(`\n${text}`);
   }
 
-  /** Notes a missed goal or a fault. The run's exit code is then 1. */
+  /** Records a missed goal or a fault. The run's exit code is then 1. */
   miss(text: string): void {
     this.#session.missed.push(`${this.#name}: ${text}`);
   }

@@ -139,7 +139,7 @@ const gateway: Shared = {
   version: () => readPackageVersion(root),
 };
 
-/** A program of the system: a proxy that passes bytes on. */
+/** A program that is installed on the system: a proxy that passes bytes on. */
 function program(name: string, versionFlag: string): Shared {
   return {
     job: 'proxy',

@@ -6,7 +6,7 @@ import { writeFileSync } from 'node:fs';
 
 export interface Tokens {
   tokens: string[];
-  /** A token that another key signed. */
+  /** A token that is signed with another key, so that a gateway must refuse it. */
   forged: string;
   settings: Record<string, string>;
 }

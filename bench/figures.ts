@@ -50,8 +50,8 @@ function peerLines(results: Results): Line[] {
   const p99 = (name: string): string =>
     ['item', 'mixed'].map((workload) => findPeer(results, name)?.paced?.[workload]?.p99Ms.toFixed(1) ?? '–').join(', ');
   return [
-    costs('gateway', 'gateway'),
-    costs('Fastify plugin', 'gateway-plugin'),
+    costs('processor time: gateway', 'gateway'),
+    costs('processor time: Fastify plugin', 'gateway-plugin'),
     ratios('gateway ÷ nginx + Lua', 'gateway', 'nginx-lua', [0.85, 0.85, 0.85, 0.25, 0.15]),
     ratios('gateway ÷ floor', 'gateway', 'node-net', [1.15, 1.15, 1.15]),
     ratios('gateway ÷ HAProxy', 'gateway', 'haproxy', [1.2, 1.2, 1.2]),
@@ -68,7 +68,7 @@ function peerLines(results: Results): Line[] {
   ];
 }
 
-/** Ratios to peers for a read, an update and a create, at other numbers of connections. */
+/** Ratios to peers for a read, an update and a create, with a line for each number of connections. */
 function connectionLines({ connections }: Results): Line[] {
   const counts = [...new Set(connections.rows.map((row) => row.connections))];
   const line = (title: string, peer: string, goalOf: (count: number) => number, field: 'us' | 'p99Ms' = 'us'): Line[] =>
@@ -113,8 +113,8 @@ function growthLines({ growth }: Results): Line[] {
   const gain = ((growth.workers['1'] ?? NaN) / (growth.workers['2'] ?? NaN)) * 2;
   const sizes = lists.map(([size]) => size).join(', ');
   return [
-    [`processor time ÷ that of a read: lists of ${sizes}`, factors.join(', '), ''],
-    ['capacity of two workers ÷ one', gain.toFixed(2), ''],
+    [`lists of ${sizes} ÷ read of an item`, factors.join(', '), ''],
+    ['capacity: two workers ÷ one worker', gain.toFixed(2), ''],
   ];
 }
 
@@ -123,7 +123,7 @@ function jsonLine({ json }: Results): Line {
     const { bytes = NaN, scannerNs = NaN, oracleNs = NaN } = json.rows.find((row) => row.name === name) ?? {};
     return `${(bytes / scannerNs).toFixed(1)} GB/s (× ${(oracleNs / scannerNs).toFixed(1)})`;
   });
-  return ['speed of the JSON check for 432 B, 417 KB (× speed of JSON.parse)', speeds.join(', '), ''];
+  return ['speed of the JSON check for 432 B, 417 KB (× 2: twice as fast as JSON.parse)', speeds.join(', '), ''];
 }
 
 function startLines({ startup }: Results): Line[] {
@@ -179,7 +179,7 @@ function makePerformance(results: Results): string {
   ];
   const sections = Object.entries({ peers, connections, guards, growth, json, startup, hostile, aborts, ablation });
   const recorded = [...Map.groupBy(sections, ([, { date }]) => date)].map(
-    ([date, group]) => `${date} (${group.map(([name]) => name).join(', ')})`,
+    ([date, group]) => `${date} (scenarios: ${group.map(([name]) => name).join(', ')})`,
   );
   const noisy = sections.flatMap(([name, section]) =>
     (section as Results['guards']).noisy?.length ? [`${name} (${section.noisy?.join('; ')})`] : [],
@@ -187,7 +187,7 @@ function makePerformance(results: Results): string {
   return [
     makeTable(['Figure', 'Measured', 'Goal'], lines),
     `Recorded on ${recorded.join(', ')}.`,
-    ...(noisy.length === 0 ? [] : [`Other work on the machine disturbed the scenarios ${noisy.join(', ')}.`]),
+    ...(noisy.length === 0 ? [] : [`Other work on the machine disturbed these scenarios: ${noisy.join(', ')}.`]),
   ].join('\n\n');
 }
 
@@ -222,7 +222,7 @@ function makeComparison({ peers }: Results): string {
 
 function makeReadme(results: Results): string {
   const ratio = (workload: string): string => ratioOf(results, 'gateway', 'nginx-lua', workload).toFixed(2);
-  return `The gateway does the same job as nginx with Lua. Its processor time per call, relative to nginx, is ${ratio('item')} for a read, ${ratio('put')} for an
+  return `In the benchmark, nginx does the gateway's job in Lua. The gateway's processor time per call, relative to nginx, is ${ratio('item')} for a read, ${ratio('put')} for an
 update, ${ratio('post')} for a create, ${ratio('delete')} for a delete and ${ratio('list100')} for a list of 42 KB. Each figure is the median of ${results.peers.rounds} rounds on one core of a small virtual machine.`;
 }
 
@@ -242,11 +242,11 @@ function makeReliability({ restart }: Results): string {
   };
   const twice = (contender: string): Cell => judge(rowOf(contender, 'fail-over')?.writtenTwice ?? NaN, 0, '', 0);
   const lines: [string, (contender: string) => Cell][] = [
-    ['down for 300 ms: failed calls sent after that', late],
-    ['killed: recovery, ms (worst)', recovery],
-    ['killed, another listens: failed reads / writes', failed('fail-over')],
-    ['killed, another listens: writes sent twice', twice],
-    ['stopped, another listens: failed reads / writes', failed('hand-over')],
+    ['down for 300 ms: failed calls sent after its return', late],
+    ['killed: median recovery in ms (worst)', recovery],
+    ['killed while a second backend listens: failed reads / writes', failed('fail-over')],
+    ['killed while a second backend listens: writes sent twice', twice],
+    ['stopped while a second backend listens: failed reads / writes', failed('hand-over')],
     ['closes idle connections: failed reads / writes', failed('close-idle')],
   ];
   const titles = contenders.map(({ name, version }) => (name === 'gateway' ? 'Gateway' : `${name} ${version}`));
@@ -259,7 +259,7 @@ function makeReliability({ restart }: Results): string {
 
 function makeFleet({ fleet }: Results): string {
   const lost = makeTable(
-    ['Fault', 'Calls lost', 'Lost calls whose write was done', 'Last lost call, s after the fault'],
+    ['Fault', 'Calls lost', 'Lost calls whose write was done', 'Seconds from the fault to the last lost call'],
     fleet.rows.map(({ fault, lost: calls, done, recoveredMs }) => [
       fault,
       calls,
@@ -271,21 +271,21 @@ function makeFleet({ fleet }: Results): string {
   return `${summary}\n\n${lost}`;
 }
 
-/** The processes of a fleet for some calls a second, from recorded costs. */
+/** A table of the processes that a fleet needs at several rates of calls, calculated from recorded costs. */
 function makeSizing(results: Results): string {
   const guard = (name: string) => results.guards.rows.find((row) => row.name === name) ?? { factor: NaN };
-  // At the constant rate of the comparison, a process is about as busy as planned.
+  // The cost at the constant rate of the comparison, where a process is about as busy as `busy` below.
   const costOfCall = (name: string): number => findPeer(results, name)?.paced?.['mixed']?.us ?? NaN;
   const tls = guard('TLS, HTTP/1.1').factor ?? NaN;
   const guards = ['remembered token', 'rate limit in Redis, 10,000/s'].map(
     (name) => (guard(name) as { moreUs?: number }).moreUs ?? NaN,
   );
   const gatewayUs = guards.reduce((sum, us) => sum + us, costOfCall('gateway') * tls);
-  // HAProxy uses TLS to clients and to gateways.
+  // HAProxy uses TLS to clients and to gateways, so the extra cost of TLS is added twice.
   const balancerUs = costOfCall('haproxy') * (2 * tls - 1);
   const busy = 0.7;
   const backendS = 0.05;
-  // The mix: a tenth of the calls are lists of 42 KB, all others have 432 B. The two heads of a call have 500 B.
+  // The mix: a tenth of the calls are lists of 42 KB, all others have 432 B. The two heads of a call have 500 B together.
   const bytesOfCall = 0.1 * 42_000 + 0.9 * 432 + 500;
   const rates = [1_000, 10_000, 100_000, 1_000_000];
   const processesFor = (rate: number, us: number): number => Math.ceil((rate * us) / 1e6 / busy);

@@ -19,7 +19,7 @@ import {
 } from '../test/helpers/http2-frames.ts';
 
 const STREAMS_AT_ONCE = 100;
-// On 100 connections, 500 reads are in flight. More than IN_FLIGHT_MAX would make the gateway refuse good clients too.
+// On 100 connections, 500 reads are in flight. More reads than IN_FLIGHT_MAX would make the gateway refuse good clients too.
 const READS_AT_ONCE = 5;
 const ITEM = requestFields('GET', '/api/work-items/17');
 const LIST = requestFields('GET', '/api/work-items');
@@ -34,15 +34,15 @@ const LARGE = Buffer.concat([fieldBlock(ITEM), indexedField('x-large', 'x'.repea
 const STAYING = Buffer.concat([fieldBlock(requestFields('POST', '/api/work-items')), firstOfTable(76)]);
 const BOMB = Buffer.concat([fieldBlock(ITEM), firstOfTable(16_000)]);
 
-/** Called with each number of opened streams. */
+/** Called with the number of streams that have just been opened. */
 type OnStreams = (count: number) => void;
 
 export interface Http2Attack {
   /** Default: 100. */
   connections?: number;
-  /** The initial SETTINGS of its connections. */
+  /** The initial SETTINGS of the attack's connections. */
   settings?: (readonly [id: number, value: number])[];
-  /** Attacks over connection number `index` until it is closed. */
+  /** Attacks over connection number `index` until the connection is closed. */
   run: (client: FrameClient, onStreams: OnStreams, index: number) => Promise<void>;
 }
 
@@ -59,7 +59,7 @@ export const HTTP2_ATTACKS: Readonly<Record<string, Http2Attack>> = {
       }
     },
   },
-  // Each connection has 100 requests with an invalid item id. For each answered request it sends another.
+  // Each connection has 100 requests with an invalid item id. For each reply, the connection sends another request.
   'many streams': {
     run: (client, onStreams) => {
       client.send(windowUpdate(0, 2 ** 30));
@@ -90,7 +90,7 @@ export const HTTP2_ATTACKS: Readonly<Record<string, Http2Attack>> = {
       }
     },
   },
-  // Each connection has 100 requests whose bodies never come. Most of their heads have 80 fields in 80 bytes.
+  // Each connection has 100 requests whose bodies never come. Most heads have 80 fields, compressed to 80 bytes.
   'heads that stay': {
     connections: 150,
     run: async (client, onStreams) => {
@@ -111,7 +111,7 @@ async function flood(client: FrameClient, bytes: Buffer): Promise<void> {
   while (client.isOpen) await client.sent(bytes);
 }
 
-/** Keeps 100 streams open, at most `waitingMax` of them without a reply head. */
+/** Keeps up to 100 streams open. At most `waitingMax` of them wait for a reply head. */
 async function keepStreams(
   client: FrameClient,
   waitingMax: number,

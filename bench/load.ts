@@ -11,7 +11,7 @@ export interface LoadOrder {
   /** CA of the contender's certificate, as PEM; undefined for no TLS. */
   ca?: string | undefined;
   connections: number;
-  /** Each connection sends these requests in turn and starts at a different one. */
+  /** Each connection sends these requests in turn, starting with a different request. */
   shots: Shot[];
   warmupMs: number;
   /** Closed loop only: the warm-up lasts until this number of replies, but at most `WARMUP_LIMIT_MS`. */
@@ -39,7 +39,7 @@ const LATE_MS = 2_000;
 const RUN_LIMIT_MS = 120_000;
 const WARMUP_LIMIT_MS = 10_000;
 
-/** The event loop's timers are too coarse: their resolution of 1 ms is as long as a whole call. */
+/** Calls `tick` every `SLOT_MS`, from the thread of metronome.ts. Returns a function that stops the thread. */
 function startMetronome(tick: () => void): () => void {
   const stop = new Int32Array(new SharedArrayBuffer(4));
   const metronome = new Worker(new URL('./metronome.ts', import.meta.url), { workerData: { slotMs: SLOT_MS, stop } });

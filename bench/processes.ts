@@ -18,7 +18,7 @@ export function processorMs(root: number, withEnded = false): number {
   let ticks = 0;
   for (const pid of root === 0 ? [] : treeOf(root)) {
     const stat = readText(`/proc/${pid}/stat`);
-    // The fields after the command's closing bracket: utime, stime, cutime, cstime.
+    // After the command's closing bracket, fields 11 to 14 (from 0) are utime, stime, cutime and cstime.
     const times = stat.slice(stat.lastIndexOf(')') + 2).split(' ').slice(11, withEnded ? 15 : 13); // prettier-ignore
     for (const time of times) ticks += Number(time);
   }
@@ -41,7 +41,7 @@ export function resetPeakMemory(root: number): void {
   }
 }
 
-/** Busy time of all cores in ms, with the time that the host of a virtual machine gave to other guests. */
+/** Busy time of all cores in ms, including the time that the host of a virtual machine gave to other guests. */
 export function busyMs(): number {
   const [total = ''] = readText('/proc/stat').split('\n', 1);
   const [user = 0, nice = 0, system = 0, , , interrupts = 0, softInterrupts = 0, stolen = 0] = total
@@ -51,7 +51,7 @@ export function busyMs(): number {
   return (user + nice + system + interrupts + softInterrupts + stolen) * MS_PER_TICK;
 }
 
-/** Measures other programs: returns a function that returns the cores that they have used since. */
+/** Returns a function that tells how many cores other programs have used on average since this call. */
 export function watchOthers(): () => number {
   const read = (): number => busyMs() - processorMs(process.pid, true);
   const [from, before] = [performance.now(), read()];

@@ -1,5 +1,4 @@
-// Reads and writes the recorded figures: bench/results/<version>.json. Each release has a file, each scenario a section, and
-// each row a line.
+// Reads and writes the recorded figures, bench/results/<version>.json: a section for each scenario, and a line for each row.
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { cpus } from 'node:os';
 import { join } from 'node:path';
@@ -25,9 +24,9 @@ export interface GuardRow {
   name: string;
   /** CPU time of a call; absent if only the difference was kept. */
   us?: number;
-  /** The variant that this one is compared with. */
+  /** The name of the variant to compare with. */
   comparedWith?: string;
-  /** Median of the rounds' differences, or ratios. */
+  /** The median, over the rounds, of the differences (`moreUs`) or of the ratios (`factor`). */
   moreUs?: number;
   factor?: number;
   goal?: number;
@@ -41,7 +40,7 @@ export interface ConnectionsRow {
   p99Ms: Record<string, number>;
 }
 
-/** Sums over the rounds: failed calls, and writes that arrived more than once. */
+/** Sums over the rounds: failed reads, failed writes, and writes that arrived more than once. */
 export interface RestartRow {
   contender: string;
   mode: string;
@@ -63,13 +62,13 @@ export interface Results {
   growth: Run & Record<'sizes' | 'workers', Record<string, number>>;
   json: Run & { rows: { name: string; bytes: number; scannerNs: number; oracleNs: number }[] };
   startup: Run & { rows: { name: string; firstReplyMs: number; idleMb: number }[] };
-  /** `rest` is the name of the row without an attack. */
+  /** `rest` is the name of the row to compare with: the same gateway without an attack. */
   hostile: Run & { rate: number; rows: { name: string; rest: string; p99Ms: number }[] };
   aborts: Run & { clients: number; cancelledMs: Record<string, number> };
   restart: Run & { rate: number; contenders: { name: string; version: string }[]; rows: RestartRow[] };
-  /** CPU time in µs that a call saves without a part, by workload. The row of the whole gateway has the CPU time of a call. */
+  /** CPU time in µs that a call saves if a part is left out, by workload. The row of the whole gateway has the CPU time of a call. */
   ablation: Run & { rows: { name: string; us: Record<string, number> }[] };
-  /** Written by test/fleet: `done` counts lost writes that a backend had done. */
+  /** Written by test/fleet: `done` is the number of lost calls whose write a backend had done. */
   fleet: Run & {
     calls: number;
     seconds: number;

@@ -58,7 +58,7 @@ function readNumber(name: 'rounds' | 'seconds' | 'rate' | 'minutes', standard?: 
   return value;
 }
 
-/** Replaces the sections. A case that did not run keeps its row. */
+/** Adds the recorded rows of the guard cases that did not run, so that these rows are kept. */
 function merge(sections: Partial<Results>): Partial<Results> {
   const { guards } = sections;
   if (guards === undefined) return sections;
@@ -73,7 +73,8 @@ async function main(): Promise<void> {
   }
   const unknown = positionals.filter((name) => !(name in SCENARIOS));
   if (unknown.length > 0) throw new Error(`there is no scenario ${unknown.join(', ')}\n\n${HELP}`);
-  if (values.record && (values.quick || values.only.length > 0)) throw new Error('--record needs a whole scenario');
+  if (values.record && (values.quick || values.only.length > 0))
+    throw new Error('--record cannot be combined with --quick or --only');
   const flags: Flags = {
     rounds: readNumber('rounds', values.quick ? 1 : undefined),
     seconds: readNumber('seconds', values.quick ? 0.5 : undefined),

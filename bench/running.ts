@@ -1,5 +1,5 @@
-// Starts and stops the processes of a run, and waits until they are ready. Contenders are pinned to one core, backend and load
-// generator to another. Stops only processes that it started, by their ids.
+// Starts and stops the processes of a run, and waits until they are ready. Contenders are pinned to one core, the backend
+// and the load generator to another core. Stops only processes that it started, by their ids.
 import { fork, spawn, spawnSync, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { closeSync, mkdirSync, openSync, readFileSync } from 'node:fs';
@@ -31,7 +31,7 @@ export interface Reply {
 export interface CallOptions {
   method?: string;
   body?: Uint8Array | undefined;
-  /** The PEM text of a CA: the connection uses TLS. */
+  /** The PEM text of a CA; if it is set, the connection uses TLS. */
   ca?: string | undefined;
 }
 
@@ -66,7 +66,7 @@ async function stopChild(child: ChildProcess): Promise<void> {
     try {
       process.kill(pid, 'SIGKILL');
     } catch {
-      // Already ended.
+      // The process has already ended.
     }
   }
   await exited;
@@ -80,7 +80,7 @@ export async function stopAll(): Promise<void> {
 export interface Running {
   contender: Contender;
   port: number;
-  /** Root of its process tree. */
+  /** The root of the contender's process tree. */
   pid: number;
   ca: string | undefined;
   stop: () => Promise<void>;
@@ -95,11 +95,11 @@ export interface StartOptions {
   onAllCores?: boolean;
   /** The CA of a contender with TLS, as PEM. */
   ca?: string | undefined;
-  /** The file of its output; default: a file in `folder`. */
+  /** The file descriptor for the contender's standard output; default: a file in `folder`. */
   stdout?: number | undefined;
 }
 
-/** Starts a contender and waits until it answers. Throws the end of its output if it does not answer. */
+/** Starts a contender and waits until it answers. If it does not answer, throws an error with the end of its output. */
 export async function startContender(
   contender: Contender,
   folder: string,
@@ -135,7 +135,7 @@ export async function startContender(
   }
 }
 
-/** A process of the benchmark on the second core, which takes orders and answers each with a report. */
+/** A process of the benchmark, pinned to the second core. It answers each order with a report. */
 export class Helper<Order extends object, Report extends object> {
   readonly #child: ChildProcess;
 
@@ -155,7 +155,7 @@ export class Helper<Order extends object, Report extends object> {
     return [helper, await helper.#next()];
   }
 
-  /** Rejects if the helper reports a failure. */
+  /** Sends an order and resolves with the report. Rejects if the helper reports a failure. */
   order(order: Order): Promise<Report> {
     const report = this.#next();
     this.#child.send(order);

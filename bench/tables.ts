@@ -26,7 +26,7 @@ export function median(values: readonly number[]): number {
   return quantile(values, 0.5);
 }
 
-/** For the share 0.5 the median (with an even number of values, the mean of the middle two), otherwise the value at that share. */
+/** The sorted value at `share`. For the share 0.5 the median, which is the mean of the middle two if the number of values is even. */
 export function quantile(values: readonly number[], share: number): number {
   const sorted = values.toSorted((a, b) => a - b);
   if (share !== 0.5) return sorted[Math.max(0, Math.ceil(sorted.length * share) - 1)] ?? NaN;
@@ -34,7 +34,7 @@ export function quantile(values: readonly number[], share: number): number {
   return ((sorted[Math.floor(middle)] ?? NaN) + (sorted[Math.ceil(middle)] ?? NaN)) / 2;
 }
 
-/** The range of the rounds. */
+/** The least and the greatest value. */
 export function formatRange(values: readonly number[], digits = 1): string {
   return `${Math.min(...values).toFixed(digits)}–${Math.max(...values).toFixed(digits)}`;
 }

@@ -48,8 +48,8 @@ export async function verify(running: Running, bench: Bench, workloads: readonly
   const { contender, port } = running;
   for (const workload of workloads) await verifyCalls(running, bench, workload);
   const exact = await call(port, `/api/work-items/${PROBE_IDS.exact}`);
-  if (exact.body.equals(EXACT_PROBE) !== contender.exact) throw new Error('its row is wrong about exact bytes');
+  if (exact.body.equals(EXACT_PROBE) !== contender.exact) throw new Error('contenders.ts is wrong about exact bytes');
   const notJson = await call(port, `/api/work-items/${PROBE_IDS.notJson}`);
-  if ((notJson.status !== 200) !== contender.checksJson) throw new Error('its row is wrong about JSON');
+  if ((notJson.status !== 200) !== contender.checksJson) throw new Error('contenders.ts is wrong about JSON');
   if (contender.job === 'gateway') await verifyErrors(running, bench);
 }

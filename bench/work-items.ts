@@ -32,7 +32,7 @@ function makeWorkItem(id: number, bytes: number) {
     description: '',
   };
   const room = bytes - Buffer.byteLength(JSON.stringify(item));
-  // Pads with whole characters while they fit, then with spaces: some characters take several bytes in JSON.
+  // Pads with whole characters while they fit, then with spaces, because some characters take several bytes in JSON.
   let used = 0;
   for (const character of NOTES.repeat(3)) {
     const cost = Buffer.byteLength(JSON.stringify(character)) - 2;
@@ -62,7 +62,7 @@ export const SENT_ITEM = Buffer.from(JSON.stringify({ ...makeWorkItem(17, 400), 
 /** The backend's answer to POST: the item with its new id. */
 export const CREATED_ITEM = Buffer.from(JSON.stringify(makeWorkItem(18, 432)));
 
-/** Valid JSON that JSON.parse and JSON.stringify change. */
+/** Valid JSON whose bytes change if a gateway parses it and writes it again. */
 export const EXACT_PROBE = Buffer.from(
   '{ "id": 9007199254740993,\t"ratio": 1.0, "huge": 1e400, "name": "\\u0041\\/", "name": "again" }\n',
 );

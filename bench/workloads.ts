@@ -3,7 +3,7 @@ import type { Shot } from '../test/helpers/load.ts';
 import { existing, formatBytes } from './tables.ts';
 import { CREATED_ITEM, ITEM, makeList, SENT_ITEM } from './work-items.ts';
 
-/** The gateway's job, a proxy that passes the backend's answers on, or a relay that does not read HTTP. */
+/** The gateway's job, that of a proxy that passes on the backend's answers, or none, for a relay that does not read HTTP. */
 export type Job = 'gateway' | 'proxy' | 'none';
 
 interface Call {
@@ -63,10 +63,10 @@ const workload = (name: string, title: string, calls: Call[]): Workload => ({
   calls,
 });
 
-/** Reads of a list of some items. */
+/** Reads of a list of `length` items. */
 export function listWorkload(length: number): Workload {
   const call = listCall(length);
-  // With 64 connections, the memory for 64 copies of a large list would be the limit.
+  // Fewer connections for a large list: the memory for 64 copies of it would be the limit.
   const connections = length > 50_000 ? 2 : length > 5_000 ? 16 : 64;
   const title = `GET list ${formatBytes(call.replyBody.length)}`;
   return { ...workload(`list${length}`, title, [call]), list: length, connections };

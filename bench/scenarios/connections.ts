@@ -1,4 +1,4 @@
-// Compares the gateway with the floor, nginx + Lua and HAProxy at 16 to 1,000 connections. peers.ts compares them at 64.
+// Compares the gateway with the floor, nginx + Lua and HAProxy at 16 to 1,000 connections. peers.ts compares them at 64 connections.
 import type { Cost, LoadCase, Scenario } from '../bench.ts';
 import { findContender } from '../contenders.ts';
 import type { ConnectionsRow } from '../results.ts';
@@ -36,7 +36,7 @@ export const scenario: Scenario = {
         const us = byContender((costs) => median(costs.map((cost) => cost.us)));
         const p99Ms = byContender((costs) => median(costs.map(({ latenciesMs }) => quantile(latenciesMs, 0.99))));
         bench.printCosts(`${workload.title}, ${name} connections`, results, {
-          'gateway ÷ this': (_, other) => ((us['gateway'] ?? NaN) / other).toFixed(2),
+          'gateway ÷ contender': (_, other) => ((us['gateway'] ?? NaN) / other).toFixed(2),
           'p99, ms': ({ one }) => p99Ms[one.contender.name]?.toFixed(1),
         });
         rows.push({ workload: workload.name, connections, us, p99Ms });

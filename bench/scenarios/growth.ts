@@ -6,11 +6,11 @@ import { memoryMb } from '../processes.ts';
 import { median } from '../tables.ts';
 import { ITEM_WORKLOAD, listWorkload } from '../workloads.ts';
 
-/** The lists have 4.2 KB to 35 MB. */
+/** Numbers of items. The lists have 4.2 KB to 35 MB. */
 const LENGTHS = [10, 100, 1_000, 10_000, 84_000];
 const IDLE_CONNECTIONS = 5_000;
 
-/** Measures the cases in turns and prints a table. Returns the CPU time per call of each in µs. */
+/** Measures the cases in turns and prints a table. Returns the CPU time of a call in µs, by case. */
 async function measure(bench: Bench, title: string, cases: readonly LoadCase[]): Promise<Record<string, number>> {
   const results = await bench.loadInTurns(cases);
   bench.printCosts(title, results);
@@ -59,7 +59,7 @@ export const scenario: Scenario = {
     for (const socket of idle) socket.destroy();
     await one.stop();
 
-    // Backend and load use most of a core, so only the CPU time shows the capacity of two workers.
+    // Backend and load use most of a core, so the CPU time shows the capacity of two workers, and calls a second do not.
     const single = await bench.start('gateway', { onAllCores: true });
     const pair = await bench.start('gateway', { onAllCores: true, env: { WORKERS: '2' } });
     await delay(1_000);

@@ -35,7 +35,7 @@ interface Variant {
   /** Arguments of h2load, which then replaces our load generator. */
   readonly h2load?: readonly string[];
   readonly ca?: string;
-  /** The variant to compare with, and the goal: at most these additional microseconds, or this factor. */
+  /** The variant to compare with. The goal: at most `moreUsMax` additional microseconds, or `factorMax` times the cost. */
   readonly comparedWith?: string;
   readonly moreUsMax?: number;
   readonly factorMax?: number;
@@ -110,7 +110,7 @@ async function measureWithH2load({ port, pid, ca }: Running, seconds: number, ar
   return ((processorMs(pid) - before) * 1_000) / Number(succeeded);
 }
 
-/** Compares a variant with its `comparedWith`: the median of the differences or ratios in each round. */
+/** Compares a variant with its `comparedWith`: the median, over the rounds, of the differences or of the ratios. */
 function compare({ name, moreUsMax, factorMax }: Variant, own: readonly number[], other: readonly number[]) {
   const row: GuardRow = { name };
   const goal = factorMax ?? moreUsMax;
@@ -149,7 +149,7 @@ export const scenario: Scenario = {
   minutes: 2,
   run: async (bench) => {
     for (const program of ['openssl', 'h2load', 'redis-server'].filter((name) => !hasProgram(name)))
-      bench.note(`skipped what needs ${program}, which is not installed`);
+      bench.note(`skipped the cases that need ${program}, which is not installed`);
     await using redis = withoutRedis ? undefined : await RedisServer.start();
     using certificate = hasProgram('openssl') && hasProgram('h2load') ? new Certificate() : undefined;
     const all = await makeVariants(bench.folder, certificate, redis?.url);

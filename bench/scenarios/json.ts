@@ -1,5 +1,5 @@
-// The speed of the gateway's JSON check (the scanner) and of strict UTF-8 decoding with JSON.parse (the oracle). Their results are
-// compared first. Then they take turns.
+// The speed of the gateway's JSON check (the scanner) and of strict UTF-8 decoding with JSON.parse (the oracle). First their results
+// are compared. Then their speeds are measured in turns.
 import { isJson } from '../../packages/core/json/json.ts';
 import { isJsonByOracle, isJsonInPieces } from '../../test/json/oracle.ts';
 import type { Scenario } from '../bench.ts';
@@ -67,7 +67,7 @@ export const scenario: Scenario = {
       if (!check(bytes) || !isJsonByOracle(bytes)) throw new Error(`${name} is not JSON`);
       if (check(broken) || isJsonByOracle(broken)) throw new Error(`a check accepts ${name} with a bracket at the end`);
     }
-    // Twice, so that V8 has compiled scanner and oracle as in real use.
+    // Plans twice: the first time makes V8 compile scanner and oracle as in real use.
     const plan = ({ bytes, check }: (typeof documents)[number]) => ({
       scanner: timesFor(check, bytes),
       oracle: timesFor(isJsonByOracle, bytes),

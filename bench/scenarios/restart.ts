@@ -40,7 +40,7 @@ const goAway = (signal: 'SIGKILL' | 'SIGTERM'): Mode => async (backend) => {
   return { from, to: await backend.start() };
 }; // prettier-ignore
 
-/** A second process listens on the same port (SO_REUSEPORT). */
+/** A second process listens on the same port (SO_REUSEPORT) before the first ends. */
 const handOver = (signal: 'SIGKILL' | 'SIGTERM'): Mode => async (backend) => {
   const at = await backend.handOver(signal);
   return { from: at, to: at };
@@ -69,7 +69,7 @@ interface Case {
 
 type Phase = 'cut' | 'down' | 'after';
 
-/** Failed calls of all rounds. */
+/** Counts the failed reads, or the failed writes, of all rounds in these phases. */
 function count(verdicts: readonly OutageVerdict[], phases: readonly Phase[], isRead: boolean): number {
   const counts = verdicts.flatMap((verdict) => phases.flatMap((phase) => Object.entries(verdict[phase])));
   return counts.reduce((sum, [method, failed]) => sum + ((method === 'GET') === isRead ? failed : 0), 0);
@@ -131,7 +131,7 @@ export const scenario: Scenario = {
         const outage = await existing(modes[mode])(backend);
         await delay(AFTER_MS);
         const verdict = judgeOutage(await load.stop(), backend.readRecord(), outage);
-        // A write that was sent twice is a fault even if the round is repeated.
+        // Reported now: a write that was sent twice is a fault even if this round is repeated.
         if (verdict.writtenTwice > 0 && one.contender.name === 'gateway')
           bench.miss(`${mode}: ${verdict.writtenTwice} writes were sent twice`);
         return verdict;
@@ -145,7 +145,7 @@ export const scenario: Scenario = {
         '',
         'failed reads',
         'failed writes',
-        'of these, sent after the outage',
+        'failed calls sent after the outage',
         'writes sent twice',
         'reads sent again',
         'recovery, ms (worst)',

@@ -1,5 +1,5 @@
-// The time from the start of a process to its first reply, and its idle memory. Starts node directly: the time of npm does not
-// count. The bare proxy is JavaScript, because loading TypeScript takes 30 ms and 17 MB.
+// The time from the start of a process to its first reply, and its idle memory. Starts node directly, without the time of
+// npm. The bare proxy is JavaScript, because loading TypeScript takes 30 ms and 17 MB.
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Scenario } from '../bench.ts';
@@ -9,7 +9,7 @@ import { memoryMb } from '../processes.ts';
 import { formatRange, median } from '../tables.ts';
 
 const REST_MS = 2_000;
-/** Memory is measured in these rounds only, because it hardly differs between starts. */
+/** Memory is measured only in this number of rounds, because it hardly differs between starts. */
 const MEMORY_ROUNDS = 3;
 const SOURCE = join(import.meta.dirname, '../../packages/command/main.ts');
 
