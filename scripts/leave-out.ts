@@ -236,7 +236,7 @@ function runTests(copy: string, part: Part): number {
   return tests.length;
 }
 
-/** The tests that neither import the part, directly or through other files, nor mention it. */
+/** Finds the tests that do not need the part: they do not import it, directly or indirectly, and do not mention it. */
 function findTests({ folder, mention }: Part): string[] {
   const texts = new Map(
     files.filter((path) => path.endsWith('.ts')).map((path) => [path, readFileSync(join(root, path), 'utf8')]),

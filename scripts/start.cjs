@@ -29,7 +29,7 @@ function findProblem() {
       ' here\n' +
       (ours.some(isInstalled)
         ? "  Start it with npm. If that fails too, `npm run dependencies` repairs the link to this project's Node."
-        : '  `npm ci` installs the right one on Linux with glibc and macOS (x64, arm64) and on Windows (x64), unless\n' +
+        : '  `npm ci` installs the right Node on Linux with glibc and macOS (x64, arm64) and Windows (x64), unless\n' +
           '  development or optional packages are omitted (--omit, NODE_ENV=production). Elsewhere install a newer Node.')
     );
   }

@@ -26,12 +26,12 @@ export async function createSettingsDoc(): Promise<string> {
 <!-- Written by \`npm run docs\` from the tables in packages/command/settings/rows.ts. Change the tables, not this file. -->
 
 Each setting is an environment variable and a flag. Flags take precedence over variables, variables over the
-settings file, and that file over defaults. An empty variable counts as unset. A flag's value follows a space
-or a \`=\`. Variables of another command are ignored, but a flag of another command is an error.
+settings file, and that file over defaults. An empty variable counts as unset. A space or a \`=\` separates
+a flag from its value. Variables of another command are ignored, but a flag of another command is an error.
 
 If settings are invalid, the command lists every problem, starts nothing and exits with 1. \`npm run check\`
-reads the settings, reports their problems, and lists the backend's work items once. When \`serve\` is ready,
-it logs the settings in force, and marks those from a flag, a variable or the settings file.
+reads the settings, reports their problems, and requests the backend's work items once. When \`serve\` is ready,
+it logs the settings in force, and marks settings from a flag, a variable or the settings file.
 
 ${groupSettings(settingNames).map(describeGroup).join('\n')}`;
   return await format(text, { ...(await resolveConfig(settingsDocPath)), parser: 'markdown' });

@@ -5,7 +5,7 @@ const call = createNodeHandler({ backendUrl: process.env.BACKEND_URL ?? 'http://
 
 const app = express();
 app.disable('x-powered-by');
-// Must be before any middleware that reads bodies.
+// The gateway must come before any middleware that reads bodies.
 app.use(call);
 app.use(express.json());
 app.get('/', (request, response) => response.send('Work items are at /api/work-items'));

@@ -1,6 +1,6 @@
 // A demo of the gateway with every protection on: `npm run secure`. Creates temporary files: a CA, its
 // certificate for this machine, and the key and tokens of an issuer. Runs `npm start` with these files and prints
-// commands to try. Removes all files at the end.
+// commands to try. Removes these files at the end.
 
 import { execFileSync, spawn } from 'node:child_process';
 import { generateKeyPairSync, sign } from 'node:crypto';

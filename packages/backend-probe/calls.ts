@@ -56,7 +56,7 @@ interface Arrivals {
 
 /** Calls to one backend, one at a time. */
 export class Calls {
-  // Counts all calls of this process, so that each has its own request id in the backend's log.
+  // Counts the calls of all instances, so that each call has its own request id in the backend's log.
   static #count = 0;
   /** All calls in order. */
   readonly made: Call[] = [];

@@ -32,7 +32,7 @@ export function explainFailure(call: Call, backendUrl: URL): Finding {
   return createFinding(call, code, title.replace('{method}', call.operation.method), given);
 }
 
-/** Makes a finding that `call` showed. Defaults: severity `breaks`, and the reply of `call` as `clients`. */
+/** Makes a finding that `call` showed. By default, `severity` is `breaks` and `clients` describes the call's reply. */
 export function createFinding(
   call: Call,
   code: string,
@@ -77,7 +77,7 @@ export function describeReply({ reply, operation, outcome }: Call): string {
     : `${reply.status} ${reply.body.toString('utf8')}`;
 }
 
-/** A row applies to calls with an outcome or a status in `when`, but only if `onlyIf` holds. */
+/** A row applies to a call if `when` contains its outcome or status, and `onlyIf` is undefined or returns true. */
 type Failure = readonly [
   code: string,
   when: readonly (CallOutcome | number)[],
@@ -151,7 +151,7 @@ const failures: readonly Failure[] = [
     'The gateway sends content-type: application/json and no accept header. The backend must accept such requests.'],
   ['wants-length-or-size', [411, 413, 414, 431], 'the request is too large for the backend',
     'The gateway sends a body with its exact length. Raise the limit of the backend, or of the proxy in front of it.'],
-  ['wrong-name', [421], 'the backend does not serve that host name',
+  ['wrong-name', [421], 'the backend does not serve the host name in BACKEND_URL',
     'The gateway sends the host in BACKEND_URL as `host`, and uses BACKEND_SERVER_NAME only for TLS. Set BACKEND_URL to the name that the backend serves.'],
   ['rate-limited', [429], 'the backend limits the rate of requests',
     "All calls come from the gateway's address and share that limit. Raise the limit for the gateway, and limit clients with RATE_LIMIT instead."],
@@ -162,9 +162,9 @@ const failures: readonly Failure[] = [
     'Does the port in BACKEND_URL require https? Some servers answer plain http with 400. Some do not accept the host in BACKEND_URL.',
     (call, { protocol }) => isOnCollection(call) && protocol === 'http:'],
   ['bad-request', [400], 'the backend considers the request malformed',
-    'Does the backend use ids of another form? Its log gives the reason.'],
+    "Does the backend require ids that are not integers? The backend's log gives the reason."],
   ['behind-is-away', [503], 'the backend, or a proxy in front of it, is unavailable',
-    'The backend or the proxy is overloaded, starting, or in maintenance. The `server` header, if there is one, shows which of the two answers.'],
+    'The backend or the proxy is overloaded, starting, or in maintenance. The `server` header, if there is one, shows whether the backend or the proxy sent this answer.'],
   ['behind-is-away', [502, 504], 'a proxy answers, but not the backend behind it',
     'Check the backend: it may be down, overloaded, or in maintenance.'],
   ['server-error', ['refused'], 'the backend fails',
@@ -173,7 +173,7 @@ const failures: readonly Failure[] = [
 ];
 
 // prettier-ignore
-const otherFailure: Failure = ['no-success', [], 'the backend answers without success',
+const otherFailure: Failure = ['no-success', [], 'the backend answers, but not with a success',
   'The log of the backend says why. Only a status from 200 to 299 is a success.'];
 
 function adviseOnMethod(call: Call): string {

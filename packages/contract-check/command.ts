@@ -36,7 +36,8 @@ export function findProblems(flags: GivenFlags): readonly string[] {
   ];
 }
 
-// The template that the flags give, or the problem with it. Stored, because a file that is a pipe can be read only once.
+// Maps flags to their template, or to a description of the problem. Stored, because `--body` can name a pipe, which can
+// be read only once.
 const templates = new WeakMap<GivenFlags, Template | string>();
 
 function templateOf(flags: GivenFlags): Template | string {

@@ -5,8 +5,8 @@ import { createFinding, type Finding } from '../backend-probe/failures.ts';
 
 /**
  * The texts of a finding. A row is named by its code; a suffix after a colon distinguishes rows with the same code.
- * `{0}` and `{1}` stand for the caller's values. `clients` describes the reply that clients get. By default this is the
- * reply of the call that showed the finding.
+ * `{0}`, `{1}` and `{2}` stand for the caller's values. `clients` describes the reply that clients get. By default this
+ * is the reply of the call that showed the finding.
  */
 type Row = readonly [title: string, advice: string, clients?: string];
 

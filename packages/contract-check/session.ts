@@ -59,12 +59,12 @@ export class Session {
     return idsOf(item, this.options.settings.itemIdParsing).every(({ text }) => text === id);
   }
 
-  /** Throws `Stopped` if the given signal, by default `stop`, is aborted. */
+  /** Throws `Stopped` if the given signal is aborted. The default signal is `stop`. */
   stopIf({ aborted } = this.options.stop): void {
     if (aborted) throw new Stopped();
   }
 
-  /** Makes a call. Throws `Stopped` if the check is to end. */
+  /** Makes a call. Throws `Stopped` if the check has been stopped. */
   async call(name: OperationName, id?: string, body?: Buffer): Promise<Call> {
     this.stopIf();
     return await this.#make(name, id, body);
@@ -118,7 +118,7 @@ export class Session {
   }
 
   /**
-   * Adds a finding. If it breaks operations, each of these operations that was called gets the verdict `broken`.
+   * Adds a finding. If its severity is `breaks`, those of its operations that were called get the verdict `broken`.
    * Equal findings of several operations become one finding.
    */
   add(finding: Finding): void {

@@ -14,7 +14,7 @@ export interface Operation {
   /** True: the backend's JSON is the reply [spec 4, rules 3, 5]. False: the reply is `{"success":true}` [rule 4]. */
   readonly passesAnswer: boolean;
   readonly successStatus: 200 | 201;
-  /** Message of the 404 that the client gets; undefined if a backend's 404 is a failure [spec 7, rule 1]. */
+  /** Message of the 404 reply; undefined if a backend's 404 is treated like every other failure [spec 7, rule 1]. */
   readonly notFoundMessage: string | undefined;
   /** Message of the 500 reply to every other failure [spec 7]. */
   readonly failureMessage: string;

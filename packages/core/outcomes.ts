@@ -83,7 +83,7 @@ export function outcomeOfAnswer(
   return canBeRejected && status !== undefined && rejectedStatuses.includes(status) ? 'rejected' : 'refused';
 }
 
-/** Returns the outcome of a malformed request from its reply's status. 404, 405: no operation matches [D6]. */
+/** Returns the outcome of a malformed request from its reply's status. 404 and 405 mean: no operation matches [D6]. */
 export function outcomeOfMalformed(status: number): 'no-operation' | 'bad-request' {
   return status === 404 || status === 405 ? 'no-operation' : 'bad-request';
 }

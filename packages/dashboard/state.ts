@@ -24,7 +24,7 @@ export interface Flow {
   readonly backendCalls: number;
   readonly backendP50: number | null;
   readonly backendP99: number | null;
-  /** Mean over all requests, also those without a backend call, so that it can be compared with `mean`. */
+  /** Mean backend time of all requests, also of requests without a backend call, for comparison with `mean`. */
   readonly backendMean: number | null;
 }
 
@@ -50,7 +50,7 @@ export interface Summary {
   readonly from: number;
   readonly seconds: number;
   readonly flows: Readonly<Record<FlowName, Flow>>;
-  /** Count of each kind of failure that occurred. */
+  /** Number of failures of each kind that occurred. */
   readonly failures: Readonly<Record<string, number>>;
 }
 

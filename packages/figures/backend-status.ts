@@ -5,7 +5,7 @@ import { describeError, reasonOfError, type Peer } from '../core/backend/describ
 import type { OpenSocket } from '../core/http1/client-connection.ts';
 import type { Reason } from '../core/reasons.ts';
 
-/** How messages to operators name the backend, and what they advise. */
+/** The backend's name in messages to operators, and the advice that these messages give. */
 export const backendPeer: Peer = {
   name: 'the backend',
   plainScheme: 'http:',

@@ -15,7 +15,7 @@ export interface CertificateStatus {
 
 const dayMs = 86_400_000;
 
-/** A certificate with fewer days left causes a warning. The Prometheus alert has the same limit. */
+/** A certificate with fewer days left than this causes a warning. The Prometheus alert has the same limit. */
 export const certificateDaysMin = 14;
 
 /** Days from `now` to `expiresAt` (both in milliseconds since 1970), with a fraction; negative after `expiresAt`. */

@@ -94,8 +94,8 @@ export class History {
     return { backend: describe('backend'), gateway: describe('gateway') };
   }
 
-  // If a party has new failures, keeps its counts as its mark. A count shrinks when a worker is killed; then too, the
-  // party is treated as having new failures.
+  // If a party has new failures, keeps its counts as its mark. A count shrinks when a worker is killed. In
+  // this case, too, the party is treated as having new failures.
   #mark(counted: Figures): Record<Culprit, Count> {
     const count = countCalls(counted);
     for (const fault of culprits) {

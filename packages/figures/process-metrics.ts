@@ -8,11 +8,11 @@ import type { Registry } from '@prometheus-io/client';
 const require = createRequire(import.meta.url);
 
 const unwanted = [
-  // Gauges that are named like counters. The library has these gauges by `type`, too, under names without `_total`.
+  // Gauges that are named like counters. The library also has these numbers by `type`, in metrics without `_total`.
   'nodejs_active_handles_total',
   'nodejs_active_requests_total',
   'nodejs_active_resources_total',
-  // A timer samples these ten times a second; the event-loop lag shows the same.
+  // For the utilization, a timer takes ten samples a second. The event-loop lag shows the same.
   'nodejs_eventloop_utilization_histogram',
   'nodejs_eventloop_utilization_summary',
 ];

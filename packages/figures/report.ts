@@ -53,7 +53,7 @@ export interface Records {
   readonly keys: KeyRecords;
 }
 
-/** The objects (a serving) that serve clients with one set of settings. During a reload a process has two servings. */
+/** A serving: the objects that serve clients with one set of settings. During a reload a process has two servings. */
 export interface ReportedServing {
   readonly gateway: Gateway;
   /** Open client connections. An HTTP/2 connection has `streams`, its number of open streams. */

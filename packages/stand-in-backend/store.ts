@@ -58,8 +58,8 @@ function prepareDatabase(connection: DatabaseSync, sampleItems: boolean): void {
     throw new Error('it is the database of another program');
   }
   connection.exec('COMMIT');
-  // A write is acknowledged once it is on disk, so neither a kill nor a power cut loses it. An insert takes 0.15 ms on
-  // ext4; with SQLite's default journal and the same durability it takes 1.9 ms.
+  // A write is acknowledged only after it is on disk, so neither a kill nor a power cut loses it. An insert takes
+  // 0.15 ms on ext4; with SQLite's default journal and the same durability it takes 1.9 ms.
   connection.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL');
 }
 

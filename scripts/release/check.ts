@@ -245,7 +245,7 @@ try {
   });
   // All allowed versions of Node.js can `require` ES modules, so CommonJS types for an ES module are correct. publint and
   // attw report such types as wrong, so the rules about them are off. The checks below import and compile the package
-  // both ways.
+  // as an ES module and as CommonJS.
   // dist/core is also a package of its own, so its package.json has fields that this package ignores.
   const falseFindings = ['EXPORTS_TYPES_INVALID_FORMAT', 'NESTED_PACKAGE_JSON_FIELD_IGNORED'];
   await check('publint', async () => {

@@ -39,7 +39,7 @@ export interface Installed {
   readonly tarball: string;
   /** Folder in which only this package is installed. */
   readonly folder: string;
-  /** npm's warnings, without those that npm also prints for `npm prefix`. */
+  /** npm's warnings, without warnings that `npm prefix` prints too: they do not concern this package. */
   readonly warnings: readonly string[];
 }
 

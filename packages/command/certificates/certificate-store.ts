@@ -148,7 +148,7 @@ export class CertificateStore {
       use.refused += 1;
       this.#logger.error(
         { use: use.name, problems: use.problems },
-        'new certificate files refused: the certificates in force stay',
+        'new certificate files refused: the previous certificates stay in force',
       );
       return false;
     }

@@ -59,7 +59,7 @@ export interface CertificateSet {
   readonly cert: string | undefined;
   readonly key: string | undefined;
   readonly ca: string | undefined;
-  /** The leaf certificate; undefined if `cert` is. */
+  /** The leaf certificate; undefined if `cert` is undefined. */
   readonly own: CertificateFacts | undefined;
   /** The certificates after the leaf, in the order of the file. */
   readonly chain: readonly CertificateFacts[];

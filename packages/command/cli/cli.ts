@@ -43,7 +43,7 @@ export async function runCli(argv: readonly string[], terminal: Terminal, parts:
   const invocation = findInvocation(terminal.environment, terminal.script);
   const describeExamples = (lines: readonly (readonly [Command, string])[]): string =>
     `\nExamples:\n${lines.map(([name, flags]) => `  ${invocation.line(name, flags)}\n`).join('')}`;
-  // The commands inherit this configuration, up to and including `configureHelp`.
+  // The commands inherit the configuration below, up to and including `configureHelp`.
   const program = new Program(programName)
     .helpOption('-h, --help', 'print this help')
     .exitOverride()

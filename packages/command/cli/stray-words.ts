@@ -12,8 +12,8 @@ export function flagsOf(command: Command): string[] {
 
 /**
  * Returns the problems with arguments that are neither known flags nor values of known flags. A word after an unknown
- * flag may be a secret value. So a message shows a word only if the word is the first argument or directly follows the
- * command, and if it has at most 20 characters, all letters or hyphens.
+ * flag may be a secret value. So a message shows only a word that is the first argument, or the first after the
+ * command. The word must also have at most 20 characters, all of them letters or hyphens.
  */
 export function findStrayWords(command: Command, stray: readonly string[], argv: readonly string[]): string[] {
   const flags = stray.filter((word) => word.startsWith('-'));

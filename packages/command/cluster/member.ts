@@ -14,7 +14,8 @@ import { toPlain, type FromWorker, type ToWorker, type WorkerStart } from './mes
 const reportTimeoutMs = 1_000;
 // A worker is killed as hanging after this many heartbeats without a message from it. The longest task of a worker takes
 // less than a tenth of that time. A start on a busy machine takes longer, so a starting worker has a higher limit. The
-// limits count heartbeats, not seconds: time passes while the primary process is stopped and reads no messages.
+// limits count heartbeats, not seconds, because seconds also pass while the primary process is stopped and reads no
+// messages.
 const missedBeatsMax = 10;
 const missedStartBeatsMax = 60;
 // Node cannot listen for signals in its first moments, so one of these signals to the process group may end a starting

@@ -143,7 +143,7 @@ class WorkerPool implements ClientService {
     if (hasPort) await this.#findPort();
     this.#heartbeat = setInterval(() => this.#lookForHanging(), heartbeatMs);
     await this.#launch();
-    // Opened now, so that the OS refuses connections until a worker is ready.
+    // Opened only now, so that the OS refuses connections until a worker is ready.
     if (hasPort && this.#sharing === 'cluster') {
       this.#listener = await openListener(this.#server, 'clients', this.#settings, this.#logger);
       this.#url = this.#listener.url;

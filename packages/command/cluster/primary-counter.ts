@@ -7,8 +7,8 @@ export class PrimaryCounter implements Counter {
   readonly #send: (id: number, question: Question) => void;
   readonly #asked = new Map<number, PromiseWithResolvers<readonly number[]>>();
   #nextId = 0;
-  // The answer to the test question. Resolved at first: the first `revive` sends no question, because the primary
-  // process has just started this worker.
+  // The answer to the test question. Resolved at first, so that the first `revive` sends no question: the primary
+  // process has just started this worker, so it can answer.
   #test: Promise<unknown> | undefined = Promise.resolve();
   #hasGone = false;
 
@@ -23,7 +23,7 @@ export class PrimaryCounter implements Counter {
     this.#asked.delete(id);
   }
 
-  /** The primary process has ended: rejects all open questions. */
+  /** Rejects all open questions. Called when the primary process has ended. */
   onGone(): void {
     this.#hasGone = true;
     for (const { reject } of this.#asked.values()) {

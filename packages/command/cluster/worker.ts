@@ -74,7 +74,7 @@ async function run(
         // Node drops a message whose descriptor cannot be received. So a gap in the numbers means lost connections.
         if (message.number > lastConnection + 1) reportLost(message.number - lastConnection - 1);
         lastConnection = message.number;
-        // Undefined if the client has left.
+        // `socket` is undefined if the client has left.
         if (socket !== undefined) service.take(socket);
         break;
       case 'renew-tls':
@@ -140,8 +140,8 @@ async function reportsOf(
   }
 }
 
-// A terminal or service manager sends signals to every process of the group. The worker ignores them, because the primary
-// process handles them. If the primary process ends, the worker stops too.
+// A terminal or service manager sends signals to every process of the group. The worker ignores signals, because the
+// primary process handles them. If the primary process ends, the worker stops too.
 function listenForStop(logger: Logger): Stop {
   const stop = createStop(logger, process);
   for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) {

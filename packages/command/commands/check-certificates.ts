@@ -17,7 +17,8 @@ const words: Readonly<Record<CertificateUse, { readonly title: string; readonly 
   clients: { title: 'TLS for clients', authority: 'clients need a certificate issued by' },
   backend: { title: 'TLS to the backend', authority: 'the backend needs a certificate issued by' },
 };
-// If there are more authorities than this, as in a bundle of all public authorities, they are not listed.
+// Largest number of authorities that are listed. If there are more, as in a bundle of all public authorities, only
+// their number is shown.
 const shownAuthoritiesMax = 5;
 
 /** Checks the certificate files for `use`, and that the certificates are valid at `now` (milliseconds since 1970). */

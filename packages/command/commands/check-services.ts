@@ -61,7 +61,7 @@ function adviseOnPlace({ authJwksUrl }: Settings): string {
     : "  Check that AUTH_JWKS_URL is the issuer's jwks_uri, and that this machine can reach it.";
 }
 
-/** If the rate limit uses Redis, counts one request there. Never rejects. */
+/** If the rate limit uses Redis, counts one request in Redis. Never rejects. */
 export async function checkRedis({ rateLimitRedisUrl: address }: Settings): Promise<CheckResult> {
   if (address === '') return {};
   const shown = showRedisUrl(address);

@@ -22,7 +22,7 @@ export const contractFlags = {
   '--write': { help: 'with --contract: also create, update and delete one item' },
   '--body': {
     placeholder: 'json|file',
-    help: 'with --write: the item to create; one of its texts is replaced by a marker (default {"title":"..."})',
+    help: 'with --write: the item to create (default {"title":"..."}); a marker replaces one of its string values',
   },
   '--json': { help: 'with --contract: print one JSON document instead of text' },
 } as const;
@@ -30,7 +30,7 @@ export const contractFlags = {
 export const checkCommand: CommandEntry = {
   summary: 'check the settings and call the backend once',
   description:
-    'Reads the settings like serve and reports every problem. Then it checks the certificates, requests the work items from the backend once, fetches the keys for tokens if AUTH_ISSUER is set, and counts one request in Redis if RATE_LIMIT_REDIS_URL is set. The command serves no clients. It exits 0 if all is well and 1 if not. With --contract, the command instead tests which operations work with this backend, and exits 2 if flags or settings are wrong.',
+    'Reads the settings in the same way as serve and reports every problem. Then it checks the certificates, requests the work items from the backend once, fetches the keys for tokens if AUTH_ISSUER is set, and counts one request in Redis if RATE_LIMIT_REDIS_URL is set. The command serves no clients. It exits 0 if all is well and 1 if not. With --contract, the command instead tests which operations work with this backend, and exits 2 if flags or settings are wrong.',
   examples: [
     '--backend-url http://backend.internal:5104',
     '--contract --write --backend-url http://backend.internal:5104',

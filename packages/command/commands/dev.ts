@@ -48,7 +48,7 @@ function describeDev(service: WholeService, backendUrl: string, settings: Settin
   const { url } = service;
   const store =
     database === ':memory:' ? 'in memory; --embedded-backend-database FILE keeps the items' : `in ${database}`;
-  // Not shown if TLS or tokens are on, because these calls would fail.
+  // Example calls; not shown if TLS or tokens are on, because the calls would fail.
   const calls = `
   Try:
     curl ${url}/api/work-items

@@ -1,5 +1,5 @@
-// The command `health`: checks whether a gateway on this machine is alive. Meant for health checks that can only run a
-// program, as in a container without a shell.
+// The command `health`: checks whether a gateway on this machine is alive. Meant for health checks that must run a
+// program, such as Docker's, in an image without a shell.
 
 import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';

@@ -18,8 +18,8 @@ const keptSettings = ['host', 'port', 'adminHost', 'adminPort', 'portSharing'] a
 
 /**
  * Reads the settings with `resolveAgain` and puts them in force, except settings that need a restart. If the settings
- * are invalid or cannot be served, nothing changes. The result is logged in each case. Resolves with true if settings
- * have changed. Rejects only with an internal error.
+ * are invalid or the gateway cannot serve with them, nothing changes. The result is always logged. Resolves with true
+ * if settings have changed. Rejects only with an internal error.
  */
 export async function reload(
   inForce: InForce,
@@ -34,20 +34,20 @@ export async function reload(
     fresh = resolveAgain();
   } catch (error) {
     if (!(error instanceof SettingsError)) throw error;
-    logger.error({ problems: error.problems }, 'SIGHUP: the new settings are invalid; the old settings stay');
+    logger.error({ problems: error.problems }, 'SIGHUP: the new settings are invalid; the old settings stay in force');
     return false;
   }
   const before = inForce.resolved;
   const next = keepSettings(before, fresh, clients.hasWorkers);
   const notApplied = describeChanges(next.settings, fresh.settings);
   if (Object.keys(notApplied).length > 0) {
-    logger.warn({ notApplied }, 'SIGHUP: new values of these settings need a restart; the old values stay');
+    logger.warn({ notApplied }, 'SIGHUP: new values of these settings need a restart; the old values stay in force');
   }
   let finished: Promise<void>;
   try {
     ({ finished } = await serveBy(inForce, clients, next.settings, logger));
   } catch (error) {
-    logger.error({ err: error }, 'SIGHUP: the reload failed; the old settings stay');
+    logger.error({ err: error }, 'SIGHUP: the reload failed; the old settings stay in force');
     return false;
   }
   inForce.resolved = next;

@@ -71,7 +71,7 @@ async function serve(
   const service = await addAdmin(clients, inForce, log.logger, passed, parts);
   inForce.resolved = withSockets(resolved, settingsOfSockets(passed, service.url, service.adminUrl));
   const notifyReady = (): void => manager.ready(`serving at ${service.url}`);
-  // Lets Node deliver a signal that came during the start, because `ready` is not reported after a stop signal.
+  // Lets Node deliver a signal that came during the start, because `ready` must not be reported after a stop signal.
   await nextTurn();
   if (!isStopping()) {
     if (log.hasReader) {

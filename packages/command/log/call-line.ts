@@ -1,7 +1,7 @@
-// Writes the log line of a finished request. The line has the same bytes as that of a pino logger, at a third of the cost;
-// test/unit/log.test.ts compares the two. Many values need no escape, because a request id has only letters, digits and
-// `._~-` [D25] and a client is an IP address. Path and agent are printable ASCII, so only `"` and `\` need an escape.
-// Only this file reads pino's symbols.
+// Writes the log line of a finished request. A pino logger would write the same bytes at three times the cost, and
+// test/unit/log.test.ts compares the bytes. Many values need no escape, because a request id has only letters, digits
+// and `._~-` [D25] and a client is an IP address. Path and agent are printable ASCII, so only `"` and `\` need an
+// escape. Only this file reads pino's symbols.
 
 import { pino, type DestinationStream, type Logger } from 'pino';
 

@@ -12,7 +12,10 @@ export type Write = (bytes: Buffer, done: (error: NodeJS.ErrnoException | null, 
 
 interface LogOutputOptions {
   readonly write: Write;
-  /** Longest time that a line waits for further lines, in ms: one write costs as much as making about twenty lines. */
+  /**
+   * Longest time that a line waits for further lines, in ms. Waiting saves writes: one write costs as much as making
+   * about twenty lines.
+   */
   readonly gatherMs: number;
   /** Largest batch, in bytes; a longer line is a batch of its own. */
   readonly gatherBytesMax: number;
@@ -64,7 +67,7 @@ export class LogOutput {
     this.#options = options;
   }
 
-  /** True if a line would be dropped now, so that the caller need not format it. */
+  /** True if a line would be dropped now. Then the caller need not format the line. */
   get isFull(): boolean {
     return this.#isFull;
   }
@@ -221,7 +224,7 @@ export function writeToStandardOutput(): Write {
 
 // Pipes, sockets and terminals must not block, because a blocked write occupies a thread of Node's pool, and the process
 // cannot exit before that thread ends. On Linux a pipe or terminal is opened again as non-blocking. The original stays
-// blocking for other processes, such as the shell or npm. Elsewhere, accessing the property `process.stdout` makes
+// blocking for other processes, such as the shell or npm. Otherwise, accessing the property `process.stdout` makes
 // pipes and sockets non-blocking.
 function openStandardOutput(): number {
   const isTerminal = isatty(1);

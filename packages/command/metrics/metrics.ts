@@ -180,7 +180,7 @@ function gaugesOf(reports: readonly Report[]): ProcessMetric[] {
     ),
     gauge(
       'keys_fetched_timestamp_seconds',
-      "Time of the last successful fetch of the issuer's keys, in the process with the oldest fetch; absent before the first fetch.",
+      "Time of the last successful fetch of the issuer's keys, the earliest if processes differ; absent before the first fetch.",
       fetchedAt.length === 0 ? [] : Math.min(...fetchedAt) / 1_000,
     ),
     gauge(
@@ -224,7 +224,7 @@ function metricsOf(certificates: readonly CertificateStatus[]): ProcessMetric[] 
 const counter = metricOf('counter');
 const gauge = metricOf('gauge');
 
-/** Returns a function that makes metrics. `values`: samples, or one number without labels. */
+/** Returns a function that makes metrics. Its argument `values` is a list of samples, or one number without labels. */
 function metricOf(type: 'counter' | 'gauge' | 'histogram') {
   return (name: string, help: string, values: number | readonly Sample[]): ProcessMetric => {
     const samples = typeof values === 'number' ? [{ labels: {}, value: values }] : values;

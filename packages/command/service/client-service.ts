@@ -25,7 +25,7 @@ interface ClientServiceOptions {
   readonly parts: Partial<Parts>;
 }
 
-// A new value of one of these settings needs no new `Serving`.
+// The settings whose new values need no new `Serving`.
 const settingsOfProcess: ReadonlySet<SettingName> = new Set([
   'adminAllowedHosts',
   'instanceName',
@@ -96,7 +96,7 @@ export async function startClientService(
       await Promise.all(servings.map((each) => each.drain(signal)));
     },
     stop: async () => {
-      // Makes a reload that is still creating a `Serving` stop that `Serving` as soon as it exists.
+      // If a reload is still creating a `Serving`, the reload stops the new `Serving` as soon as it exists.
       isDraining = true;
       await listener?.close();
       await Promise.all(servings.map((each) => each.stop()));

@@ -37,8 +37,8 @@ export async function createGuards(
     ),
   };
   let keyFailure: string | undefined;
-  // Logs changes only: new keys, and the beginning and end of an outage. If the keys cannot be fetched, a new cause of
-  // this outage is logged too.
+  // Logs changes only: new keys, and the beginning and end of an outage. As long as the keys cannot be fetched, each
+  // new cause is logged too.
   const observer: GuardObserver = {
     onKeys: (keys) => {
       keyRecords.note({ keys: keys.length });

@@ -102,8 +102,8 @@ export function createStop(logger: Logger, source: SignalSource): Stop {
 
 /**
  * Listens for signals and errors that stop the process. Call this before anything is started, so that no signal during
- * the start is lost. With `stopsOnHangUp`, SIGHUP stops the process too, because the terminal was closed
- * [D54] or there is nothing to reload.
+ * the start is lost. With `stopsOnHangUp`, SIGHUP stops the process too. Callers set `stopsOnHangUp` if SIGHUP
+ * means a closed terminal [D54], or if there is nothing to reload.
  */
 export function listenForStop(
   logger: Logger,

@@ -35,7 +35,7 @@ export async function openListener(
   return listener;
 }
 
-/** Returns a function that calls `report` with its value, but ignores values within a second after a report. */
+/** Returns a function that passes its argument to `report`, except within a second after a report. */
 export function onceASecond<T>(report: (first: T) => void): (each: T) => void {
   let reportedAt = -Infinity;
   return (each) => {

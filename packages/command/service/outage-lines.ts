@@ -13,7 +13,7 @@ export class OutageLines {
   readonly #clock: Clock;
   #isDown = false;
   #cause: unknown;
-  // Outages not reported yet.
+  // Number of outages not reported yet.
   #outages = 0;
   // True if the last line reported the beginning of an outage.
   #isReportedDown = false;

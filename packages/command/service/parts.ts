@@ -60,12 +60,12 @@ export interface ClientService extends Service, Reporter {
   readonly url: string;
   /** True if worker processes serve the clients, false if this process does. */
   readonly hasWorkers: boolean;
-  /** Uses `tls` for new connections from clients and new connections to the backend. Open connections stay [D37]. */
+  /** Uses `tls` for new connections, from clients and to the backend. Open connections stay open [D37]. */
   renewTls(tls: TlsInForce): void;
   /**
    * Resolves when new connections use `settings`. Calls in flight finish with the old settings; then `finished`
-   * resolves [D65]. Rejects with a StartError and keeps the old settings if the new ones cannot be served. Call it
-   * again only after `finished`.
+   * resolves [D65]. If the service cannot use `settings`, keeps the old settings and rejects with a StartError. Call
+   * `reload` again only after `finished` has resolved.
    */
   reload(settings: Settings, tls: TlsInForce): Promise<{ readonly finished: Promise<void> }>;
 }
@@ -103,7 +103,7 @@ const places: Readonly<Record<keyof Parts, string>> = {
   http2: 'packages/core/hosts/http2',
 };
 
-/** Loads a part for `neededBy`, a command or setting. Rejects with a StartError if this build leaves the part out. */
+/** Loads a part for the command or setting `neededBy`. Rejects with a StartError if this build leaves the part out. */
 export async function loadPart<Name extends keyof Parts>(
   parts: Partial<Parts>,
   name: Name,

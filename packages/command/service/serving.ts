@@ -25,7 +25,7 @@ export interface Serving extends ReportedServing, Pick<ClientService, 'renewTls'
   readonly scheme: 'http' | 'https';
   /** Serves the connection, or closes it if there are too many connections and none is idle. */
   take(socket: Socket): void;
-  /** Closes idle connections. Resolves when no connection is open and no call is in flight, or `signal` is aborted. */
+  /** Closes idle connections. Resolves when no connection is open and no call in flight, or when `signal` is aborted. */
   drain(signal: AbortSignal): Promise<void>;
 }
 
@@ -47,7 +47,7 @@ export async function createServing(
   { logger, records: shared, keeper, parts }: ServingContext,
 ): Promise<Serving> {
   const { allowedHosts, backendUrl, host } = settings;
-  // The TLS settings in force, for the backend monitor.
+  // The TLS settings in force for the backend; the backend monitor reads them.
   let { backend: backendTls } = tls;
   const backend = new BackendMonitor(createOpenSocket(backendUrl, () => backendTls));
   const records: Records = { ...shared, backend, keys: new KeyRecords() };
@@ -106,8 +106,8 @@ export async function createServing(
     connections.closeAll();
     guards.close();
     // First, calls are notified of the stop, and backend calls that only read are cancelled. This takes two turns of
-    // the event loop, because a socket reports its end late in a turn. Then closing the connections to the backend ends
-    // the other calls.
+    // the event loop, because a socket reports its end late in a turn. After these turns, the connections to the
+    // backend are closed, which ends the other calls.
     await nextTurn();
     await nextTurn();
     await gateway.backend.close();

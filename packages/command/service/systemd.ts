@@ -46,8 +46,8 @@ export function findPassedSockets(
 }
 
 /**
- * For each listener with a passed socket, returns the texts that are shown instead of HOST and PORT, or of ADMIN_HOST
- * and ADMIN_PORT.
+ * For each listener with a passed socket, returns two texts. They are shown in place of the listener's settings: HOST
+ * and PORT for clients, ADMIN_HOST and ADMIN_PORT for the admin listener.
  */
 export function settingsOfSockets(
   { clients, admin }: PassedSockets,
@@ -72,9 +72,9 @@ export function settingsOfSockets(
   return Object.fromEntries(texts) as ReturnType<typeof settingsOfSockets>;
 }
 
-// Node.js has no Unix datagram sockets, so the program systemd-notify sends the notifications. A fork of the gateway for
-// each notification would block all calls, for longer if the gateway uses more memory. So the gateway starts one small
-// shell, and the shell forks.
+// Node.js has no Unix datagram sockets, so the program systemd-notify sends the notifications. If the gateway forked
+// for each notification, all calls would wait during the fork. The more memory the gateway uses, the longer a fork
+// takes. So the gateway starts one small shell, and the shell forks.
 
 /** Notifies the service manager of this process (sd_notify(3)). Without a service manager, all methods do nothing. */
 export interface ServiceManager {
@@ -86,7 +86,7 @@ export interface ServiceManager {
   end(): void;
 }
 
-// The shell ignores signals, which are for the gateway, and exits when its input ends.
+// The shell ignores signals, because they are for the gateway. The shell exits when its input ends.
 const script = `trap '' TERM INT HUP
 command -v systemd-notify >/dev/null || { echo 'systemd-notify is not installed' >&2; exit 127; }
 while IFS= read -r line; do systemd-notify -- "$line"; done`;

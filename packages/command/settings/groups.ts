@@ -1,4 +1,4 @@
-// The groups of settings, in the order of the help and docs/settings.md, and the function that adds rows to a group.
+// The groups of settings, in the order of the help and docs/settings.md. The function `settings` adds rows to a group.
 
 import type { TextKind } from '../../core/hosts/options/kinds.ts';
 import type { SharedRow } from '../../core/hosts/options/rows.ts';
@@ -69,7 +69,7 @@ export const commandNames = ['serve', 'dev', 'backend', 'check', 'openapi', 'hea
 
 export type Command = (typeof commandNames)[number];
 
-/** A setting: the row of an option, with its group in the help and the commands that have it. */
+/** A setting: the row of an option, with the setting's group in the help and the commands that accept the setting. */
 export interface Row extends Omit<SharedRow, 'kind'> {
   readonly kind: TextKind<unknown>;
   /** For a switch: the commands in which the default is inverted. */
@@ -94,7 +94,7 @@ export function settings<Table extends Readonly<Record<string, Omit<Row, 'group'
   return Object.fromEntries(rows) as { readonly [Name in keyof Table]: Table[Name] & Pick<Row, 'group' | 'commands'> };
 }
 
-/** `requestBytesMax` -> `REQUEST_BYTES_MAX`. */
+/** Converts `requestBytesMax` to `REQUEST_BYTES_MAX`. */
 export function toVariable(name: string): string {
   return name.replace(/[A-Z]/g, (letter) => `_${letter}`).toUpperCase();
 }

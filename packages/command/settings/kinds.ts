@@ -1,4 +1,4 @@
-// The kinds of values that only settings of the command have. Each kind parses text. The options of programs that embed
+// The kinds of values for settings that only the command has. Each kind parses text. The options of programs that embed
 // the gateway (core/hosts/options/) do not use these kinds.
 
 import { isIPv6 } from 'node:net';
@@ -63,11 +63,11 @@ export const secretHeaders = text(
   },
 );
 
-// A header name is a token (RFC 9110, 5.6.2). A value has printable ASCII and tabs.
+// A header name is a token (RFC 9110, 5.6.2). A value consists of printable ASCII and tabs.
 const headerNameForm = /^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}$/;
 const headerValueForm = /^[\t -~]*$/;
 
-/** Parses `name=value,name=value`, percent-decoded (W3C Baggage); undefined if `text` is invalid. */
+/** Parses and percent-decodes `name=value,name=value` (W3C Baggage); undefined if `text` is invalid. */
 export function parseExporterHeaders(text: string): Readonly<Record<string, string>> | undefined {
   const headers: Record<string, string> = {};
   for (const member of splitList(text)) {

@@ -1,5 +1,5 @@
-// Resolves the settings from flags, the environment and the settings file. Checks each setting alone, then their
-// combinations.
+// Resolves the settings from flags, the environment and the settings file. Checks each setting alone, then combinations
+// of settings.
 
 import { accessSync, constants, readFileSync } from 'node:fs';
 import { parseEnv } from 'node:util';
@@ -27,8 +27,8 @@ import { findHttp2Problem, findTlsProblems } from './tls-settings.ts';
 
 /**
  * Takes each setting from the flags, else the environment, else the settings file, else its default. An empty variable
- * counts as unset. Throws all problems as one SettingsError, those in `known` first. Also checks the files that the
- * settings name, except for `openapi` and on a reload. On a reload, the new service checks these files.
+ * counts as unset. Throws one SettingsError with all problems, first the problems in `known`. Also checks the files that
+ * the settings refer to, except for `openapi` and on a reload. On a reload, the new service checks these files.
  */
 export function resolveSettings(
   command: Command,
@@ -101,7 +101,7 @@ function readSettingsFile(name: string, problems: string[]): NodeJS.Dict<string>
     problems.push(`SETTINGS_FILE${shown === undefined ? '' : ` is ${shown}, which`} cannot be read (${code})`);
     return {};
   }
-  // Node's parser silently skips invalid lines, so a mistyped setting would have no effect.
+  // Invalid lines are reported: Node's parser skips them silently, so a mistyped setting would have no effect.
   for (const [index, line] of text.split('\n').entries()) {
     if (!settingLine.test(line)) problems.push(`line ${index + 1} of the settings file is not VARIABLE=value`);
   }
@@ -123,7 +123,7 @@ function readSettingsFile(name: string, problems: string[]): NodeJS.Dict<string>
 }
 
 function findKeyFileProblems({ authIssuer = '', authJwksFile = '', authJwksUrl }: Partial<Settings>): string[] {
-  // If there is no issuer, or AUTH_JWKS_URL is set too, another problem says that the file is not used.
+  // Without an issuer, or with AUTH_JWKS_URL, the file is not used and not checked here. Another check reports this.
   if (authIssuer === '' || authJwksFile === '' || authJwksUrl !== '') return [];
   try {
     accessSync(authJwksFile, constants.R_OK);

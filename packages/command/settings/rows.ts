@@ -192,7 +192,7 @@ export const settingsTable = {
     otelExporterOtlpEndpoint: {
       kind: optionalAddress,
       default: '',
-      help: 'Collector of the traces, by OTLP over HTTP; for instance `http://localhost:4318`. The gateway adds `/v1/traces` to this address. Without an address, nothing is traced.',
+      help: "Address of the traces' collector (OTLP over HTTP); for instance `http://localhost:4318`. The gateway adds `/v1/traces` to this address. Without an address, nothing is traced.",
     },
     otelExporterOtlpHeaders: {
       kind: secretHeaders,

@@ -40,12 +40,12 @@ export class SettingsError extends Error {
 
 export const settingNames = Object.keys(settingsTable) as SettingName[];
 
-/** `requestBytesMax` -> `--request-bytes-max`. */
+/** Converts `requestBytesMax` to `--request-bytes-max`. */
 export function flagOf(name: SettingName): string {
   return `--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
 }
 
-/** `requestBytesMax` -> `REQUEST_BYTES_MAX`. */
+/** Converts `requestBytesMax` to `REQUEST_BYTES_MAX`. */
 export const variableOf: (name: SettingName) => string = toVariable;
 
 export function settingsOf(command: Command): SettingName[] {

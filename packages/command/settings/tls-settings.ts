@@ -12,7 +12,7 @@ import { rowOf, settingNames, variableOf, type SettingName, type Settings } from
 
 const http2NodeMin = 26;
 
-/** The problem with HTTP/2 on Node `version`; undefined if it works [D39]. */
+/** The problem with HTTP/2 on Node `version`; undefined if HTTP/2 works [D39]. */
 export function findHttp2Problem(version = process.versions.node): string | undefined {
   // An older Node cannot send the headers of a reply as a list and then close the HTTP/2 stream. This flaw shows only on
   // a connection, so the version is checked instead.

@@ -1,4 +1,4 @@
-// Warns about valid settings that do not fit their environment, in the log at the start and in `check`.
+// Warns, in the log at the start and in `check`, about valid settings that do not fit their environment.
 
 import { readFileSync } from 'node:fs';
 import { totalmem } from 'node:os';
@@ -17,7 +17,7 @@ const ownDescriptors = 150;
 export function findWarnings(settings: Settings, environment: Readonly<Record<string, string | undefined>>): Warning[] {
   const { connectionsMax, inFlightMax, bufferedBytesMax, workers } = settings;
   const warnings: Warning[] = [];
-  // File descriptors of one process at its limits; each worker has an equal share of the limits.
+  // The file descriptors that one process needs at its limits; each worker has an equal share of the limits.
   const needed = Math.ceil(connectionsMax / workers) + Math.ceil(inFlightMax / workers) + ownDescriptors;
   const descriptors = { limit: readDescriptorLimit(), needed };
   if (descriptors.limit < descriptors.needed) {
@@ -78,7 +78,7 @@ export function neededMemory(
   return Math.ceil((bufferedBytesMax * 4) / 3) + processBytes * workers + connectionBytes[kind] * connectionsMax;
 }
 
-/** The limit of the container (cgroup), or else the memory of the machine, in bytes. */
+/** The memory limit of the container (cgroup), or else the memory of the machine, in bytes. */
 export function readMemoryLimit(): number {
   // Without a limit, `constrainedMemory` returns 0, or a number of bytes larger than any machine has.
   return Math.min(process.constrainedMemory() || Infinity, totalmem());

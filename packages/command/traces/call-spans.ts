@@ -40,7 +40,7 @@ type Span = Pick<ReadableSpan, 'name' | 'kind' | 'attributes' | 'parentSpanConte
 const knownMethods: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'OPTIONS', 'PATCH', 'CONNECT', 'TRACE']); // prettier-ignore
 const hostForm = /^(\[[^\]]*\]|[^:]{1,255})(?::(\d{1,5}))?$/;
 
-/** Returns the function that makes the spans of a finished call, and passes them to `add`. */
+/** Returns a function that makes the spans of a finished call and passes each span to `add`. */
 export function createSpanWriter(
   { backendUrl, tlsCertFile, logClient, otelServiceName }: TraceOptions,
   add: (span: ReadableSpan) => void,

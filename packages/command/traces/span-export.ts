@@ -1,5 +1,5 @@
-// Exports spans and counts those that are lost [D49]. The SDK's queue drops spans silently when it is full, so it gets only
-// spans for which there is room.
+// Exports spans and counts lost spans [D49]. The SDK's queue drops spans silently when it is full, so this file adds
+// only spans for which the queue has room.
 
 import { ExportResultCode, type ExportResult } from '@opentelemetry/core';
 import { BatchSpanProcessor, type ReadableSpan, type SpanExporter } from '@opentelemetry/sdk-trace';

@@ -23,7 +23,7 @@ export function isSampled(traceParent: string): boolean {
   return (flagsOf(traceParent) & sampledFlag) !== 0;
 }
 
-/** Returns the `traceparent` of `spanId`, a child of the span of `parent`. */
+/** Returns the `traceparent` of the span `spanId`, a child of the span in `parent`. */
 export function childOf(parent: string, spanId: string, isChildSampled: boolean): string {
   const flags = (flagsOf(parent) & randomFlag) | (isChildSampled ? sampledFlag : 0);
   return `00-${traceIdOf(parent)}-${spanId}-0${flags}`;

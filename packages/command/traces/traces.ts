@@ -58,7 +58,7 @@ export function createTraces(options: TraceOptions, logger: Logger, onDropped: (
 class SampledTrace implements CallTrace {
   readonly #call: SampledCall;
   readonly #write: ReturnType<typeof createSpanWriter>;
-  // From the clock of the record's durations, so that the client span does not end after the server span.
+  // On the clock that measures the record's durations, so that the client span does not end after the server span.
   readonly #since = monotonicMs();
 
   constructor(call: SampledCall, write: ReturnType<typeof createSpanWriter>) {

@@ -60,7 +60,8 @@ const mappedPrefix = '::ffff:';
  * Returns the client's address. `peer` is the connection's address, from `normalizeAddress`. `forwardedFor` has the
  * values of `x-forwarded-for`, in order. Each proxy appends the address from which it received the request. So the
  * search starts at `peer` and goes through the list from right to left. The result is the first address that is not a
- * trusted proxy's. If a malformed entry or the end of the list comes first, the result is the last address found.
+ * trusted proxy's. If a malformed entry or the end of the list comes before that, the result is the last address
+ * found.
  */
 export function clientAddress(
   peer: string,

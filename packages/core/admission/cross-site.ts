@@ -1,7 +1,7 @@
 // Detects writes by a page of another site [D56]. Such a page can use `fetch` or a form, in the browser of a user who
 // can reach the gateway. Browsers mark these writes in `sec-fetch-site`, which no page can change. Over http, browsers
-// send this field only to `localhost` and other names of their own machine (W3C Fetch Metadata, 2.1), so this file
-// detects no other writes over http.
+// send this field only to `localhost` and other names of their own machine (W3C Fetch Metadata, 2.1), so over http this
+// file detects only writes to these names.
 // Origins that cors.ts allows are exempt [D45].
 
 const writeMethods: ReadonlySet<string> = new Set(['POST', 'PUT', 'DELETE']);

@@ -89,8 +89,8 @@ export interface Exchange {
   cancel(): void;
 }
 
-// If the rest of an answer is not needed, it is read and dropped, so that the connection can be reused. Beyond this
-// size or this time, the connection is closed instead.
+// If the rest of an answer is not needed, it is read and dropped, so that the connection can be reused. If the rest
+// exceeds `discardBytesMax` or `discardTimeoutMs`, the connection is closed instead.
 const discardBytesMax = 65_536;
 const discardTimeoutMs = 1_000;
 
@@ -333,7 +333,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
   }
 
   // Reports an outcome that is known before the answer has ended. The rest of the answer is read and dropped, up to a size
-  // limit, for at most a second and within the call's deadline. If there is no rest, `onAnswerEnd` follows at once.
+  // limit, for at most a second and within the call's deadline. If there is no rest, `onAnswerEnd` follows immediately.
   #decide(outcome: Outcome, hasRest: boolean): void {
     this.#dropBody();
     this.#state = 'discarding';

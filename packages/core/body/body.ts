@@ -15,7 +15,7 @@ export abstract class Body {
     return this.#length;
   }
 
-  /** Adds the next piece. Returns false once the body can no longer become JSON, but never for the first piece. */
+  /** Adds the next piece. Returns false once the body can no longer become JSON; the first call always returns true. */
   write(piece: Buffer): boolean {
     this.#length += piece.length;
     if (this.#checker === undefined) {

@@ -4,7 +4,7 @@ import type { Operation } from '../operations.ts';
 import type { BackendOutcome, CallOutcome } from '../outcomes.ts';
 import type { Reason } from '../reasons.ts';
 
-/** Describes an ended request. Contains no body, and from headers only request id, client, subject and agent. */
+/** Describes an ended request, without bodies. The only header values are request id, client, subject and agent. */
 export interface CallRecord {
   readonly requestId: string;
   /** Undefined if the request matches no operation: an unknown path, or a method that the path does not have. */

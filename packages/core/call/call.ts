@@ -37,7 +37,7 @@ export interface CallContext {
   readonly isFull: boolean;
   /** True if the site of the page that sent the request [D56] and the request's host name [D57] are allowed. */
   admits(head: RequestHead): boolean;
-  /** Decides whether requests for operations may proceed; undefined if all may. */
+  /** Decides whether requests for operations may proceed; undefined if every request may proceed. */
   readonly guard: Guard | undefined;
   /** Adds header fields for pages of other origins to every reply; undefined if no such page is allowed [D45]. */
   readonly cors: Cors | undefined;
@@ -418,7 +418,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
     this.#transport.reply({ head, added, requestId, pieces, length, closes, drains }, onTaken);
   }
 
-  // Called when the OS has the reply, or nothing more is sent. Until then its memory stays counted and is not reused.
+  // Called when the OS has the reply, or no more is sent. Until then the reply's memory is counted and not reused.
   #giveBack(): void {
     this.#gateway.budget.giveBack(this.#heldBytes);
     this.#heldBytes = 0;

@@ -1,5 +1,5 @@
 // The guard interface. A guard decides whether a request may proceed. For this it uses data outside the request, such
-// as a counter or an issuer's keys. `joinGuards` combines several guards into one. guards/ has the guards.
+// as a counter or an issuer's keys. `joinGuards` combines several guards into one. The guards are in guards/.
 
 import type { RequestHead } from '../http1/head.ts';
 import type { OperationName } from '../operations.ts';
@@ -34,7 +34,7 @@ export type Admission = {
 );
 
 export interface Guard {
-  /** Returns no promise if possible, since a promise delays the request. An exception or rejection is a bug [D28]. */
+  /** Returns a promise only if it must wait: a promise delays the request. An exception or rejection is a bug [D28]. */
   admit(request: GuardedRequest): Admission | Promise<Admission>;
 }
 

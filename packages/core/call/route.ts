@@ -23,7 +23,7 @@ export interface RouteOptions {
   readonly pages: Pages | undefined;
 }
 
-/** Routes `method` on `target`. The path is checked first, then the method, then the id. */
+/** Routes a request with this `method` and `target`. The path is checked first, then the method, then the id. */
 export function route(method: string, target: string, options: RouteOptions): Route {
   const { collectionPath, itemIdParsing, pages } = options;
   if (method === 'CONNECT') {

@@ -33,7 +33,7 @@ const serverTls: ValueKind<ServerTls> = {
 };
 
 const serverRows = {
-  /** If given, the server serves https only [D36, D38]. Without it, plain http. */
+  /** If given, the server serves only https [D36, D38]. Otherwise it serves only plain http. */
   tls: { kind: serverTls },
   /** Time in ms that `close` waits for requests in flight. Requests that take longer are cut [D33]. Default 10,000. */
   shutdownTimeoutMs: shutdownTimeoutRow,

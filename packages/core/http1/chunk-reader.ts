@@ -67,8 +67,8 @@ export class ChunkReader {
 
   /**
    * Reads `bytes` from position `from` on. Returns the position after the consumed bytes: the end of `bytes`, unless the
-   * last chunk has ended or there is a flaw. Moves the data of small chunks together within `bytes` and passes it on in few
-   * pieces, because otherwise the sink is called for every byte of a body in one-byte chunks.
+   * last chunk has ended or there is a flaw. Moves the data of small chunks together within `bytes`. Passes the data on in
+   * few pieces, because otherwise the sink is called for every byte of a body in one-byte chunks.
    */
   read(bytes: Buffer, from: number): number {
     let at = from;

@@ -9,7 +9,7 @@ export interface Connection {
   readonly streams?: number;
   /** Idle time in ms: 0 while a request is in flight or the client is reading its reply. */
   idleMs(now: number): number;
-  /** True if no request was in flight or arriving in the last `quietMs`. Time before `from` does not count as quiet. */
+  /** True if no request was in flight or arriving in the last `quietMs`. False until `quietMs` after `from`. */
   isQuiet(quietMs: number, from: number): boolean;
   /** Enforces the client's time limits, as of `now` [D35]. */
   checkTime(now: number): void;
@@ -20,14 +20,17 @@ export interface Connection {
 export interface ServerLimits {
   readonly connectionsMax: number;
   /**
-   * If true, a connection beyond `connectionsMax` replaces the longest-idle one, or the oldest if none is idle. This
-   * examines all connections, so it needs a small limit. If false, only connections idle for 1 s are replaced [D26].
+   * If true, a connection beyond `connectionsMax` replaces the longest-idle one, or the oldest if none is idle. Use a
+   * small limit, because the search examines all connections. If false, only connections idle for 1 s are replaced [D26].
    */
   readonly replacesOldest?: boolean;
   /** If false, requests of HTTP/1.1 may lack `Host`, contrary to RFC 9112, 3.2. Default true. */
   readonly requiresHost?: boolean;
   readonly requestHeadBytesMax: number;
-  /** Largest request body. After an early reply, the rest is dropped; a larger body closes the connection [D11]. */
+  /**
+   * Largest request body. If a reply is sent before the whole body has arrived, the rest of the body is read and
+   * dropped. If such a body exceeds the limit, the connection is closed [D11].
+   */
   readonly requestBytesMax: number;
   /** Time limit of a head, from its first byte. For the first head, the time starts when the connection opens [D35]. */
   readonly requestHeadersTimeoutMs: number;

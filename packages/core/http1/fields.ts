@@ -43,7 +43,8 @@ export function fieldNameAt(bytes: Uint8Array, start: number, end: number): Fiel
   return undefined;
 }
 
-// A lower-case letter and its capital differ in this bit. Setting the bit turns no other token byte into `a` to `z` or `-`.
+// A lower-case letter and its capital differ only in this bit. If the bit is set in a byte of a token, the result is a
+// letter only if the byte was this letter or its capital, and `-` only if the byte was `-`.
 const caseBit = 0x20;
 
 function isNameAt(bytes: Uint8Array, start: number, name: Uint8Array): boolean {

@@ -1,6 +1,6 @@
 // The grammar of HTTP/1.1 messages [RFC 9110, RFC 9112]: the bytes that are valid in each element, and the meaning of the
 // few fields that delimit a message. Input that two parsers could read differently is refused; the code calls such input a
-// flaw [D18, D27]. The rules for several fields together are in head.ts.
+// flaw [D18, D27]. The rules for combinations of fields are in head.ts.
 
 import { isIPv6 } from 'node:net';
 import { decodePercent } from '../text/percent.ts';

@@ -1,8 +1,8 @@
 // Joins bytes that arrive in pieces. As separate buffers, thousands of small pieces would need many times their size.
 
 /**
- * Returns `held` followed by a copy of `bytes`. `held` must be empty, or the end of a buffer that this function returned,
- * and must not be passed again. When the memory of `held` is full, everything is copied to a new block of at least
+ * Returns `held` followed by a copy of `bytes`. `held` must be empty, or the end of a buffer that this function returned.
+ * Pass a returned buffer only once. When the memory of `held` is full, everything is copied to a new block of at least
  * `bytesMin` bytes and at least twice the length of `held`. So each byte is copied only a few times. Bytes that were
  * returned earlier never change.
  */

@@ -46,7 +46,7 @@ export class Handshakes {
     this.#server = this.#createServer(tls);
   }
 
-  /** Uses `tls` for new connections. New `ticketKeys` end old sessions. If this throws, the old certificates stay. */
+  /** Uses `tls` for new connections. New `ticketKeys` end old sessions. If this throws, nothing has changed. */
   renew(tls: ServerTls): void {
     this.#server = this.#createServer(tls);
   }
@@ -102,7 +102,7 @@ class Handshake implements Connection {
   constructor(socket: Socket, timeoutMs: number, owner: HandshakeOwner) {
     this.socket = socket;
     this.address = socket.remoteAddress;
-    // If the client ends its side during the handshake, Node closes the socket. The TLS socket inherits this setting.
+    // Makes Node close the socket if the client ends its side during the handshake. The TLS socket inherits the value.
     socket.allowHalfOpen = false;
     this.#timeoutMs = timeoutMs;
     this.#owner = owner;

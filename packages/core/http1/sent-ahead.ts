@@ -30,7 +30,7 @@ export class SentAhead {
     this.#isFull ||= this.#bytes.length >= bytesMax;
   }
 
-  /** Returns and removes all stored bytes. The caller passes the bytes that it does not use to `keep`. */
+  /** Returns and removes all stored bytes. The caller then passes the unused bytes to `keep`. */
   take(): Buffer {
     const bytes = this.#bytes;
     this.#bytes = noBytes;

@@ -48,7 +48,7 @@ type WriteState = 'nothing' | 'continue' | 'reply' | 'replied' | 'ended';
 
 // All transitions. `#goesOnAfter` decides whether a reply is the last one on the connection.
 //
-// | reading         | writing         | event                                    | reading       | writing           |
+// | reading before  | writing before  | event                                    | reading after | writing after     |
 // | --------------- | --------------- | ---------------------------------------- | ------------- | ----------------- |
 // | new, idle       | nothing         | the first byte of a head                 | head          | same              |
 // | head            | nothing         | the head ends                            | body or whole | continue or reply |
@@ -245,7 +245,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     this.#reading = 'head';
   }
 
-  // Reads the bytes in `#ahead`, as far as possible now.
+  // Reads all bytes in `#ahead`, unless a request must wait.
   readonly #goOn = (): void => {
     try {
       if (!this.#share.isWaiting && this.#mayTake) {
@@ -299,7 +299,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     }
   }
 
-  // Handles malformed input. Every earlier request has its reply.
+  // Handles malformed input. Every earlier request already has its reply, so this input can be answered at once.
   #onFlaw(flaw: BrokenReason): void {
     if (this.#writing === 'nothing') {
       this.#refuse(flaw);
@@ -311,7 +311,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
 
   #breakBody(reason: BrokenReason): void {
     if (this.#incoming === undefined) {
-      // The client would mistake a second reply for the reply to its next request.
+      // The reply was already sent. The client would mistake a second reply for the reply to its next request.
       this.#end();
     } else {
       this.#reading = 'over';
@@ -322,7 +322,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   }
 
   // The client has ended its side. If a complete request has no reply yet, and `#ahead` has no incomplete request, the
-  // client is treated as gone at once, and requests in `#ahead` do not start. In all other cases, the bytes in `#ahead`
+  // client is at once treated as gone, and requests in `#ahead` do not start. In all other cases, the bytes in `#ahead`
   // are read first. If the last request is then incomplete, it is refused. Otherwise the client is treated as gone.
   #onSocketEnd(): void {
     this.#ahead.hasEnded = true;
@@ -420,7 +420,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
       // After a malformed or late head there is no `#head`, and the start of the next request is unknown.
       this.#head?.persists === true &&
       this.#reading !== 'over' &&
-      // A client that still waits for `100 Continue` may or may not send its body [RFC 9110, 10.1.1].
+      // The client still waits for `100 Continue`, so it is unknown whether it will send its body [RFC 9110, 10.1.1].
       this.#writing !== 'continue'
     );
   }

@@ -19,8 +19,8 @@ const idleMsMin = 1_000;
 const freedPart = 1 / 32;
 const lookMsMin = 50;
 const reportMsMin = 1_000;
-// During a drain, a connection without a request for this long is closed. Under load, a keep-alive client has sent its
-// next request by then and received `connection: close` [D33].
+// During a drain, a connection that had no request for this long is closed. Within this time, a busy keep-alive client
+// sends its next request and receives `connection: close` [D33].
 const drainQuietMs = 1_000;
 const drainPollMs = 20;
 

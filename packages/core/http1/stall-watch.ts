@@ -4,7 +4,7 @@
 // `writableLength` changes only when the reply's last byte has left. So this file reads the queue of the socket's
 // handle, which shrinks with each piece that the OS accepts. On Linux this file also reads how many unacknowledged bytes
 // the kernel holds, which can be 4 MB. Otherwise a client that reads 40 KB a second would look stalled, because the
-// kernel accepts further bytes only every half minute.
+// kernel accepts further bytes only once in half a minute.
 
 import { readlinkSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
@@ -120,10 +120,10 @@ export function inodeOf(socket: Socket): string | undefined {
   }
 }
 
-// Linux lists all sockets in these tables (proc_pid_net(5)). Node cannot query a single socket.
+// Linux lists all TCP sockets in two tables (proc_pid_net(5)). Node cannot query a single socket.
 const tables = ['/proc/self/net/tcp', '/proc/self/net/tcp6'];
 
-/** Returns a map from inode to unacknowledged bytes, for TCP sockets that have any; undefined if not on Linux. */
+/** Maps the inode of each TCP socket with unacknowledged bytes to their number; undefined if not on Linux. */
 export async function readUnacknowledged(paths = tables): Promise<ReadonlyMap<string, number> | undefined> {
   const texts = await Promise.all(paths.map(async (path) => await readFile(path, 'latin1').catch(() => '')));
   // The first line of each table has the names of its columns. Without IPv6 the second table is missing.

@@ -72,7 +72,7 @@ export function writeReplyHead({ head, added, requestId, length }: Reply, ending
     : `${start}content-length: ${length}\r\nx-request-id: ${requestId}\r\n${ending}\r\n`;
 }
 
-/** The status of a reply without a body, which has no `content-length` either [RFC 9110, 8.6]. */
+/** The status of a reply that has neither a body nor a `content-length` [RFC 9110, 8.6]. */
 export const noContent = 204;
 
 function writeFields(headers: readonly string[]): string {

@@ -74,7 +74,7 @@ export class JsonChecker {
 
   /** Returns whether all pieces together are one JSON text. */
   end(): boolean {
-    // UTF-8 needs no check here, because an incomplete character is always in an incomplete string or byte-order mark.
+    // `isWhole` also refuses an incomplete character, because it is always in an incomplete string or byte-order mark.
     return isWhole(this.#state, this.#depth);
   }
 
@@ -109,9 +109,7 @@ export class JsonChecker {
   }
 }
 
-/**
- * Checks strict UTF-8 in pieces. `isUtf8` checks whole characters; this class checks characters split between two pieces.
- */
+/** Checks strict UTF-8 in pieces. `isUtf8` checks whole characters; `#take` checks characters split between pieces. */
 class Utf8Checker {
   // For an incomplete character: the number of missing bytes, and the valid range of the next byte.
   #missing = 0;
@@ -162,7 +160,7 @@ function lastCharacter(piece: Uint8Array, from: number): number {
   return piece.length;
 }
 
-/** Length in bytes of a character whose first byte is `byte`, 0xc0 or higher. */
+/** Length in bytes of a character that begins with `byte` (0xc0 or higher). */
 function byteCount(byte: number): number {
   return byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4;
 }

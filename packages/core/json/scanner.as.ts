@@ -1,8 +1,8 @@
 // The JSON scanner, in AssemblyScript: `npm run build:scanner` compiles it to scanner.wasm. It checks a text in slices. The
 // caller copies a slice into the scanner's memory, to an area called the window. `scan` returns the state of the text after
 // the slice, and continues from that state with the next slice. No values are built, so the only other data about an
-// unfinished text are its depth and one bit for each open level. json.ts checks UTF-8, because in strings the scanner
-// accepts all bytes above ASCII. Outside strings JSON is ASCII.
+// unfinished text are its depth and one bit for each open level. In strings, the scanner accepts all bytes above
+// ASCII, and json.ts checks that they are UTF-8. Outside strings, the scanner accepts only ASCII.
 //
 // Design:
 //
@@ -14,7 +14,7 @@
 //   continue in the next slice. Then `step` reads the token byte by byte, with a state for every byte.
 // - In strings, SIMD operations make a mask with one bit for each of 64 bytes: 1 for quotes, backslashes and control
 //   characters. The mask is used until `scan` reaches the next 64 bytes, so several short strings share one mask. A shift
-//   and a count of zeros find the next byte with a 1. Digits have a mask of the same kind.
+//   and a count of zeros find the next byte whose bit is 1. Digits have a mask of the same kind.
 
 /** Address and size of the window. After the window come the byte 0 and room for loads that read beyond the window. */
 export const WINDOW: i32 = 0x8000;
@@ -30,8 +30,8 @@ export const LEVELS: i32 = 0x1000;
 /** Address of the depth after the slice. The depth is counted from the outermost level that the caller stored. */
 export const DEPTH: i32 = 0xff0;
 
-// At `OTHERS`: a mask of the bytes that are not digits. At `OTHERS_OF`: the address of the 64 bytes that it describes.
-// Both are in memory, not in variables, because they are seldom needed.
+// At `OTHERS`: a mask of the bytes that are not digits. At `OTHERS_OF`: the address of the 64 bytes that the mask
+// describes. Both are in memory, not in variables, because they are seldom needed.
 const OTHERS: usize = 0xfe0;
 const OTHERS_OF: usize = 0xfe8;
 
@@ -133,7 +133,7 @@ const ESCAPES = memory.data<u8>([
   0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 ]);
 
-// The last four bytes of `false`, `null` and `true`. Bits 3 and 4 of a literal's first letter are its index.
+// The last four bytes of `false`, `null` and `true`. Bits 3 and 4 of a literal's first letter are its index here.
 const LITERALS = memory.data<u32>([0x65736c61, 0x6c6c756e, 0x65757274]);
 // The byte that must follow in each of the states from `T` to `NUL`: `rue`, `alse`, `ull`.
 const LITERAL_BYTES = memory.data<u8>([0x72, 0x75, 0x65, 0x61, 0x6c, 0x73, 0x65, 0x75, 0x6c, 0x6c]);

@@ -6,9 +6,7 @@ export function withoutEndSlashes(path: string): string {
 
 const thisMachine = /^(?:localhost|127\.[\d.]+|\[?::1\]?)$/;
 
-/**
- * True for `localhost` and loopback addresses. False for names under `.localhost`, because DNS may resolve them elsewhere.
- */
+/** True for `localhost` and loopback addresses; false for names under `.localhost`, which DNS may resolve elsewhere. */
 export function isThisMachine(host: string): boolean {
   return thisMachine.test(host);
 }

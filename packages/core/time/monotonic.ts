@@ -1,6 +1,6 @@
 // Monotonic time, for deadlines and durations.
 
-// The global `performance` is read once, because this getter takes as long as reading the clock.
+// The global `performance` is a getter that takes as long as reading the clock, so it is read only once.
 const clock = performance;
 let instant: number | undefined;
 
@@ -10,7 +10,7 @@ export function monotonicMs(): number {
 }
 
 /**
- * Stops the clock until `releaseClock`, while bytes that have just arrived are handled. One gateway call then reads
+ * Stops the clock until `releaseClock` is called. Used while arrived bytes are handled: one gateway call then reads
  * the clock 3 times instead of 9, and uses 1 % less processor time. Release the clock before other events are handled.
  */
 export function holdClock(): void {

@@ -16,7 +16,7 @@ import { formatBytes, formatCount, formatMs, formatRate, formatTime } from './fo
  * @property {(value: number | null) => string} format
  * @property {boolean} [isOfBars] draws stacked bars instead of lines
  * @property {boolean} [isLogarithmic]
- * @property {[group: string, party: Party, name: string, pick: Picker][]} lines the only line of a group has an empty `name`
+ * @property {[group: string, party: Party, name: string, pick: Picker][]} lines `name` is empty if the group has one line
  */
 
 /**
@@ -174,7 +174,7 @@ const makeLabel = (className, text, left, bottom) =>
 /** @typedef {(from: Pick<Point, 'flows' | 'seconds'>) => (number | null)[]} ReadValues one value per line */
 
 /**
- * Describes the lines or bars, the axes and the marks of a chart, with the cursor at `point` if there is one.
+ * Describes the lines or bars, the axes and the marks of a chart, and the cursor at `point` if `point` is defined.
  * @type {(kind: ChartKind, shown: Shown, read: ReadValues, point: Point | undefined) => Description[]}
  */
 const makeDrawing = ({ lines, isLogarithmic, isOfBars = false }, { points, from, to, stepMs, marks }, read, point) => {
@@ -236,7 +236,7 @@ const makeDrawing = ({ lines, isLogarithmic, isOfBars = false }, { points, from,
 };
 
 /**
- * Describes a chart. `sentence` has the values at the cursor or, without one, the values of the summary.
+ * Describes a chart. `sentence` has the values at the cursor or, if there is no cursor, the values of the summary.
  * @type {(kind: ChartKind, shown: Shown, point: Point | undefined, handlers: Attributes) => { figure: Description, sentence: string }}
  */
 const makeChart = (kind, shown, point, handlers) => {
@@ -279,7 +279,7 @@ const makeChart = (kind, shown, point, handlers) => {
   return { figure, sentence: `${point === undefined ? summaryName : formatTime(point.at)}: ${describe(values)}` };
 };
 
-/** @type {Readonly<Record<string, (index: number, last: number) => number>>} the index is -1 without a cursor */
+/** @type {Readonly<Record<string, (index: number, last: number) => number>>} the cursor's next index; -1: no cursor */
 const moves = {
   ArrowLeft: (index, last) => Math.max(0, (index < 0 ? last + 1 : index) - 1),
   ArrowRight: (index, last) => (index < 0 ? last : Math.min(last, index + 1)),

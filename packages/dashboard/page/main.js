@@ -108,7 +108,7 @@ function take(message) {
   };
 }
 
-/** Shows the whole state. Only what differs changes on the page. */
+/** Shows the whole state. Changes only the elements that differ from it. */
 function render() {
   shown = pausedAt === undefined ? latest : shown;
   if (shown !== undefined) {
@@ -238,7 +238,7 @@ function showConnection() {
   document.body.classList.toggle('stale', lostAt !== undefined || pausedAt !== undefined);
   const lost = `No connection to the gateway since ${formatTime(lostAt ?? 0)}: the gateway has stopped, or the network is down. The figures below are older than that. This page retries every second.`;
   show('lost', { hidden: lostAt === undefined }, lost);
-  // Has no aria-pressed, because the label changes too and a screen reader would announce the state twice.
+  // The button has no aria-pressed: its label shows the state too, and a screen reader would announce it twice.
   const isPaused = pausedAt !== undefined;
   show('pause', { class: isPaused ? 'resume' : '', onclick: pause }, isPaused ? 'Resume' : 'Pause');
 }

@@ -318,7 +318,7 @@ const noFailure = 'No call has failed since the gateway started.';
 
 /** @type {(count: number, isFiltered: boolean) => string} */
 const describeFailures = (count, isFiltered) => {
-  if (count === 0) return 'None of the failed calls in the list matches.';
+  if (count === 0) return 'None of the failed calls in the list matches the filter.';
   const calls = `${count === shownMax ? `The last ${shownMax}` : count}${isFiltered ? ' matching' : ''} failed call${count === 1 ? '' : 's'}`;
   return `${calls}, latest first. Times are ${format.describeTimeZone()}. The request id is also in the log, in the reply and in the call to the backend.`;
 };

@@ -79,7 +79,7 @@ const rules = [
     holds: (now) => countKind(now, 'overload') > 0 && recoveredAt(now, 'gateway') === undefined,
     level: 'unwell',
     party: 'gateway',
-    next: '"Load" and "Failed calls" below show what ran out. Raise that limit, or add a gateway.',
+    next: '"Load" and "Failed calls" below show which limit was reached. Raise that limit, or add a gateway.',
     title: 'The gateway turns calls away',
     detail: (now, facts) =>
       `${formatCount(countKind(now, 'overload'))} turned away ${inLastMinute(now)}. ${describeFill(now, facts)}`,
@@ -116,7 +116,7 @@ const rules = [
     level: 'notice',
     isOver: true,
     party: 'gateway',
-    next: '"Load" and "Failed calls" below show what had run out.',
+    next: '"Load" and "Failed calls" below show which limit was reached.',
     title: 'The gateway accepts all calls again',
     detail: (now) =>
       `Recovered ${agoOf(now, 'gateway')}. ${countOf(countTurnedAway(now), 'call')} turned away ${inLastMinute(now)}.`,
@@ -267,7 +267,7 @@ export const describeParties = (now, facts) => {
 };
 
 /**
- * Describes a certificate in force, and flags one that needs attention.
+ * Describes a certificate in force. `isUnwell`: the certificate needs attention.
  * @type {(certificate: CertificateStatus, now: number) => { text: string, isUnwell: boolean }}
  */
 export const describeCertificate = ({ own, problems }, now) => {

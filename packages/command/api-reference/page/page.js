@@ -128,7 +128,7 @@ const adjustments = ({ React, getComponent }) => {
           checkParameters: (pathMethod) => ({ type: 'spec_validate_param', payload: { pathMethod, isOAS3: false } }),
         },
         wrapActions: {
-          // Runs at each Execute: clears the previous reply.
+          // Runs at each click on Execute: clears the previous reply.
           validateParams:
             (_, { specActions }) =>
             (pathMethod) => {
@@ -141,7 +141,8 @@ const adjustments = ({ React, getComponent }) => {
   };
 };
 
-// In characters. A longer body would freeze the page, so it is not highlighted, or not shown in full.
+// Lengths in characters. A long body would freeze the page: above the first length it is not highlighted, above the
+// second it is not shown in full.
 const highlightedMax = 20_000;
 const shownMax = 200_000;
 const lineMax = 60;

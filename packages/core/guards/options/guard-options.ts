@@ -100,7 +100,7 @@ export const rateRows = {
   rateLimitKey: {
     kind: choice('address', 'identity'),
     default: 'address',
-    help: 'How the rate limit tells clients apart; `address` compares IP addresses (of IPv6 only the /64), behind {trustedProxies} the forwarded addresses. `identity` compares the claim `sub` of the tokens.',
+    help: 'How the rate limit tells clients apart; `address` compares IP addresses (of IPv6 only the /64). Behind {trustedProxies}, these are the forwarded addresses. `identity` compares the claim `sub` of the tokens.',
   },
   /** A Redis or Valkey that counts for all gateways [D47]. Default: each gateway counts by itself. */
   rateLimitRedisUrl: {
@@ -136,7 +136,8 @@ export function findGuardProblems(
   const { authIssuer, authJwksUrl, authJwksFile, authJwksRefreshMs = 0, authJwksStaleMs = Infinity } = values;
   const [issuerName, url, fileName] = [nameOf('authIssuer'), nameOf('authJwksUrl'), nameOf('authJwksFile')];
   const problems: string[] = [];
-  // An operator who sets a detail of a feature believes the feature to be on. So if it is off, this is a problem [D41].
+  // An operator who sets a detail of a feature believes the feature to be on. So if the feature is off, this setting is
+  // a problem [D41].
   if (authIssuer === '') {
     for (const name of Object.keys(tokenRows) as (keyof typeof tokenRows)[]) {
       if (name !== 'authIssuer' && isGiven(name)) {

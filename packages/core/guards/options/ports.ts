@@ -1,5 +1,5 @@
-// The interfaces between the guards and the rest of the gateway, and the words that both use in log and metrics. Imports
-// nothing from a guard's folder, so that a build can leave that folder out.
+// The interfaces between the guards and the rest of the gateway, and the words that both sides use in log and metrics.
+// Imports nothing from a guard's folder, so that a build can leave that folder out.
 
 import type { Guard } from '../../call/guard.ts';
 import type { GuardSettings } from './guard-options.ts';
@@ -34,7 +34,7 @@ export const outageTexts = {
 export interface GuardObserver {
   /** Called with the issuer's first keys, and whenever the keys change. `keys` may be empty. */
   onKeys(keys: readonly KeyName[]): void;
-  /** Called after each fetch of keys, later than `onKeys`. `cause`: why the fetch failed, in one line; undefined: success. */
+  /** Called after each fetch of keys, later than `onKeys`. `cause` says in one line why the fetch failed, if it did. */
   onFetch(cause: string | undefined): void;
   /** Called after `onKeys` when the guard starts with keys from the `Keeper`, which were fetched `ageMs` ago. */
   onInherited(ageMs: number): void;
@@ -124,7 +124,7 @@ export interface RateLimitPart {
     observer: GuardObserver,
     keeper: Keeper | undefined,
   ) => Promise<OpenGuard & { readonly redisAnswers: () => boolean | undefined }>;
-  /** Creates the count of the primary process for all workers. */
+  /** Creates the counter with which the primary process counts the requests of all workers. */
   readonly createJoinedCount: () => {
     /** Counts the requests at the time `now`, in milliseconds. Returns the answer to `Counter.ask`. */
     answer(question: Question, now: number): number[];

@@ -10,7 +10,7 @@ export interface Rate {
 /** The grammar of a rate, for help, documents and error messages. */
 export const rateGrammar = 'requests/window, for instance 100/60s, 10/1s, 1000/5m or 10000/1h';
 
-// A window lasts at most a day. It lasts whole seconds, because `w` and `t` in the reply headers are in seconds.
+// A window lasts at most a day, and a whole number of seconds, because `w` and `t` in the reply headers are in seconds.
 const windowSecondsMax = 86_400;
 /** Largest `limit` that a rate can have. */
 export const limitMax = 1_000_000;

@@ -1,4 +1,4 @@
-// Counts requests in memory: in this process, or in the primary process for all workers [D46].
+// Counts requests in memory. A process counts its own requests, or the primary process counts for all workers [D46].
 
 import type { RateLimitPart } from '../options/ports.ts';
 import type { Rate } from '../options/rate.ts';
@@ -26,9 +26,9 @@ interface Window {
 }
 
 /**
- * Largest number of keys that have a window in a process; they need about 15 MB. For more keys, the oldest windows are
- * dropped before they end. An attacker gains little by this: a client with 100,000 addresses has 100,000 times the rate
- * anyway.
+ * Largest number of keys that have a window in a process; they need about 15 MB. To make room for another key, the
+ * oldest window is dropped before it ends. An attacker gains little by this: a client with 100,000 addresses has
+ * 100,000 times the rate anyway.
  */
 const keysMaxDefault = 100_000;
 // When a window opens, up to this many of the oldest windows are removed, if they have ended. So ended windows do not
@@ -95,7 +95,7 @@ export class WindowTable {
   }
 }
 
-/** Creates the count of one process. */
+/** Creates the counter for the requests of one process. */
 export function createOwnCount(rate: Rate, now: () => number, table = new WindowTable()) {
   return { take: (key: string) => table.take(key, rate, now()) } satisfies Count;
 }

@@ -89,7 +89,8 @@ export class RedisCounter implements Counter {
       await redis.connect();
       const authenticated = this.#authenticate(redis);
       const database = Number(this.#url.pathname.slice(1));
-      // AUTH and SELECT are sent together. AUTH is awaited first: if it is refused, SELECT fails as a result.
+      // AUTH and SELECT are sent together. If AUTH is refused, SELECT fails, too. AUTH is awaited first:
+      // only its error shows the cause.
       const selected = database === 0 ? undefined : redis.select(database);
       selected?.catch(() => undefined);
       await authenticated;

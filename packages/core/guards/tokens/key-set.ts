@@ -28,7 +28,7 @@ export interface KeySetOptions {
 
 /** Largest key set, in bytes. A typical set has a few keys of a kilobyte each. */
 export const keySetBytesMax = 1_048_576;
-/** Timeout of a fetch, in ms. A request waits for at most two: the first fetch, and a fetch for an unknown key id. */
+/** Timeout of a fetch, in ms. A request waits for at most two fetches: the first, and one for an unknown key id. */
 export const fetchTimeoutMs = 5_000;
 /** Shortest interval between fetches forced by unknown key ids, in milliseconds. */
 const forcedFetchMs = 30_000;

@@ -22,7 +22,8 @@ const explainedMax = 5;
 const kidShownMax = 40;
 // Required by RFC 7518, 3.3.
 const rsaBitsMin = 2_048;
-// Limits the time of a verification, since any client can send a token. Twice the bits take four times as long.
+// Limits the time of a verification, since any client can send a token. A key of twice the size takes four times as
+// long.
 const rsaBitsMax = 8_192;
 
 /**
@@ -102,7 +103,7 @@ function fits(jwk: JWK, algorithm: string): boolean {
     (use === undefined || use === 'sig') &&
     (operations === undefined || (Array.isArray(operations) && operations.includes('verify'))) &&
     (kid === undefined || (typeof kid === 'string' && kid.length <= kidLengthMax)) &&
-    // Only a private key has `d`. A published private key is compromised.
+    // Only a private key has `d`. A published private key is compromised, so it is not used.
     jwk.d === undefined
   );
 }

@@ -33,7 +33,7 @@ const verifiedAtOnceMax = 2;
 /** Largest number of tokens waiting to be verified. Verifying 1,024 RS256 tokens takes a core about 0.1 s. */
 const waitingMaxDefault = 1_024;
 
-// RFC 6750, 2.1: the scheme in any case [RFC 9110, 11.1], then one or more spaces.
+// RFC 6750, 2.1: the scheme in capital or small letters [RFC 9110, 11.1], then one or more spaces.
 const bearerForm = /^bearer(?: +(.*))?$/i;
 // Three non-empty parts of base64url [RFC 7515, 3.1].
 const compactForm = /^[\w-]+\.[\w-]+\.[\w-]+$/;
@@ -193,7 +193,7 @@ export class TokenGuard implements Guard {
   }
 }
 
-// A name has no lone surrogates. UTF-8 cannot encode them, so two different names could be sent as the same bytes.
+// A valid name has no lone surrogates. UTF-8 cannot encode them, so different names would be sent as the same bytes.
 function isName(value: unknown): value is string {
   return typeof value === 'string' && value.isWellFormed();
 }

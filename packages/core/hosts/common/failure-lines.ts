@@ -59,7 +59,7 @@ export function writeFailureLines(write: (line: string) => void = writeToConsole
   };
 }
 
-// With a single argument, `console.error` does not interpret `%`.
+// Passes a single argument, so that `console.error` does not interpret `%`.
 function writeToConsole(line: string): void {
   console.error(line);
 }

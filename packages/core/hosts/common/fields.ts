@@ -1,4 +1,4 @@
-// Converts header fields between the gateway's form and that of a host whose own HTTP library parses and writes heads.
+// Converts header fields between the gateway's form and the form of a host whose HTTP library parses and writes heads.
 
 import { fieldNames, type FieldName } from '../../http1/fields.ts';
 import type { Reply } from '../../http1/transport.ts';
@@ -14,7 +14,7 @@ export function fieldNameOf(name: string): FieldName | undefined {
 
 type ReplyFields = Pick<Reply, 'head' | 'added' | 'requestId' | 'length'>;
 
-/** Lists the headers that `writeReplyHead` writes: name, value, name, value. Connection headers are left out. */
+/** Lists the headers that `writeReplyHead` writes, except connection headers: name, value, name, value. */
 export function listReplyHeaders({ head, added, requestId, length }: ReplyFields): string[] {
   return head.status === noContent
     ? [...head.headers, ...added, 'x-request-id', requestId]

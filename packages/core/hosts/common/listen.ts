@@ -169,7 +169,8 @@ async function startListening(server: Server, place: ListenOptions | Socket): Pr
 export async function stopListening(server: Server): Promise<void> {
   // Reduces the accept queue to one place. Otherwise a connection made in the turn before the close may be reset.
   handleOf(server)?.listen?.(0);
-  // The current turn may have accepted connections before the queue was reduced. So only later turns can show whether the queue is empty.
+  // The current turn may have accepted connections before the queue was reduced. So only later turns
+  // can show whether the queue is empty.
   await nextTurn();
   const giveUpAt = performance.now() + emptyQueueMsMax;
   while ((await acceptsConnection(server)) && performance.now() < giveUpAt);
@@ -177,7 +178,7 @@ export async function stopListening(server: Server): Promise<void> {
   const close = (): void => {
     clearTimeout(timer);
     server.off('connection', close);
-    // Not awaited, because the callback of `close` is called only after the last connection has closed.
+    // The callback of this `close` is not awaited, because Node calls it only after the last connection has closed.
     Server.prototype.close.call(server);
     resolve(undefined);
   };

@@ -25,7 +25,7 @@ interface UnroutedRequest {
 interface UnroutedReply {
   code(status: number): unknown;
   header(name: string, value: string): unknown;
-  // `never`, because Fastify's own type depends on schemas, which are not used here.
+  // The payload is `never`, because Fastify's own type depends on schemas, which are not used here.
   readonly send: (payload: never) => unknown;
 }
 

@@ -113,7 +113,7 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
     const inheritedHeaders = flatten(reply.getHeaders());
     reply.hijack();
     const { raw, id } = request;
-    // The target that Fastify's router used: the rewritten target if the host sets `rewriteUrl`.
+    // `raw.url` is the target that Fastify's router used: the rewritten target if the host sets `rewriteUrl`.
     const exchange = new NodeExchange(host, raw, reply.raw, raw.url ?? '', inheritedHeaders);
     exchange.inTurn(() => {
       const body = bodies.get(request);
@@ -131,7 +131,7 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
     });
   };
   if (guards !== undefined) fastify.addHook('onReady', () => guards.start());
-  // Routes have no schema: Fastify would validate and serialize with it. Only `@fastify/swagger` gets the schemas.
+  // Routes have no schema, because Fastify would validate and serialize with it. Only `@fastify/swagger` gets schemas.
   let schemas: RouteSchemas | undefined;
   if (fastify.hasDecorator('swagger')) {
     fastify.addHook('onReady', async () => {
@@ -165,7 +165,8 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
   // At shutdown, Fastify closes connections on which a large reply is still being sent; with `forceCloseConnections` it
   // closes all connections. The `preClose` hook makes Fastify wait until the requests have ended, or until shortly
   // before `pluginTimeout`, Fastify's limit for a hook [D55]. A connection with an incomplete request head would delay
-  // the shutdown without limit, so all connections are stored here. At the end, the remaining connections are cut.
+  // the shutdown without limit. So all connections are stored here, and at the end the timer below
+  // cuts the connections that are still open.
   const connections = new Set<Socket>();
   fastify.server.on('connection', (socket: Socket) => {
     connections.add(socket);
@@ -180,7 +181,7 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
     gateway.isDraining = true;
     const startedAt = performance.now();
     timer = setTimeout(() => {
-      // `cut` makes calls that wait for the backend fail with 500. `lastReplyMs` later, all open connections are cut.
+      // After `cut`, calls that wait for the backend fail with 500. `lastReplyMs` later, all open connections are cut.
       void cut().then(() => {
         timer = setTimeout(() => connections.forEach((socket) => socket.destroy()), lastReplyMs);
       });

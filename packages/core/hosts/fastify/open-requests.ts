@@ -9,7 +9,7 @@ export class OpenRequests {
   #count = 0;
   #onNone: () => void = () => undefined;
 
-  /** Calls `onOver` when the response has been sent or can no longer be sent. Adds no request whose client has left. */
+  /** Calls `onOver` when the response has been sent or can no longer be sent. Does nothing if the client has left. */
   add(socket: Socket, response: ServerResponse, onOver: () => void): void {
     if (socket.destroyed) return;
     const ofSocket = this.#bySocket.get(socket) ?? this.#watch(socket);

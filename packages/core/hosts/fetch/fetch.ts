@@ -41,8 +41,8 @@ export interface FetchHandlerOptions
 export interface FetchHandler {
   /**
    * Handles one request as the `work-item-gateway` command does, except for connection headers, which the host handles.
-   * Rejects with a `TypeError` only if `request` is not a `Request`. If `request.signal` aborts, the client has left.
-   * Then the response is a 499, which the host should discard.
+   * Rejects with a `TypeError` only if `request` is not a `Request`. An abort of `request.signal` means that
+   * the client has left. Then the response is a 499, which the host should discard.
    */
   (request: Request): Promise<Response>;
   /** Closes the connections to the backend; calls in flight fail. A later request opens new connections. */
@@ -59,7 +59,7 @@ export function createFetchHandler(options: FetchHandlerOptions): FetchHandler {
   const answer = (request: Request): Promise<Response> =>
     new Promise((resolve) => new FetchExchange(request, resolve, addressOf, bodyDeadlines).begin(gateway));
   let ending: Promise<void> | undefined;
-  // Waits until all calls that `close` cut have failed. Otherwise they would be resent, or count as backend failures.
+  // Waits until all calls cut by `close` have failed. Otherwise they would be resent, or count as backend failures.
   const reopen = async (): Promise<void> => {
     while (ending !== undefined) {
       const ended = ending;

@@ -13,8 +13,8 @@ const endStreamFlag = 0x1;
 const endHeadersFlag = 0x4;
 const paddedFlag = 0x8;
 const priorityFlag = 0x20;
-// Largest number of stored field counts. It exceeds the number of heads that one turn reads. Without a limit, the counts
-// of heads for which Node opens no stream would accumulate.
+// Largest number of stored field counts. It exceeds the number of heads read in one turn. Without a limit, the field
+// counts of heads for which Node opens no stream would accumulate.
 const headsKept = 256;
 
 /**
@@ -64,7 +64,7 @@ export class FrameMeter {
     return this.#stop;
   }
 
-  /** Returns the field count of the next head of `stream`; undefined if unknown. Call this in the order of heads. */
+  /** Returns the field count of the next head of `stream`, if known. Must be called in the heads' order of arrival. */
   fieldsOf(stream: number): number | undefined {
     while (this.#fields.length > 0) {
       const ofStream = this.#fields.shift();
@@ -87,8 +87,8 @@ export class FrameMeter {
 
   /**
    * Reads as much of `bytes` as `left` allows, and reduces `left` by the input that was read. Returns the position
-   * after the last byte read. A frame that has begun is read to its end. Only frames of a head can be interrupted, at
-   * `left.headBytes`, because one byte of a head can stand for a field of thousands of bytes [RFC 7541, 6.1].
+   * after the last byte read. A frame that has begun is read to its end, except a frame of a head: reading pauses when
+   * `left.headBytes` is 0, because one byte of a head can stand for a field of thousands of bytes [RFC 7541, 6.1].
    */
   take(bytes: Uint8Array, left: Allowance): number {
     this.#stop = undefined;

@@ -41,8 +41,8 @@ export interface ExchangeOwner extends Client {
  */
 type State = 'body' | 'answering' | 'dropping' | 'replied' | 'closed';
 
-// A reply is written in slices of this size, of which at most two are unread. A slice's callback shows that the client
-// has read this slice.
+// A reply is written in slices of `sliceBytes`. At most `slicesAhead` slices are unread. A slice's callback shows that
+// the client has read the slice.
 const sliceBytes = 16_384;
 const slicesAhead = 2;
 // Time for the client to read the first slice. A client that needs longer keeps its flow-control window closed, so its
@@ -112,7 +112,7 @@ export class Http2Exchange implements Transport {
     return this.#onTaken !== undefined;
   }
 
-  /** Bytes of the body that are buffered while a guard decides [D58]. */
+  /** The number of body bytes that are buffered while a guard decides [D58]. */
   get keptBytes(): number {
     return this.#isReading || this.#isWhole ? 0 : this.#stream.readableLength;
   }
@@ -155,7 +155,7 @@ export class Http2Exchange implements Transport {
       } else if (this.#state === 'dropping' && isLate) {
         this.#refuseRest();
       }
-      // If the socket has unsent bytes, the whole connection may be slow. Then http2.ts watches the socket.
+      // If the socket has unsent bytes, the whole connection may be slow. Then http2.ts watches the socket instead.
       const limitMs = this.#hasTaken ? replyStallTimeoutMs : Math.min(replyStallTimeoutMs, untakenMs);
       if (this.#onTaken !== undefined && !isQueued && now - this.#tookAt >= limitMs) {
         this.incoming?.onStall();
@@ -227,7 +227,7 @@ export class Http2Exchange implements Transport {
       return;
     }
     const hasBody = reply.length > 0 && !this.#isHead;
-    // Node adds `date`.
+    // Without `date`, because Node adds it.
     const fields = [':status', String(reply.head.status), ...listReplyHeaders(reply)];
     this.#stream.respond(fields, { endStream: !hasBody });
     this.#state = this.#isWhole ? 'replied' : 'dropping';

@@ -1,6 +1,6 @@
-// Checks the head of an HTTP/2 request by the rules for HTTP/1.1 [D27, D39]. If a head violates section 8 of RFC 9113,
-// Node usually resets the stream before this code runs (test/transport/http2.test.ts). This code checks such heads too,
-// because another version of Node may not reset the stream.
+// Checks the head of an HTTP/2 request against the rules for HTTP/1.1 [D27, D39]. If a head violates section 8 of
+// RFC 9113, Node usually resets the stream before this code runs (test/transport/http2.test.ts). This code checks such
+// heads too, because another version of Node may not reset the stream.
 
 import type { FieldName } from '../../http1/fields.ts';
 import { fieldNameOf } from '../common/fields.ts';
@@ -12,7 +12,7 @@ import { RequestFields, type Flaw, type RequestHead } from '../../http1/head.ts'
  * memory than its text, and one received byte can stand for a field of 4 KB [RFC 7541, 6.1].
  */
 export const fieldsMax = 80;
-// Bytes added for each field: the `: ` and the CRLF that its line has in HTTP/1.1 [D27].
+// Bytes that count for a field in addition to its name and value: the `: ` and the CRLF of an HTTP/1.1 line [D27].
 const lineBytes = 4;
 
 /**
@@ -54,8 +54,8 @@ export function readHead(fields: readonly string[], endsThere: boolean, bytesMax
   if (name !== undefined) taken.take('host', name);
   const head = taken.finish(method, method === 'CONNECT' ? (authority ?? '') : path, 1);
   if ('reason' in head) return head;
-  // While the stream is open, a content-length of 0 (or none) counts as `chunked`, because the client may still reset
-  // the stream. So only the end of the stream completes the request [D11].
+  // While the stream is open, a content-length that is 0 or missing counts as `chunked`, because the client may still
+  // reset the stream. So only the end of the stream completes the request [D11].
   return { ...head, version: '2', bodyLength: endsThere ? 0 : head.bodyLength === 0 ? 'chunked' : head.bodyLength };
 }
 

@@ -22,7 +22,7 @@ const pairsMax = 96;
  * would exceed this limit is refused.
  */
 export const headBytesMax = 1_572_864;
-// Memory of an open stream, and memory of a field without its text, in bytes. Measured with Node 26.
+// Memory in bytes, measured with Node 26. `bytesOfStream`: an open stream. `bytesOfField`: a field without its text.
 const bytesOfStream = 8_192;
 const bytesOfField = 128;
 // The connection ends when it has been idle this long after a GOAWAY. Until then, requests may arrive that the client
@@ -38,7 +38,7 @@ export function serveHttp2(limits: ServerLimits, handler: Http2Context['handler'
   return (socket) => new Http2Connection(socket, context);
 }
 
-// Beyond these limits node:http2 itself ends the stream or the session.
+// Returns limits. If a client exceeds one of them, node:http2 itself ends the stream or the session.
 function sessionOptions({ requestHeadBytesMax }: ServerLimits) {
   return {
     settings: {

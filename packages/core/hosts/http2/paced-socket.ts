@@ -116,7 +116,7 @@ export class PacedSocket extends Duplex implements TurnTaker {
     }
     if (end > 0) this.push(bytes.subarray(0, end));
     if (stop === 'body') {
-      // Runs after node:http2 has announced the stream, because node:http2 has already called `nextTick` for this.
+      // Runs after node:http2 has emitted 'stream', because node:http2 has already called `nextTick` to emit it.
       process.nextTick(this.#giveMore);
     }
   }

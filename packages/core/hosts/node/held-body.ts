@@ -38,7 +38,7 @@ export class HeldBody implements DeadlineOwner {
   gather(payload: Readable, request: IncomingMessage, done: (error?: Error) => void): void {
     if (request.socket.destroyed) return;
     this.#done = done;
-    // Bytes that a hook has read are lost. Then the body counts as empty, because the rest is not the whole body.
+    // Bytes that a hook has read are lost. Then the body counts as empty, because the remaining bytes are incomplete.
     if (payload.readableEnded || payload.readableDidRead) {
       this.#endWith(undefined);
       return;
@@ -50,9 +50,9 @@ export class HeldBody implements DeadlineOwner {
       return;
     }
     bodyDeadlines.start(this.#deadline);
-    // A hook's stream may always have another chunk ready. So after every `piecesPerTurn` chunks, reading pauses until a
-    // later turn of the event loop [D58]. If the body exceeds a limit, is late or has an invalid chunk, the rest of the
-    // stream is read and dropped. This dropping stops as soon as the client's request itself has been read completely.
+    // A hook's stream can have the next chunk ready each time. So after every `piecesPerTurn` chunks, reading pauses
+    // until a later turn of the event loop [D58]. If the body exceeds a limit, is late or has an invalid chunk, the
+    // rest of the stream is read and dropped, but only until the client's own request has been read completely.
     let pieces = 0;
     const takeTurn = (): void => {
       if (this.#isGathering || !(request.readableEnded || request.destroyed)) payload.resume();

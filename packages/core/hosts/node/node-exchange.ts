@@ -66,8 +66,8 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
   }
 
   /**
-   * Returns the head that Node has read, or its flaw. Node checks the framing. A head that two parsers could still read
-   * differently is flawed [D27]. `ownId`: the host's request id, passed only if the client sent no id.
+   * Returns the head that Node has read, or its flaw. Node has checked the framing. But a head that two parsers could
+   * still read differently is flawed [D27]. `ownId`: the host's request id, passed only if the client sent no id.
    */
   readHead(ownId?: string): RequestHead | Flaw {
     const { rawHeaders, method = '', httpVersionMajor, httpVersionMinor } = this.#request;
@@ -81,7 +81,7 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
     return fields.finish(method, this.#target, httpVersionMajor === 1 ? httpVersionMinor : 0);
   }
 
-  /** Creates the call. If the head is flawed, sends the reply instead and returns undefined. */
+  /** Creates the call. If the head is flawed, sends an error reply instead and returns undefined. */
   accept(head: RequestHead | Flaw): RequestReceiver | undefined {
     const { gateway } = this.#host;
     if ('reason' in head) {
@@ -108,8 +108,8 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
     if (!this.#isBodyHeld) this.#giveBody(incoming);
   }
 
-  // After the reply, the rest of the body is read and dropped. If the body exceeds the size limit, the connection is
-  // closed [D11].
+  // Passes the body to `incoming`. After the reply, the rest of the body is read and dropped. If the body exceeds the
+  // size limit, the connection is closed [D11].
   #giveBody(incoming: RequestReceiver): void {
     const request = this.#request;
     if (this.#heldBody !== undefined) {

@@ -7,7 +7,7 @@ import type { Socket } from 'node:net';
 
 import { TurnShare } from '../../http1/turns.ts';
 
-// With more waiting requests than this, the connection is not read.
+// While more than `waitingMax` requests wait, the connection is not read.
 const waitingMax = 16;
 
 class RequestsAhead {
@@ -17,7 +17,7 @@ class RequestsAhead {
 
   constructor(socket: Socket) {
     this.#socket = socket;
-    // Node resumes the socket for each request whose body has been read, so the socket is paused again.
+    // Node resumes the socket for each request whose body has been read, so this listener pauses the socket again.
     socket.on('resume', () => this.#pauseIfFull());
   }
 
@@ -49,7 +49,7 @@ class RequestsAhead {
 
 const bySocket = new WeakMap<Socket, RequestsAhead>();
 
-/** Calls `begin` when `response` is the next to send on its connection, and other connections have had their turn. */
+/** Calls `begin` when `response` is next to be sent on its connection, and other connections have had their turn. */
 export function beginInTurn(socket: Socket, response: ServerResponse, begin: () => void): void {
   // Node assigns the socket to the response when all earlier responses have been sent [D27].
   if (response.socket !== null) {

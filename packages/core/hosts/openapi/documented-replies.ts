@@ -72,7 +72,7 @@ export function sharedReplies(limits: Limits): DocumentedReply[] {
 function refusal(method: string, { allowedHosts, corsOrigins }: Limits): DocumentedReply | undefined {
   const reasons = present([
     isCrossSiteWrite(method, 'cross-site') &&
-      `a browser sent the request for a page of another site (\`Sec-Fetch-Site: cross-site\`)${corsOrigins.length > 0 ? ' whose origin is not allowed' : ''}`,
+      `a page of another site${corsOrigins.length > 0 ? ', whose origin is not allowed,' : ''} made the browser send the request (\`Sec-Fetch-Site: cross-site\`)`,
     allowedHosts.length > 0 && '`Host` is not an allowed name of this gateway',
   ]);
   return reasons.length === 0

@@ -13,7 +13,7 @@ interface Header {
   readonly described: JsonObject;
 }
 
-/** A header that a reply always has if the document lists it for this reply. */
+/** A header that is in every reply for which the document lists it. */
 function required(name: string, description: string, schema = text): Header {
   return { name, described: { description, required: true, schema } };
 }
@@ -41,7 +41,7 @@ function describeHeaders(limits: Limits): Readonly<Record<string, Header>> {
     ...(hasTokens(limits) && {
       'www-authenticate': optional(
         'WwwAuthenticate',
-        'The expected authentication, and the error of the token [RFC 6750]. A 403 that refuses a page of another site or the name in `Host` has no such header.',
+        'The expected authentication, and the error of the token [RFC 6750]. A 403 does not have this header if its reason is a page of another site or a `Host` that is not allowed.',
       ),
     }),
     allow: required('Allow', 'The methods that the path supports.'),

@@ -133,7 +133,7 @@ function createPath(on: Operation['on'], limits: Limits): JsonObject {
       description: `The methods are in \`Allow\`.${ids}${asksFirst}`,
       security: hasTokens(limits) ? [] : undefined,
       parameters: parametersOf(on),
-      // The rate limit does not count OPTIONS requests, so their replies lack its headers.
+      // The rate limit does not count OPTIONS requests, so these replies have no rate-limit headers.
       responses: createResponses(methodsReplies(on, limits), { ...limits, rateLimit: '' }),
     },
   };

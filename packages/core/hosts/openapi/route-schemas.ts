@@ -16,8 +16,8 @@ export function createRouteSchemas(limits: Limits, prefix: string): RouteSchemas
     const path = Object.entries(paths as JsonObject).find(([name]) => name.endsWith('}') === (on === 'item'));
     const operation = (path?.[1] as JsonObject)[method.toLowerCase()];
     const described = inline(operation ?? {}, components ?? {}) as unknown as DescribedOperation;
-    // These statuses are left out: Node.js or Fastify sends them, with other bodies, before a request reaches a route.
-    // 408 is left out only for GET. For the other operations it stays, because the plugin sends it when a body is late.
+    // 417, 431 and for GET also 408 are left out: Node.js or Fastify sends these statuses, with other bodies, before a
+    // request reaches a route. For the other operations 408 stays, because the plugin sends 408 when a body is late.
     const ofTheHost = method === 'GET' ? ['408', '417', '431'] : ['417', '431'];
     return createSchema(described, place, ofTheHost, limits.requestTimeoutMs);
   };

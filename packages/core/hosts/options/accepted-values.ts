@@ -12,7 +12,7 @@ export function parseBackendUrl(text: string, example = 'for instance http://loc
   return requirements.length > 0 ? new Problem(`must be ${requirements.join(' and ')}, ${example}`) : new URL(text);
 }
 
-// Returns the requirements that `text` does not meet, each worded to follow `must be`; empty for a valid address.
+// Returns a list of the requirements that `text` does not meet, worded to follow `must be`. The list may be empty.
 function unmetRequirements(text: string): string[] {
   if (severalAddresses.test(text)) return ['the address of one backend (put a load balancer in front of several)'];
   if (!URL.canParse(text)) return ['an address'];

@@ -36,8 +36,8 @@ const origins = listOf(
 
 export const corsRows = {
   /**
-   * Origins whose pages may call and read replies. Write each as browsers send it: `https://app.example.com`. `['*']`
-   * allows any origin. Default: no origin, and no reply has a CORS header [D45].
+   * Origins whose pages may call and read replies. Write each origin as browsers send it: `https://app.example.com`.
+   * `['*']` allows any origin. Default: no origin, and no reply has a CORS header [D45].
    */
   corsOrigins: {
     kind: origins,
@@ -50,9 +50,9 @@ export const corsRows = {
     default: false,
     help: 'Allows the pages of {corsOrigins} to call with cookies and client certificates. Not needed for tokens in `Authorization`. Cannot be combined with `*`.',
   },
-  /** Time that browsers may cache the reply to a preflight, in seconds [D45]. Default 600. */
+  /** How long browsers may cache the reply to a preflight, in seconds [D45]. Default 600. */
   corsMaxAgeS: {
-    // No browser caches the reply to a preflight for longer than a day.
+    // At most a day, because no browser caches the reply to a preflight for longer.
     kind: integer('s', 0, 86_400),
     default: 600,
     help: 'How long browsers may cache the reply to a preflight; then they send another preflight. Chromium caches the reply for at most 7,200 s.',
@@ -65,7 +65,7 @@ export type CorsValues = ValuesOf<typeof corsRows>;
 
 /**
  * Returns problems with combinations of options. The first argument lacks the values that have already been refused.
- * `nameOf` returns the name of an option in messages.
+ * `nameOf` returns the name that messages use for an option.
  */
 export function findCorsProblems(
   { corsOrigins, corsCredentials, corsMaxAgeS }: Partial<CorsValues>,

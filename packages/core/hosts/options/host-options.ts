@@ -11,7 +11,7 @@ const prefix: ValueKind<string> = {
   accept: (given) => (prefixPattern.test(given) ? given : new Problem('must start with a slash and not end with one')),
 };
 
-// All these functions are required, because an observer with a misspelt function name would silently miss events.
+// All functions in this list are required: an observer with a misspelt function name would silently miss events.
 const observerNames = ['onCallEnd', 'onMalformed', 'onStall', 'onBug'] satisfies (keyof GatewayObserver)[];
 
 export const observer: ValueKind<GatewayObserver> = {

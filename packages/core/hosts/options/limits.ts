@@ -82,7 +82,7 @@ export const timeLimitRows = {
     default: 30_000,
     help: "Timeout for receiving a request's head and body together; then the client gets 408 and the connection is closed.",
   },
-  /** Time in ms that a client may read nothing of its reply; then its connection is closed [D35]. Default 30,000. */
+  /** How many ms a client may read nothing of its reply; then its connection is closed [D35]. Default 30,000. */
   replyStallTimeoutMs: {
     kind: milliseconds,
     default: 30_000,

@@ -21,7 +21,7 @@ export function suggest(word: string, known: readonly string[]): string {
   return similar.length === 0 ? '' : `: did you mean ${joinWithOr(similar)}?`;
 }
 
-/** `a, b or c`. */
+/** Returns `a, b or c`. */
 export function joinWithOr(names: readonly string[]): string {
   const last = names.at(-1) ?? '';
   return names.length < 2 ? last : `${names.slice(0, -1).join(', ')} or ${last}`;
