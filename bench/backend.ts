@@ -3,7 +3,7 @@
 import { createServer, type Socket } from 'node:net';
 import { CREATED_ITEM, EXACT_PROBE, ITEM, makeList, NOT_JSON, PROBE_IDS } from './work-items.ts';
 
-/** `list` is the number of items in the list, or -1 for a list that is not JSON. If `held` is true, only answers with `ITEM` are sent. */
+/** `list` is the length of the list, or -1 for a list that is not JSON. If `held` is true, all answers but `ITEM` are withheld. */
 export interface BackendOrder {
   list?: number;
   held?: boolean;
@@ -11,11 +11,11 @@ export interface BackendOrder {
 export interface BackendReport {
   port: number;
   requests: number;
-  /** The body of the last request that had one. */
+  /** The body of the last request with a body. */
   lastBody: string;
   /** The number of connections with a withheld answer. */
   held: number;
-  /** When the last of these connections closed, on the clock of `hrtime`. */
+  /** The time when the last connection with a withheld answer closed, on the clock of `hrtime`. */
   emptyAtMs: number;
 }
 
@@ -46,7 +46,7 @@ let lastBody = '';
 function chooseAnswer(head: string): Buffer {
   switch (head.charCodeAt(0)) {
     case 0x47: {
-      // GET. node-net passes on the gateway's path. All other contenders send the backend's path.
+      // GET. The contender node-net sends the client's path unchanged; all others send the backend's path.
       const path = head.slice(4, head.indexOf(' ', 4));
       const slash = path.indexOf('/', 5);
       if (slash < 0) return list;

@@ -34,7 +34,7 @@ export interface LoadCase {
   connections?: number;
   /** Calls a second; default: as many as possible. */
   rate?: number;
-  /** Header lines, used in turn. */
+  /** Header lines. Each request has one of these lines, in turn. */
   headers?: readonly string[];
 }
 
@@ -50,13 +50,13 @@ export interface Scenario {
   /** The defaults: the number of rounds, and the measured seconds of a case in each round. */
   rounds: number;
   seconds: number;
-  /** The scenario's share of the run's time, in proportion to the `minutes` of the run's other scenarios. */
+  /** The time of a run is divided among its scenarios in proportion to their `minutes`. */
   minutes: number;
-  /** Not part of the complete run. */
+  /** The scenario is not part of the complete run. */
   isApart?: true;
   /** The scenario starts peers that are npm packages, so these must be installed. */
   needsPeers?: true;
-  /** Prints its tables. Returns what `--record` records. */
+  /** Runs the scenario and prints its tables. Returns the sections that `--record` records. */
   run: (bench: Bench) => Promise<Partial<Results>>;
 }
 
@@ -69,7 +69,7 @@ export interface Flags {
   only: readonly string[];
 }
 
-/** Time limits, noisy cases and missed goals, which all scenarios of a run share. */
+/** The state that all scenarios of a run share: time limits, noisy cases and missed goals. */
 export class Session {
   /** After this time, a scenario begins no further round. */
   endsAt = Infinity;
@@ -121,7 +121,7 @@ export class Bench implements AsyncDisposable {
     return [...this.#others].filter(([, cores]) => cores > OTHERS_MAX).map(([name]) => name);
   }
 
-  /** The cases that `--only` names and the cases that `extra` accepts; if `--only` names no case, all cases. */
+  /** Returns the cases that `--only` names and the cases that `extra` accepts. If `--only` names none of them, returns all. */
   choose<Case extends { name: string }>(cases: readonly Case[], extra: (one: Case) => boolean = () => false): Case[] {
     this.#names.push(...cases.map(({ name }) => name));
     const { only } = this.flags;
@@ -197,8 +197,8 @@ export class Bench implements AsyncDisposable {
   }
 
   /**
-   * Measures all cases in turns: each round measures each case once, in alternating order, so that a slow change of the machine's
-   * speed affects all cases alike. A measurement that other programs disturbed is repeated when the machine is quiet.
+   * Measures all cases in turns: each round measures each case once, every second round in reverse order, so that a slow change of
+   * the machine's speed affects all cases alike. A measurement that other programs disturbed is repeated on a quiet machine.
    */
   async takeTurns<Case extends { name: string }, Figure>(
     cases: readonly Case[],
@@ -253,7 +253,7 @@ export class Bench implements AsyncDisposable {
     process.stderr.write(`${this.#name} ${text}\n`);
   }
 
-  /** A cell of a table: the most cores that other programs used in a round of this case. */
+  /** The text of a table's cell: the largest number of cores that other programs used in a round of the case `name`. */
   noise(name: string): string {
     const cores = this.#others.get(name) ?? 0;
     return `${cores.toFixed(2)}${cores > OTHERS_MAX ? ' (noisy)' : ''}`;

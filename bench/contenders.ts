@@ -25,7 +25,7 @@ export interface Contender {
   title: string;
   job: Job;
   checksJson: boolean;
-  /** Passes bodies byte for byte. */
+  /** True if the contender passes bodies on byte for byte. */
   exact: boolean;
   /** The only workloads to run; default: all. */
   workloads?: string[];
@@ -139,7 +139,7 @@ const gateway: Shared = {
   version: () => readPackageVersion(root),
 };
 
-/** A program that is installed on the system: a proxy that passes bytes on. */
+/** The common fields of proxies that are installed on the system and pass bytes on. */
 function program(name: string, versionFlag: string): Shared {
   return {
     job: 'proxy',
@@ -154,7 +154,7 @@ function program(name: string, versionFlag: string): Shared {
   };
 }
 
-/** A package of npm: a proxy, or a framework on which the gateway's job is written by hand. */
+/** The common fields of npm packages: a proxy, or a framework on which the gateway's job is written by hand. */
 function npmPackage(name: string, job: 'proxy' | 'gateway'): Shared {
   const folder = join(here, 'node_modules', name);
   return {

@@ -222,7 +222,7 @@ function makeComparison({ peers }: Results): string {
 
 function makeReadme(results: Results): string {
   const ratio = (workload: string): string => ratioOf(results, 'gateway', 'nginx-lua', workload).toFixed(2);
-  return `In the benchmark, nginx does the gateway's job in Lua. The gateway's processor time per call, relative to nginx, is ${ratio('item')} for a read, ${ratio('put')} for an
+  return `In the benchmark, nginx does the gateway's job in Lua. Relative to nginx, the gateway's processor time per call is ${ratio('item')} for a read, ${ratio('put')} for an
 update, ${ratio('post')} for a create, ${ratio('delete')} for a delete and ${ratio('list100')} for a list of 42 KB. Each figure is the median of ${results.peers.rounds} rounds on one core of a small virtual machine.`;
 }
 
@@ -242,7 +242,7 @@ function makeReliability({ restart }: Results): string {
   };
   const twice = (contender: string): Cell => judge(rowOf(contender, 'fail-over')?.writtenTwice ?? NaN, 0, '', 0);
   const lines: [string, (contender: string) => Cell][] = [
-    ['down for 300 ms: failed calls sent after its return', late],
+    ['down for 300 ms: failures of calls sent after its return', late],
     ['killed: median recovery in ms (worst)', recovery],
     ['killed while a second backend listens: failed reads / writes', failed('fail-over')],
     ['killed while a second backend listens: writes sent twice', twice],
@@ -274,7 +274,7 @@ function makeFleet({ fleet }: Results): string {
 /** A table of the processes that a fleet needs at several rates of calls, calculated from recorded costs. */
 function makeSizing(results: Results): string {
   const guard = (name: string) => results.guards.rows.find((row) => row.name === name) ?? { factor: NaN };
-  // The cost at the constant rate of the comparison, where a process is about as busy as `busy` below.
+  // The cost at the comparison's constant rate, at which a process is about as busy as the constant `busy` says.
   const costOfCall = (name: string): number => findPeer(results, name)?.paced?.['mixed']?.us ?? NaN;
   const tls = guard('TLS, HTTP/1.1').factor ?? NaN;
   const guards = ['remembered token', 'rate limit in Redis, 10,000/s'].map(
@@ -285,7 +285,7 @@ function makeSizing(results: Results): string {
   const balancerUs = costOfCall('haproxy') * (2 * tls - 1);
   const busy = 0.7;
   const backendS = 0.05;
-  // The mix: a tenth of the calls are lists of 42 KB, all others have 432 B. The two heads of a call have 500 B together.
+  // The mix: a tenth of the calls are lists of 42 KB, all others have 432 B. The heads of request and reply have 500 B together.
   const bytesOfCall = 0.1 * 42_000 + 0.9 * 432 + 500;
   const rates = [1_000, 10_000, 100_000, 1_000_000];
   const processesFor = (rate: number, us: number): number => Math.ceil((rate * us) / 1e6 / busy);

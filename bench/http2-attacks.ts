@@ -19,7 +19,7 @@ import {
 } from '../test/helpers/http2-frames.ts';
 
 const STREAMS_AT_ONCE = 100;
-// On 100 connections, 500 reads are in flight. More reads than IN_FLIGHT_MAX would make the gateway refuse good clients too.
+// With 100 connections, 500 reads are in flight: fewer than IN_FLIGHT_MAX, at which the gateway would refuse good clients too.
 const READS_AT_ONCE = 5;
 const ITEM = requestFields('GET', '/api/work-items/17');
 const LIST = requestFields('GET', '/api/work-items');
@@ -38,7 +38,7 @@ const BOMB = Buffer.concat([fieldBlock(ITEM), firstOfTable(16_000)]);
 type OnStreams = (count: number) => void;
 
 export interface Http2Attack {
-  /** Default: 100. */
+  /** The number of connections; default: 100. */
   connections?: number;
   /** The initial SETTINGS of the attack's connections. */
   settings?: (readonly [id: number, value: number])[];
@@ -140,7 +140,7 @@ async function keepStreams(
     const isOver = type === frameTypes.resetStream || (isReply && (frameFlags & flags.endStream) !== 0);
     if (isOver) open.delete(stream);
     if (isOver || isReply) waiting.delete(stream);
-    // Calls `fill` once for all frames of one read.
+    // Calls `fill` only once for all frames that one read of the socket delivers.
     if (isDue) return;
     isDue = true;
     queueMicrotask(fill);

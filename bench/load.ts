@@ -19,7 +19,7 @@ export interface LoadOrder {
   measureMs: number;
   /** Requests per second for a constant rate, 0 for a closed loop. */
   rate: number;
-  /** Root of the process tree whose CPU time is counted; 0 for none. */
+  /** Root of the process tree whose CPU time is measured; 0 to measure no CPU time. */
   pid: number;
 }
 

@@ -38,7 +38,7 @@ interface Bar {
   perSecond: number;
 }
 
-/** The bars of a workload: contenders that check JSON first, fastest first in each group. */
+/** The bars of a workload: first the contenders that check JSON, then the others. Each group begins with the fastest. */
 function listBars({ rows }: Results['peers'], workload: string): Bar[] {
   const bars = CONTENDERS.flatMap(({ name, title, checksJson }): Bar[] => {
     const us = rows.find((row) => row.name === name)?.us[workload];

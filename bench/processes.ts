@@ -36,7 +36,7 @@ export function resetPeakMemory(root: number): void {
     try {
       writeFileSync(`/proc/${pid}/clear_refs`, '5');
     } catch {
-      // There is no permission. The peak then covers the whole life of the process.
+      // This program lacks the permission, so the peak covers the whole life of the process.
     }
   }
 }
@@ -51,7 +51,7 @@ export function busyMs(): number {
   return (user + nice + system + interrupts + softInterrupts + stolen) * MS_PER_TICK;
 }
 
-/** Returns a function that tells how many cores other programs have used on average since this call. */
+/** Returns a function that tells how many cores other programs have used on average since `watchOthers` was called. */
 export function watchOthers(): () => number {
   const read = (): number => busyMs() - processorMs(process.pid, true);
   const [from, before] = [performance.now(), read()];

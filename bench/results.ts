@@ -22,11 +22,11 @@ export interface PeerRow {
 
 export interface GuardRow {
   name: string;
-  /** CPU time of a call; absent if only the difference was kept. */
+  /** CPU time of a call in µs; absent if only the difference was recorded. */
   us?: number;
   /** The name of the variant to compare with. */
   comparedWith?: string;
-  /** The median, over the rounds, of the differences (`moreUs`) or of the ratios (`factor`). */
+  /** The median of all rounds' differences (`moreUs`) or of their ratios (`factor`). */
   moreUs?: number;
   factor?: number;
   goal?: number;
@@ -40,13 +40,13 @@ export interface ConnectionsRow {
   p99Ms: Record<string, number>;
 }
 
-/** Sums over the rounds: failed reads, failed writes, and writes that arrived more than once. */
+/** Sums over all rounds: `reads` are failed reads, `writes` failed writes, and `writtenTwice` writes that arrived repeatedly. */
 export interface RestartRow {
   contender: string;
   mode: string;
   reads: number;
   writes: number;
-  /** Failed calls that were sent after the backend's return. */
+  /** The number of calls that were sent after the backend's return and failed. */
   late: number;
   writtenTwice: number;
   recoveryMs: number;

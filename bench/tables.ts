@@ -26,7 +26,7 @@ export function median(values: readonly number[]): number {
   return quantile(values, 0.5);
 }
 
-/** The sorted value at `share`. For the share 0.5 the median, which is the mean of the middle two if the number of values is even. */
+/** The sorted value at `share`. For the share 0.5, the median: if the number of values is even, the mean of the middle two. */
 export function quantile(values: readonly number[], share: number): number {
   const sorted = values.toSorted((a, b) => a - b);
   if (share !== 0.5) return sorted[Math.max(0, Math.ceil(sorted.length * share) - 1)] ?? NaN;

@@ -1,5 +1,5 @@
 // Verifies a contender before it is measured: its replies to every call of its workloads, and what its row in contenders.ts
-// claims about JSON and exact bytes. If it does the gateway's job, its error replies are verified too.
+// claims about JSON and exact bytes. The error replies of contenders that do the gateway's job are verified too.
 import type { Bench } from './bench.ts';
 import { call, type Reply, type Running } from './running.ts';
 import { EXACT_PROBE, NOT_JSON, PROBE_IDS } from './work-items.ts';

@@ -3,7 +3,7 @@ import type { Shot } from '../test/helpers/load.ts';
 import { existing, formatBytes } from './tables.ts';
 import { CREATED_ITEM, ITEM, makeList, SENT_ITEM } from './work-items.ts';
 
-/** The gateway's job, that of a proxy that passes on the backend's answers, or none, for a relay that does not read HTTP. */
+/** `gateway` is the gateway's job, `proxy` passes on the backend's answers, and `none` is a relay that does not read HTTP. */
 export type Job = 'gateway' | 'proxy' | 'none';
 
 interface Call {
@@ -66,7 +66,7 @@ const workload = (name: string, title: string, calls: Call[]): Workload => ({
 /** Reads of a list of `length` items. */
 export function listWorkload(length: number): Workload {
   const call = listCall(length);
-  // Fewer connections for a large list: the memory for 64 copies of it would be the limit.
+  // Fewer connections for a large list, because memory would limit the rate if 64 copies of the list were in flight.
   const connections = length > 50_000 ? 2 : length > 5_000 ? 16 : 64;
   const title = `GET list ${formatBytes(call.replyBody.length)}`;
   return { ...workload(`list${length}`, title, [call]), list: length, connections };
@@ -89,7 +89,7 @@ export function expectReply(call: Call, job: Job): { status: number; body: Buffe
   return { status: call.status, body: call.replyBody };
 }
 
-/** Returns the requests of a workload as bytes, each with its expected reply. `lines` are header lines, used in turn. */
+/** Returns a workload's requests as bytes, with the expected replies. Each request has one of the header lines `lines`, in turn. */
 export function makeShots({ calls }: Workload, job: Job, lines: readonly string[] = ['']): Shot[] {
   return Array.from({ length: Math.max(calls.length, lines.length) }, (_, index) => {
     const call = existing(calls[index % calls.length]);

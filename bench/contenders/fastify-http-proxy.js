@@ -1,6 +1,6 @@
 // @fastify/http-proxy with its defaults: it maps paths, streams bodies and checks nothing. The scenario `restart` sets
-// `retriesCount` with RETRIES. It is 0 by default; the README of @fastify/reply-from calls it "useful when keeping the connection
-// open". The default of `retryMethods` has no methods that write, so writes are not repeated.
+// `retriesCount` with RETRIES. The default is 0; the README of @fastify/reply-from calls `retriesCount` "useful when keeping the
+// connection open". The default of `retryMethods` has no methods that write, so writes are not repeated.
 import proxy from '@fastify/http-proxy';
 import Fastify from 'fastify';
 

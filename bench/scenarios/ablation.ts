@@ -1,5 +1,5 @@
-// Measures the cost of each part of a call: compares the built gateway with a copy that lacks the part. Each copy of dist/ has one
-// piece of text replaced. No copy is safe to use.
+// Measures the cost of each part of a call: compares the built gateway with a copy of dist/ that lacks the part. In each copy,
+// one piece of text is replaced. The copies are not safe to use.
 import { cpSync, globSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { LoadCase, Scenario } from '../bench.ts';
@@ -8,7 +8,7 @@ import type { Results } from '../results.ts';
 import { existing, median } from '../tables.ts';
 import { WORKLOADS } from '../workloads.ts';
 
-/** A part, and how to take it out: in the one file that has the text `from`, that text becomes `to`. */
+/** A part, and the change that removes it: in the only file with the text `from`, this text is replaced with `to`. */
 type Part = readonly [name: string, from: string, to: string];
 
 const PARTS: readonly Part[] = [

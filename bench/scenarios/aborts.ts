@@ -1,5 +1,5 @@
 // How soon the gateway and a bare relay over node:net cancel abandoned reads. 2,000 clients, each with a read in flight, disconnect
-// together. The time ends when the last backend connection has closed.
+// together. The measured time ends when the last backend connection has closed.
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -28,7 +28,7 @@ export const scenario: Scenario = {
       }
       throw new Error(`the backend did not have the expected number of calls in ${LIMIT_MS} ms`);
     };
-    // The calls in flight are more than the gateway's default limit.
+    // More calls are in flight than the gateway's default limit allows, so the limit is raised.
     const options = { onAllCores: true, env: { IN_FLIGHT_MAX: String(2 * CLIENTS) } };
     const cases = [];
     for (const name of ['gateway', 'node-net']) cases.push({ name, one: await bench.start(name, options) });
@@ -47,7 +47,7 @@ export const scenario: Scenario = {
         );
         await waitFor(({ held }) => held === CLIENTS);
         for (const socket of sockets) socket.destroy();
-        // Node closes destroyed sockets at the end of the event-loop iteration, so the time begins after it.
+        // Node closes destroyed sockets at the end of the event-loop iteration, so the measured time begins after that iteration.
         await new Promise((resolve) => setImmediate(resolve));
         const leftAtMs = Number(process.hrtime.bigint()) / 1e6;
         const { emptyAtMs } = await waitFor(({ held }) => held === 0);

@@ -59,7 +59,7 @@ export const scenario: Scenario = {
     for (const socket of idle) socket.destroy();
     await one.stop();
 
-    // Backend and load use most of a core, so the CPU time shows the capacity of two workers, and calls a second do not.
+    // Backend and load use most of a core, so only the CPU time shows the capacity of two workers; calls a second do not.
     const single = await bench.start('gateway', { onAllCores: true });
     const pair = await bench.start('gateway', { onAllCores: true, env: { WORKERS: '2' } });
     await delay(1_000);

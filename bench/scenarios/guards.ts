@@ -26,7 +26,7 @@ interface Variant {
   readonly name: string;
   /** Settings that the plain variant does not have. */
   readonly settings: Record<string, string>;
-  /** Header lines, used in turn: each request has one of them. */
+  /** Header lines. Each request has one of these lines, in turn. */
   readonly headers?: readonly string[];
   /** Calls per second; default: as many as possible. */
   readonly rate?: number;
@@ -35,7 +35,7 @@ interface Variant {
   /** Arguments of h2load, which then replaces our load generator. */
   readonly h2load?: readonly string[];
   readonly ca?: string;
-  /** The variant to compare with. The goal: at most `moreUsMax` additional microseconds, or `factorMax` times the cost. */
+  /** The name of the variant to compare with. The goal is at most `moreUsMax` µs more, or at most `factorMax` times the cost. */
   readonly comparedWith?: string;
   readonly moreUsMax?: number;
   readonly factorMax?: number;
@@ -92,7 +92,7 @@ function openReadPipe(folder: string): number {
   const path = join(folder, 'log');
   execFileSync('mkfifo', [path]);
   spawn(...pin(1, 'dd', [`if=${path}`, 'of=/dev/null', 'bs=64k']), { stdio: 'ignore' });
-  // Blocks until the reader is there. The reader ends when the gateway and this process close the pipe.
+  // `openSync` blocks until the reader has opened the pipe. The reader ends when the gateway and this process close the pipe.
   return openSync(path, 'w');
 }
 
@@ -110,7 +110,7 @@ async function measureWithH2load({ port, pid, ca }: Running, seconds: number, ar
   return ((processorMs(pid) - before) * 1_000) / Number(succeeded);
 }
 
-/** Compares a variant with its `comparedWith`: the median, over the rounds, of the differences or of the ratios. */
+/** Compares a variant with its `comparedWith`. The row has the median of all rounds' differences or of their ratios. */
 function compare({ name, moreUsMax, factorMax }: Variant, own: readonly number[], other: readonly number[]) {
   const row: GuardRow = { name };
   const goal = factorMax ?? moreUsMax;

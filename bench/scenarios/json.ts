@@ -67,7 +67,7 @@ export const scenario: Scenario = {
       if (!check(bytes) || !isJsonByOracle(bytes)) throw new Error(`${name} is not JSON`);
       if (check(broken) || isJsonByOracle(broken)) throw new Error(`a check accepts ${name} with a bracket at the end`);
     }
-    // Plans twice: the first time makes V8 compile scanner and oracle as in real use.
+    // Every document is planned twice: the first time makes V8 compile scanner and oracle as in real use.
     const plan = ({ bytes, check }: (typeof documents)[number]) => ({
       scanner: timesFor(check, bytes),
       oracle: timesFor(isJsonByOracle, bytes),

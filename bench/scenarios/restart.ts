@@ -21,8 +21,8 @@ const CLOSING_MS = 50;
 const CONNECTIONS_MAX = 2_048;
 const RECOVERY_MS_MAX = 200;
 
-// Each contender is configured as its project documents. nginx is as in the comparison: `keepalive` (ngx_http_upstream_module),
-// and the default `proxy_next_upstream error timeout` (ngx_http_proxy_module).
+// Each contender's configuration follows the documentation of its project. nginx has the configuration of the comparison:
+// `keepalive` (ngx_http_upstream_module), and the default `proxy_next_upstream error timeout` (ngx_http_proxy_module).
 const contenders: { contender: Contender; env?: Record<string, string> }[] = [
   { contender: findContender('gateway') },
   { contender: { ...findContender('haproxy'), start: runHaproxy('haproxy-restart.cfg') } },
@@ -30,7 +30,7 @@ const contenders: { contender: Contender; env?: Record<string, string> }[] = [
   { contender: findContender('fastify-http-proxy'), env: { RETRIES: '2' } },
 ];
 
-/** A way to restart the backend. Resolves with the time in which no backend listened, which may be empty. */
+/** A way to restart the backend. Resolves with the period in which no backend listened; the period may be empty. */
 type Mode = (backend: RestartingBackend) => Promise<Outage>;
 
 const goAway = (signal: 'SIGKILL' | 'SIGTERM'): Mode => async (backend) => {
@@ -131,7 +131,7 @@ export const scenario: Scenario = {
         const outage = await existing(modes[mode])(backend);
         await delay(AFTER_MS);
         const verdict = judgeOutage(await load.stop(), backend.readRecord(), outage);
-        // Reported now: a write that was sent twice is a fault even if this round is repeated.
+        // Reported immediately, because a write that was sent twice is a fault even if this round is repeated.
         if (verdict.writtenTwice > 0 && one.contender.name === 'gateway')
           bench.miss(`${mode}: ${verdict.writtenTwice} writes were sent twice`);
         return verdict;
@@ -145,7 +145,7 @@ export const scenario: Scenario = {
         '',
         'failed reads',
         'failed writes',
-        'failed calls sent after the outage',
+        'failures of calls sent after the outage',
         'writes sent twice',
         'reads sent again',
         'recovery, ms (worst)',

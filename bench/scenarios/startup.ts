@@ -1,5 +1,5 @@
-// The time from the start of a process to its first reply, and its idle memory. Starts node directly, without the time of
-// npm. The bare proxy is JavaScript, because loading TypeScript takes 30 ms and 17 MB.
+// The time from the start of a process to its first reply, and its idle memory. Starts node directly, so that the time does
+// not include npm. The bare proxy is JavaScript, because loading TypeScript takes 30 ms and 17 MB.
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Scenario } from '../bench.ts';

@@ -28,8 +28,8 @@ function openOf(clients: readonly RawClient[]): number {
 }
 
 /**
- * Returns `reports`, which makes a report, and `count`, the number of reports. Report N shows N requests in flight.
- * The first report waits for `makeFirst`.
+ * Returns the function `reports`, which makes a report, and `count`, the number of reports so far. Report N shows N
+ * requests in flight. The first report waits for `makeFirst`.
  */
 function countReports(makeFirst: () => void | Promise<void> = () => undefined) {
   const counter = {
@@ -55,7 +55,7 @@ async function sendUntilClosed(client: RawClient, next: string | Buffer, ms: num
 }
 
 for (const kilobytes of [61, 612]) {
-  test(`${kilobytes} KB of pipelined requests: only the first request gets a reply, and the connection closes [D59]`, async () => {
+  test(`if a client pipelines ${kilobytes} KB of requests, only the first gets a reply, and the connection closes [D59]`, async () => {
     for (const path of ['/metrics', '/readyz', '/livez', '/']) {
       const counter = countReports();
       await withAdmin(counter.reports, async (port) => {
@@ -122,7 +122,7 @@ test('/readyz and dashboards each make at most one report a second, whatever the
       assert.ok((await readState(port)).facts);
       assert.equal((await request(port, 'GET', '/readyz')).status, 200);
     }
-    // Two kinds of report: each at most once a second, and once more at the beginning.
+    // There are two kinds of report. Each is made at most once a second, and once more at the beginning.
     assert.ok(counter.count <= 2 * (performance.now() - startedAt) * 0.001 + 2, `${counter.count} reports`);
   });
 });
@@ -278,7 +278,7 @@ describe('time limits', { concurrency: true }, () => {
         client.pause();
         client.send(requestBytes('GET', '/metrics'));
       }
-      // These exceed the limit of 64, but no slow client is closed to make room for them.
+      // The 200 connections exceed the limit of 64, but no slow client is closed to make room for them.
       const others = await openMany(port, 200);
       await poll(() => openOf(others) <= connectionsMax - slow.length, 'connections over the limit are closed');
       assert.equal((await request(port, 'GET', '/livez')).status, 200);

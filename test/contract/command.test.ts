@@ -245,7 +245,7 @@ describe('exit codes', { concurrency: 2 }, () => {
   });
 });
 
-describe('check reports a failed call of the list with the same texts as check --contract', () => {
+describe('if the call of the list fails, check reports the failure with the same texts as check --contract', () => {
   const field = (status: number, name: string, value: string): Answer =>
     answer('{}', { status, headers: [[name, value]] });
   for (const [what, code, given] of [

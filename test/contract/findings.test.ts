@@ -59,7 +59,7 @@ const everything = (given: Answer): Case['instead'] => ({
   delete: always(given),
 });
 
-/** Makes creates store the item and answer with the result of `given` for the item's id. */
+/** Each create stores the item and answers with the result of `given` for the item's id. */
 const creates = (given: (id: string) => Answer): Case['instead'] => ({
   create: ({ request }, backend) => given(String(backend.add(JSON.parse(request.body.toString()) as Item)['id'])),
 });

@@ -16,7 +16,7 @@ export class ItemBackend implements AsyncDisposable {
   readonly created = new Set<string>();
   /** The operation of each request, in order. */
   readonly asked: Operation[] = [];
-  /** PUTs and DELETEs. */
+  /** The PUT and DELETE requests. */
   readonly writes: { readonly method: string; readonly id: string }[] = [];
   instead: Partial<Record<Operation, Instead>> = {};
   /** Called before each answer. */

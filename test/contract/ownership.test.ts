@@ -194,7 +194,7 @@ describe('a backend that names the wrong item', { concurrency: 4 }, () => {
     assert.deepEqual(ids, ['a7-b2']);
   });
 
-  // Answers to a read with the id of the deleted item.
+  // Answers to a read of the deleted item's id.
   const others: readonly (readonly [title: string, body: string])[] = [
     ['a new item of another owner with the same id', '{"id":4,"title":"of another owner, 4"}'],
     ['an error with status 200', '{"error":"not found"}'],

@@ -40,7 +40,7 @@ after(async () => {
 
 const steps = 170;
 
-/** Opens a dashboard with 14 minutes of constant load. `change` returns the figures that a step has instead. */
+/** Opens a dashboard with 14 minutes of constant load. `change` returns the figures that differ in a step. */
 async function withPoints(
   change: (step: number) => Partial<Flow>,
   act: (watched: WatchedPage, points: readonly Point[]) => Promise<void>,

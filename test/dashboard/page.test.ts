@@ -362,7 +362,7 @@ describe('the dashboard', () => {
     watched.assertClean(address(command));
   });
 
-  test('a hidden page fetches nothing, and continues when it is visible', async () => {
+  test('a hidden page fetches nothing, and fetches again as soon as it is visible', async () => {
     await using watched = await open();
     const fetches = () => watched.requests.filter((url) => url.includes(statePath)).length;
     const setHidden = async (isHidden: boolean) => {
@@ -372,11 +372,11 @@ describe('the dashboard', () => {
     };
     await setHidden(true);
     const before = fetches();
-    // Waits as long as another page takes for two more fetches.
+    // Waits until a second page has fetched three times.
     await using other = await open();
     await poll(
       () => other.requests.filter((url) => url.includes(statePath)).length >= 3,
-      'two fetches of another page',
+      'the second page has fetched three times',
     );
     assert.ok(fetches() <= before + 1, 'the hidden page starts no new fetch');
     await setHidden(false);

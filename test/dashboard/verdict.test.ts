@@ -158,7 +158,10 @@ test('failures of clients do not count in the failure rate of the backend', () =
   assert.match(verdict.detail, /^50 of 100 backend calls/);
 });
 
-/** `count` of 100 backend calls failed in the last minute. The last failed `ms` ago; then `callsSince` succeeded. */
+/**
+ * `count` of 100 backend calls failed in the last minute. The last failure was `ms` ago. Since then, `callsSince` calls
+ * have succeeded.
+ */
 function failing(count: number, ms: number, callsSince: number, more: Partial<Now> = {}): Now {
   return now({
     lastMinute: summary({ ...failed(count), requests: 100, backendCalls: 100 }, { unreachable: count }),

@@ -46,7 +46,7 @@ test('every file under deploy/ is used by a test or a script', () => {
   assert.deepEqual(unused, []);
 });
 
-test('the health checks run a program at most every 30 s', () => {
+test('the health check of the image runs at most once in 30 s, and the probes of Kubernetes run no program', () => {
   const [, seconds] = /^HEALTHCHECK .*--interval=(\d+)s\b/m.exec(read('Dockerfile')) ?? [];
   assert.ok(Number(seconds) >= 30);
   for (const path of globSync('deploy/kubernetes/**/*.yaml', { cwd: root })) {

@@ -223,7 +223,7 @@ describe('a gateway that accepts no more calls', { skip }, () => {
     assert.equal(new Set(markers).size, markers.length);
   };
 
-  test('if it is frozen, its calls get 502 within seconds, other calls are served, and no write is sent twice', async () => {
+  test('if a gateway is frozen, its calls get 502 within seconds, other calls are served, and no write is sent twice', async () => {
     await using frozen = await startCommand({ BACKEND_URL: backend.url });
     await using other = await startCommand({ BACKEND_URL: backend.url });
     await using haproxy = await Haproxy.start(program, [frozen, other]);
@@ -247,7 +247,7 @@ describe('a gateway that accepts no more calls', { skip }, () => {
     assertNoneTwice();
   });
 
-  test('if it is draining, its call in flight still gets a reply', async () => {
+  test('if a gateway is draining, its call in flight still gets a reply', async () => {
     await using gateway = await startCommand({ BACKEND_URL: backend.url, SHUTDOWN_DELAY_MS: '3000' });
     await using haproxy = await Haproxy.start(program, [gateway]);
     const { promise: opened, resolve: open } = Promise.withResolvers<undefined>();
@@ -265,7 +265,7 @@ describe('a gateway that accepts no more calls', { skip }, () => {
     assert.equal(await gateway.exitCode(), 0);
   });
 
-  test('if it accepts no connections, another gateway serves each call, and no write is sent twice', async (t) => {
+  test('if a gateway accepts no connections, another gateway serves each call, and no write is sent twice', async (t) => {
     await using gone = await startBlackHole();
     if (gone === undefined) {
       t.skip('a listen queue is unlimited here');

@@ -102,7 +102,7 @@ const isolation = [
   '--network=host',
   '--read-only',
   '--cap-drop=all',
-  // Lower than Podman's defaults, which exceed the limits of this process.
+  // The limits are lower than Podman's defaults, which exceed the limits of this process.
   '--ulimit=nofile=4096:4096',
   '--ulimit=nproc=1024:1024',
   '--no-healthcheck',

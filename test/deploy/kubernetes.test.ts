@@ -222,7 +222,7 @@ describe('the manifests fit the gateway', () => {
   test('the grace period of a pod is longer than a shutdown of the gateway', () => {
     const { settings } = resolveSettings('serve', {}, settingsIn());
     const { terminationGracePeriodSeconds } = deployment.spec.template.spec;
-    // After the drain, the stop takes at most this long.
+    // After the drain, the stop takes at most 4 s.
     const stopS = 4;
     assert.ok(terminationGracePeriodSeconds > (settings.shutdownDelayMs + settings.shutdownTimeoutMs) / 1_000 + stopS);
     assert.ok(settings.shutdownDelayMs >= 3_000, 'load balancers detect the shutdown before the listener closes');

@@ -45,7 +45,7 @@ export function findWrongFields(manifests: readonly Manifest[], isPatch = false)
     (manifest, index) =>
       `export const m${index}: Whole<import('${moduleOf(manifest)}').I${manifest.kind}> = ${JSON.stringify(manifest)};\n`,
   );
-  // Packages are resolved from this path; the file exists in memory only.
+  // TypeScript resolves packages from `path`. The file exists in memory only.
   const path = resolve(import.meta.dirname, 'of-manifests.ts');
   const text = partial + lines.join('');
   const options: ts.CompilerOptions = {

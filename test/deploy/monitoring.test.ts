@@ -31,7 +31,7 @@ const alertExpressions = [...alertsText.matchAll(/^ +expr: +(\S.*)$/gm)].map(([,
 const panelExpressions = dashboard.panels.flatMap(({ targets = [] }) => targets.map(({ expr }) => expr));
 const variableQueries = dashboard.templating.list.flatMap(({ definition }) => definition ?? []);
 
-// Prometheus adds these labels to targets, and has these metrics of its own.
+// The labels that Prometheus adds to targets, and the metrics that it makes itself.
 const labelsOfTargets = ['job', 'instance'];
 const metricsOfPrometheus = ['up'];
 const words = ['by', 'without', 'on', 'ignoring', 'and', 'or', 'unless', 'bool', 'offset'];
@@ -53,7 +53,7 @@ before(async () => {
     AUTH_ISSUER: issuerName,
     AUTH_AUDIENCE: audience,
     AUTH_JWKS_URL: keys.url,
-    // No Redis listens there: only the metrics about Redis matter.
+    // No Redis listens on port 1: the metrics about Redis exist even without its answers.
     RATE_LIMIT: '1000000/1s',
     RATE_LIMIT_REDIS_URL: 'redis://127.0.0.1:1',
   });
@@ -81,7 +81,7 @@ before(async () => {
   }
 });
 
-// These metrics exist only with TLS.
+// The metrics about certificates exist only with TLS.
 async function readCertificateMetrics(backendUrl: string): Promise<Published> {
   await using command = await startCommand({
     BACKEND_URL: backendUrl,
@@ -108,7 +108,7 @@ function parse(text: string): Published {
 function problemsOf(expression: string): string[] {
   const problems: string[] = [];
   const labels = new Set(labelsOfTargets);
-  // Checks and removes the selectors; the names in the rest have no labels.
+  // Checks and removes the metrics that have a selector; the names that remain have no selector.
   const rest = expression.replace(/([a-z_][a-z0-9_]*)\{([^}]*)\}/g, (_, name: string, matchers: string) => {
     checkName(name);
     for (const [, label = '', operator = '', value = ''] of matchers.matchAll(/(\w+)(=~|!~|!=|=)"([^"]*)"/g)) {
@@ -119,7 +119,7 @@ function problemsOf(expression: string): string[] {
         problems.push(`${name} has no label ${label}`);
       } else {
         for (const each of operator.includes('~') ? value.split('|') : [value]) {
-          // /metrics has a label's value only after it has occurred; `outcomes` has all possible outcomes.
+          // /metrics shows a label's value only after it has occurred, so values that can occur are accepted, too.
           const canOccur =
             (label === 'status' && /^20[014]$/.test(each)) ||
             (name === 'work_item_gateway_request_outcomes_total' && label === 'outcome' && each in outcomes);

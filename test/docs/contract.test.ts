@@ -210,7 +210,7 @@ describe('the document and the gateway', () => {
         const response = operation.responses[String(reply.status)] ?? assert.fail(description);
         assertHeaders(reply, response);
         if (response.content === undefined)
-          assert.equal(reply.text, '', 'a reply has no body if the document has none');
+          assert.equal(reply.text, '', 'a reply has no body if the document has no content for it');
         else assert.equal(reply.header('content-type'), 'application/json');
         seen.add(description);
       }

@@ -26,7 +26,7 @@ const site = () =>
     response.setHeader('content-type', 'text/html').end('<!doctype html><title>elsewhere</title>'),
   );
 const sites = [site(), site()] as const;
-/** The origin of a site. `named` and `withCredentials` allow only the origin of the first site. */
+/** The origin of a site. The gateways `named` and `withCredentials` allow only the origin of the first site. */
 const originOf = (index: 0 | 1): string => `http://127.0.0.1:${(sites[index].address() as AddressInfo).port}`;
 
 before(async () => {
@@ -206,7 +206,7 @@ describe('a page of another site, without CORS [D56]', () => {
 });
 
 describe('a page of the gateway itself', () => {
-  test('creates, replaces and deletes', async () => {
+  test('creates, replaces and deletes items', async () => {
     await using page = await browser.open(`http://localhost:${local.port}/docs`);
     const statuses = await page.page.evaluate<number[]>(`Promise.all([
       fetch('/api/work-items', { method: 'POST', body: '{"title":"good"}' }),

@@ -25,7 +25,7 @@ describe('HAProxy with the lines of docs/security.md', { skip }, () => {
 
   test('in front of a rate limit: each client has its own limit, whatever its headers claim', async () => {
     const command = codeBlock(document, '--trusted-proxies').trim();
-    // The printed flags, as environment variables.
+    // The command's flags, as environment variables.
     const flags = Object.fromEntries(
       [...command.matchAll(/ --([a-z-]+) (\S+)/g)].map(([, name = '', value = '']) => [
         name.toUpperCase().replaceAll('-', '_'),

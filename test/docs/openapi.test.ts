@@ -19,7 +19,7 @@ import { useBackend } from '../helpers/suites.ts';
 const backend = await useBackend();
 const run = promisify(execFile);
 const root = resolve(import.meta.dirname, '../..');
-// Within the repository, so that generated code can import packages.
+// The folder is within the repository, so that generated code can import packages.
 const folder = join(root, `test-output/openapi-${process.pid}`);
 mkdirSync(folder, { recursive: true });
 after(() => rmSync(folder, { recursive: true }));

@@ -183,7 +183,7 @@ describe('the API reference', () => {
       await operation.getByRole('button', { expanded: false }).first().click();
       const execute = operation.getByRole('button', { name: 'Execute' });
       const id = operation.getByPlaceholder('id', { exact: true });
-      // The button's position in the operation. Both are read at the same moment, because the page may scroll.
+      // The button's position in the operation. Reads both boxes at the same moment, because the page may scroll.
       const place = async () => {
         const [button, whole] = await reference.page.evaluate<Box[]>(`
           ['.execute', ''].map((selector) =>

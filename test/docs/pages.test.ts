@@ -131,7 +131,7 @@ describe('DOCS=true', () => {
 });
 
 describe('DOCS', () => {
-  test('serve: the pages are off, so their paths are 404, and the operations work [D5]', async () => {
+  test('with the command serve, the pages are off, so their paths are 404, and the operations work [D5]', async () => {
     await using command = await startCommand({});
     for (const [path] of pages) {
       assertReply(await command.call('GET', path), 404, notFound);
@@ -140,7 +140,7 @@ describe('DOCS', () => {
     assert.equal((await command.call('GET', '/api/work-items/x')).status, 400);
   });
 
-  test('dev: the pages are on and their addresses are printed; --docs=false switches them off', async () => {
+  test('with the command dev, the pages are on and their addresses are printed; --docs=false switches them off', async () => {
     const freePorts = { PORT: '0', ADMIN_PORT: '0', EMBEDDED_BACKEND_PORT: '0' };
     for (const [args, isOn] of [
       [[], true],

@@ -40,7 +40,7 @@ describe('listening', () => {
     }
   });
 
-  test('a port that is free on 127.0.0.1 and in use on ::1 is replaced by another', needsIpv6, async (t) => {
+  test('if a port is free on 127.0.0.1 but in use on ::1, the backend chooses another port', needsIpv6, async (t) => {
     // eslint-disable-next-line @typescript-eslint/unbound-method -- always called with its server
     const { listen } = Server.prototype;
     const taken: number[] = [];

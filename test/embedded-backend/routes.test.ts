@@ -173,7 +173,7 @@ describe('the routes of the embedded backend', () => {
 
     const tooLarge = Buffer.concat([largest, Buffer.from(' ')]);
     assertProblem(await send(url, 'POST', '/api/WorkItem', tooLarge), 413, 'Payload Too Large', '15.5.14');
-    // The first chunk alone is too large: the answer comes before the body ends. The next request works.
+    // The first chunk alone is too large: the answer comes before the body ends. The next request is served.
     const socket = connect(port, '127.0.0.1');
     socket.write('PUT /api/WorkItem/1 HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n');
     socket.write(`Transfer-Encoding: chunked\r\n\r\n${tooLarge.length.toString(16)}\r\n`);

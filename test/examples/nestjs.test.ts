@@ -43,7 +43,7 @@ describe('in NestJS', { skip: example.skip }, () => {
 
       for (const { name, method, path, options, backendTarget, status, body, failure } of operations) {
         test(`operation ${name}: reply and backend call have the specified bytes [spec 4]`, async () => {
-          // With a content type that Nest's body parsers would parse.
+          // Nest's body parsers would parse a body with this content type.
           const headers = [['Content-Type', 'application/json']] as const;
           assertReply(await server.call(method, path, { ...options, headers }), status, body, ownHeaders);
           assert.deepEqual(

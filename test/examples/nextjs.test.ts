@@ -15,7 +15,7 @@ import { useBackend } from '../helpers/suites.ts';
 
 const backend = await useBackend('{"id":5}');
 const example = Example.install('nextjs');
-// The build needs 12 s of CPU time.
+// The limit is generous: the build needs 12 s of CPU time, and the machine may be busy.
 const buildLimitMs = 400_000;
 const [gateway, byHand] = ['/api/work-items', '/api/by-hand/work-items'];
 

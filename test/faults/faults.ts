@@ -39,9 +39,9 @@ export interface Fault {
   readonly connection: 'kept' | 'closed';
   /** True for operations whose reply comes only at the deadline [D19]. */
   readonly waits: (each: Operation) => boolean;
-  /** The connection ends before any byte of the answer: a GET on a reused connection is sent again [D20]. */
+  /** True if the connection ends before any byte of the answer: a GET on a reused connection is sent again [D20]. */
   readonly isSilentDeath: boolean;
-  /** The connection ends after the complete answer, maybe during the next call [D20]. */
+  /** True if the connection ends after the complete answer, maybe during the next call [D20]. */
   readonly diesIdle: boolean;
   /** Bytes that the backend sends on the idle connection, after the client has its reply. */
   readonly late: ((secret: string) => Uint8Array) | undefined;
@@ -65,7 +65,7 @@ export function bodyOf(secret: string): string {
 }
 
 type Kind = Partial<Pick<Fault, 'isSilentDeath' | 'diesIdle' | 'late' | 'body'>> & {
-  /** Every operation that fails gets its reply at the deadline. */
+  /** True if every operation that fails gets its reply only at the deadline. */
   readonly waits?: boolean;
 };
 
@@ -190,7 +190,10 @@ const stalled: Fault[] = [
   fault('a 404 whose body is dripped', isMissing, 'closed', (secret) => drip(chunkedHead(secret, 404), '1\r\n \r\n')),
 ]; // prettier-ignore
 
-/** Slow good answers. Tested one by one: a connection is kept only if the rest of a dropped answer comes within 1 s. */
+/**
+ * Slow good answers, tested one by one. In parallel, the rest of a dropped answer might take over 1 s, and its
+ * connection would be closed.
+ */
 export const slow: readonly Fault[] = [
   fault('latency: the answer comes late, but before the deadline', succeeds, 'kept', (secret) => latency(30, raw(good(secret)))),
   fault('bandwidth: few bytes a second', succeeds, 'kept', (secret) => bandwidth(20_000, good(secret))),
@@ -378,7 +381,7 @@ const statuses: Fault[] = [
     raw(answerBytes(bodyOf(secret), { status: 401, headers: [['WWW-Authenticate', `Basic realm="${secret}"`]] }))),
 ]; // prettier-ignore
 
-/** The faults with which every call ends before its deadline, except those of `slow`. */
+/** All faults with which every call ends before its deadline, except the faults of `slow`. */
 export const promptKinds = {
   'unusual answers': unusual,
   'special statuses': statuses,
@@ -390,5 +393,5 @@ export const promptKinds = {
   'bodies that are not JSON': notJson,
 } as const;
 
-/** Answers that stop or never end: the reply comes at the deadline, or the connection is closed a second after it. */
+/** Answers that stop or never end. The reply comes at the deadline, or the connection closes 1 s after the reply. */
 export const stalls: readonly Fault[] = stalled;

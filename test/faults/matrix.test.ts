@@ -36,7 +36,7 @@ interface Cell {
   readonly each: Operation;
   /** The fault of the answer to this call, and of the second answer if there is one; undefined in a good call. */
   readonly fault: Fault | undefined;
-  /** True if only the first answer has the fault: if the call is sent again, the second is good. */
+  /** True if only the first answer has the fault: if the call is sent again, the second answer is good. */
   readonly recovers: boolean;
 }
 
@@ -156,7 +156,7 @@ class Matrix implements Disposable {
     await this.#call(operations.map(goodCall), (run, reply) => this.#assertReply(run, reply, 'fresh'));
   }
 
-  /** Makes the cells' calls in parallel. The backend answers after all have arrived, so each has its own connection. */
+  /** Makes the cells' calls in parallel. The backend answers when all have arrived, so each has its own connection. */
   async #call(cells: readonly Cell[], assertIt: (run: Run, reply: Reply) => void): Promise<Run[]> {
     await this.#connect(cells.length);
     const { backend } = this.#target;

@@ -128,7 +128,7 @@ test('a body whose stream fails with any error value, or that was already read, 
   assert.equal(server.backend.requests.length, 0);
 });
 
-test('a body that stalls or drips is 408 after its time limit, and its bytes are released [D35, D50]', async () => {
+test('a body that stalls or arrives very slowly is 408 after its time limit, and its bytes are released [D35, D50]', async () => {
   await using server = await serve({ bufferedBytesMax: 1_000, requestTimeoutMs: 300 });
   const gate = createGate();
   server.backend.answersOnce(behind(gate, answer('{"id":5}')));
@@ -156,7 +156,7 @@ test('a body that stalls or drips is 408 after its time limit, and its bytes are
   }
   assert.equal(cancelled, 3);
   assert.deepEqual(outcomesOf(server), ['bad-request', 'bad-request', 'bad-request']);
-  // The time limit of a body does not apply to the backend: `waiting` has waited for it longer than 300 ms.
+  // The time limit of a body does not apply to the backend, for which `waiting` has waited longer than 300 ms.
   gate.open();
   await assertResponse(waiting, 200, succeeded);
   const body = `"${'x'.repeat(950)}"`;

@@ -36,7 +36,7 @@ export interface Sabotage {
   readonly upgradeSignal?: NodeJS.Signals;
 }
 
-/** The limit of each client: twice as many calls in a window as a client of the load makes. */
+/** The rate limit of each client. A client of the load makes half as many calls in a window. */
 export const rateLimit = { count: 100, windowMs: 5_000 };
 const serverName = 'gateways.example.com';
 const backendPort = 5_104;
@@ -284,7 +284,7 @@ export class Fleet implements AsyncDisposable {
     return this.#certificates;
   }
 
-  /** Replaces the certificate of all gateways; resolves when all show it. */
+  /** Replaces the certificate of all gateways; resolves when all gateways show the new certificate. */
   async replaceCertificate(): Promise<void> {
     const subject = `CN=certificate-${this.#putCertificate()}`;
     for (const { host } of this.gateways) {
@@ -301,7 +301,7 @@ export class Fleet implements AsyncDisposable {
   async rotateKeys(): Promise<void> {
     const next = createPair(`key-${Number(this.#keys.kid.slice(4)) + 1}`, 'ES256');
     const fetched = async (): Promise<void> => {
-      // Each worker fetches once a second. After two fetches for each worker, all have the new keys.
+      // Each worker fetches the keys once a second. After two fetches for each worker, all workers have the new keys.
       const workers = this.gateways.length * 2;
       const before = this.issuer.count(/keys/g);
       await poll(() => this.issuer.count(/keys/g) >= before + 2 * workers, 'the keys are fetched', stepLimitMs);
@@ -320,13 +320,13 @@ export class Fleet implements AsyncDisposable {
     console.log(`${atS.toFixed(1).padStart(6)} s  ${text}`);
   }
 
-  /** Marks a fault. It may lose calls that are sent up to `limitMs` after it. */
+  /** Marks a fault. It may lose calls in flight, and calls that are sent up to `limitMs` later. */
   fault(what: Fault['what'], name: string, limitMs: number): void {
     this.mark(name);
     this.faults.push({ what, name, from: performance.now(), limitMs });
   }
 
-  /** True if all workers of every gateway count in Redis; for `none`, true if no gateway does. */
+  /** With `every`, true if all workers of every gateway count in Redis. With `none`, true if no gateway counts there. */
   async haveRedis(how: 'none' | 'every'): Promise<boolean> {
     const texts = await Promise.all(this.gateways.map((gateway) => gateway.metrics()));
     const counting = texts.filter((text) => figureIn(text, 'work_item_gateway_rate_limit_redis_reachable') === 1);
@@ -359,7 +359,7 @@ export class Fleet implements AsyncDisposable {
       const [served = 0, refused = 0] = [200, 429].map((end) => ends.filter((each) => each === end).length);
       // Waits for late log lines: a gateway logs at most once in ten seconds that Redis did not answer in time.
       if (served > limit) await new Promise((done) => setTimeout(done, 12_000));
-      // Tries again if the probe took longer than a window or a gateway counted alone, as this did not test the limit.
+      // Repeats the probe if it took longer than a window or a gateway counted alone: such a probe does not test the limit.
       if ((tookMs > rateLimit.windowMs || this.#redisLosses() > losses) && tries < 5) continue;
       this.probes.push({ when, asked, served, refused, limit });
       this.mark(`rate limit, ${when}: ${served} of ${asked} served (limit ${limit})`);

@@ -1,11 +1,11 @@
 // A fleet under load and faults: `npm run fleet [-- --rate 300 --minutes 6 --before FOLDER --publish]`. Three gateways of two
 // workers, two HAProxy with one address (deploy/haproxy.cfg, deploy/keepalived.conf), Redis with a replica and Sentinels, two
 // backends behind one name, an issuer of tokens and a collector of traces. Clients read and write during the faults of steps.ts.
-// The exit code is 0 if all requirements are met: every lost call was sent at most 2 s after a fault that explains it (5 s for a
-// frozen gateway), no write was done twice, and the rate limit was kept. `--before` upgrades from the version built in that
-// folder. `--sabotage` breaks one part of the fleet after another; its exit code is 0 if the run noticed each break. As root on
-// Linux, each host is a network namespace. Elsewhere all hosts are addresses of the loopback interface: there is one balancer, and
-// no host is cut off. Report and picture go to test-output/; `--publish` also puts both into docs/.
+// The exit code is 0 if all requirements are met: a fault explains each lost call, which was in flight at the fault or sent at
+// most 2 s later (5 s for a frozen gateway), no write was done twice, and the rate limit was kept. `--before` upgrades from the
+// version built in that folder. `--sabotage` breaks one part of the fleet after another; its exit code is 0 if the run noticed
+// each break. As root on Linux, each host is a network namespace. Elsewhere all hosts are addresses of the loopback interface:
+// there is one balancer, and no host is cut off. Report and picture go to test-output/; `--publish` also puts both into docs/.
 
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -102,7 +102,7 @@ async function run(wanted: readonly string[] | undefined, sabotage: Sabotage = {
       if (wanted?.some((text) => step.name.includes(text)) === false) continue;
       if (step.isCut === true && !isSeparate) continue;
       await step.run(fleet);
-      // This pause makes each step visible in the picture, and keeps its late losses apart from those of the next step.
+      // The pause separates the steps in the picture, and the late losses of a step from the losses of the next step.
       await new Promise((done) => setTimeout(done, 1_000));
     }
   } catch (error) {

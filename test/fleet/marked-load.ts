@@ -28,7 +28,7 @@ const turns = [
   ['DELETE', '/api/work-items/7', 200],
 ] as const;
 
-/** Call number `turn`, with the reply if recording-backend.ts answers. A proxy passes on the backend's status and body. */
+/** Call number `turn`, with the reply to expect if recording-backend.ts answers. A proxy passes on the backend's status and body. */
 export function markedShot(turn: number, marker: string, { token = '', isProxy = false } = {}): MarkedShot {
   const [method, path, status] = turns[turn % turns.length] ?? turns[0];
   const authorization = token === '' ? [] : [['Authorization', `Bearer ${token}`] as const];
@@ -50,7 +50,7 @@ export function markedShot(turn: number, marker: string, { token = '', isProxy =
 export interface MarkedLoadOptions {
   /** Calls a second. */
   readonly rate: number;
-  /** Concurrent calls; further calls wait. */
+  /** The largest number of concurrent calls; further calls wait. */
   readonly connections?: number;
   readonly timeoutMs?: number;
   /** If set, each connection is a client with this address and an equal share of the calls. Such a client skips late calls. */
@@ -129,7 +129,7 @@ export class MarkedLoad {
   }
 }
 
-/** The time in which no backend listened, on the clock of `performance.now()`; it may be empty. */
+/** The period in which no backend listened, on the clock of `performance.now()`; the period may be empty. */
 export interface Outage {
   readonly from: number;
   readonly to: number;
@@ -137,7 +137,7 @@ export interface Outage {
 
 export interface OutageVerdict {
   readonly calls: number;
-  /** Failed calls by method: sent before the outage (`cut`), during it (`down`) and after it. */
+  /** Failed calls by method: `cut` were sent before the outage, `down` during the outage, and `after` later. */
   readonly cut: Record<string, number>;
   readonly down: Record<string, number>;
   readonly after: Record<string, number>;
@@ -147,7 +147,7 @@ export interface OutageVerdict {
   readonly writtenTwice: number;
   /** Reads that reached the backend more than once. */
   readonly readTwice: number;
-  /** The time from the outage's `to` until the first success after the last failure. */
+  /** The time from the end of the outage until the first success after the last failure. */
   readonly recoveryMs: number;
 }
 

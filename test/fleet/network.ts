@@ -32,7 +32,7 @@ export type Direction = 'in' | 'out' | 'both';
 
 const networkPrefix = '192.0.2.';
 const loopbackPrefix = '127.0.10.';
-/** One address for each client of the load, in the range for benchmarks [RFC 2544]. */
+/** The addresses of the load's clients, one for each client: the range for benchmarks [RFC 2544]. */
 const clientRange = '198.18.0.0/15';
 const variable = 'FLEET_NAMESPACES';
 /** The signals that end a run. */
@@ -78,14 +78,14 @@ export async function runInNamespaces(names: Readonly<Record<string, readonly Ho
     for (const host of hostNames) {
       const namespace = `${prefix}-${host}`;
       add(namespace);
-      // An interface's name has at most 15 characters.
+      // An interface's name has at most 15 characters, so the namespace's name would be too long.
       const port = `p${hostBytes[host]}`;
       ip('link', 'add', port, 'netns', clients, 'type', 'veth', 'peer', 'name', 'eth0', 'netns', namespace);
       ip('-n', clients, 'link', 'set', port, 'master', 'hosts', 'up');
       ip('-n', namespace, 'address', 'add', `${networkPrefix}${hostBytes[host]}/24`, 'dev', 'eth0');
       ip('-n', namespace, 'link', 'set', 'eth0', 'up');
       ip('-n', namespace, 'route', 'add', clientRange, 'via', `${networkPrefix}254`);
-      // `ip netns exec` mounts this file over /etc/hosts.
+      // `ip netns exec` mounts the namespace's file `hosts` over /etc/hosts.
       mkdirSync(`/etc/netns/${namespace}`, { recursive: true });
       writeFileSync(`/etc/netns/${namespace}/hosts`, `127.0.0.1 localhost\n${known.join('')}`);
     }
@@ -171,7 +171,7 @@ export function heal(host: HostName): void {
   inHost(host, 'nft', 'delete table inet cut');
 }
 
-/** Removes the shared address from a host: a killed keepalived leaves it there. */
+/** Removes the shared address from a host, because a killed keepalived leaves the address there. */
 export function forgetSharedAddress(host: HostName): void {
   spawnSync('ip', ['-n', `${prefix ?? ''}-${host}`, 'address', 'delete', `${sharedAddress}/32`, 'dev', 'eth0']);
 }

@@ -1,6 +1,6 @@
-// A process of the fleet that is neither a gateway nor a balancer: `issuer ADDRESS PORT CERTIFICATE KEY FILE` serves the key
-// set in FILE over HTTPS; FILE may be replaced. `collector ADDRESS PORT` counts traces. These two print a line for each request.
-// `relay ADDRESS PORT HOST PORT MS` passes connections on, and delays every piece by half of MS.
+// A process of the fleet that is neither a gateway nor a balancer: `issuer ADDRESS PORT CERTIFICATE KEY FILE` serves the key set
+// in FILE over HTTPS; FILE may be replaced. `collector ADDRESS PORT` counts traces. Issuer and collector print a line for each
+// request. `relay ADDRESS PORT HOST PORT MS` passes connections on, and delays every piece by half of MS.
 
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';

@@ -84,7 +84,7 @@ export async function startRedis(host: 'redis-1' | 'redis-2', primary?: HostName
   );
 }
 
-/** Starts a Sentinel on the host of a gateway. The primary is lost if two of three get no answer for a second. */
+/** Starts a Sentinel on the host of a gateway. If two of three get no answer from the primary for a second, they replace it. */
 export async function startSentinel(host: HostName, folder: string): Promise<HostProgram> {
   const configuration = [
     `port ${sentinelPort}`,
@@ -96,7 +96,7 @@ export async function startSentinel(host: HostName, folder: string): Promise<Hos
     'sentinel failover-timeout items 5000',
     '',
   ].join('\n');
-  // Sentinel changes this file.
+  // A Sentinel changes its configuration file, so each Sentinel has its own file.
   const file = join(folder, `${host}-sentinel.conf`);
   writeFileSync(file, configuration);
   return await HostProgram.start(host, [redisPrograms[0]?.program ?? '', file, '--sentinel'], /\+monitor/);

@@ -1,4 +1,4 @@
-// A backend process that tests kill and restart. Before it answers a request, it appends the method and the request id
+// A backend process for tests, which kill and restart it. Before it answers a request, it appends the method and the request id
 // to a file, which outlives the process. Arguments: port, file, delay of an answer in ms, address. SIGTERM stops it
 // gracefully; SIGUSR2 closes idle connections. An `Answers` message from the parent process sets how requests are answered. The
 // backend sends a message to the parent for each answer that it withholds.

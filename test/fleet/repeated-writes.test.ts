@@ -1,5 +1,5 @@
-// The faults of the fleet run reveal a balancer or a gateway that sends writes twice. To show this, these tests make the balancer
-// or the gateway do so.
+// The fleet run causes faults. If the balancer or a gateway repeats a write after such a fault, the run detects it. To show this,
+// these tests make the balancer or the gateways repeat writes.
 
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
@@ -53,7 +53,7 @@ async function run(balancerChange: Readonly<Record<string, string>>, nodeFlags: 
   });
 }
 
-test('unchanged programs lose replies to completed writes, and they do no write twice', { skip }, async () => {
+test('the normal balancer and gateway lose replies to writes, but never repeat a write', { skip }, async () => {
   const { problems, lostButDone } = await run({}, []);
   assert.deepEqual(problems, []);
   assert.ok(lostButDone > 1, String(lostButDone));

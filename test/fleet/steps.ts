@@ -71,7 +71,7 @@ export const steps: readonly Step[] = [
       const before = fleet.backends.map(({ withheld }) => withheld);
       fleet.fault('backend', 'a backend is cut off while it answers', recoveryMs);
       for (const backend of fleet.backends) backend.answerWith('half');
-      // The gateways may have connections to only one backend: cuts off the backend that has sent half answers.
+      // The gateways may have connections to only one backend, so the backend that has sent half answers is cut off.
       const findBusy = (): number =>
         fleet.backends.findIndex(({ withheld }, index) => withheld >= at(before, index) + 4);
       await poll(() => findBusy() >= 0, 'a backend has sent half answers', stepLimitMs);

@@ -107,7 +107,7 @@ test('a complete run has a problem if every completed write got its reply, becau
   } // prettier-ignore
 });
 
-test('a write that reached one backend twice, or two backends once, is a problem; such a read is not', () => {
+test('a write that reached one backend twice, or each of two backends once, is a problem; such a read is not a problem', () => {
   for (const records of [[new Map([['a', 2]])], [new Map([['a', 1]]), new Map([['a', 1]])]]) {
     const write = judged({ calls: [call('a')], records });
     assert.deepEqual([write.writesTwice, write.problems.length], [['a'], 1]);

@@ -4,7 +4,7 @@ import { isServed, type MarkedCall } from './marked-load.ts';
 
 /** Something that may lose calls: calls in flight at its start, and calls sent up to `limitMs` later. */
 export interface Fault {
-  /** The part that failed. How lost calls may end depends on it. */
+  /** The part that failed. It determines how lost calls may end. */
   readonly what: 'gateway' | 'balancer' | 'backend';
   readonly name: string;
   /** On the clock of `performance.now()`. */
@@ -12,7 +12,7 @@ export interface Fault {
   readonly limitMs: number;
 }
 
-/** A client that exceeds its rate limit within one window. */
+/** A test of the rate limit: a client sends more requests than its limit within one window. */
 export interface Probe {
   readonly when: string;
   readonly asked: number;
@@ -34,7 +34,7 @@ export interface Evidence {
   readonly probes: readonly Probe[];
 }
 
-/** A call that is served later is a problem. This is longer than a frozen gateway may keep a call. */
+/** A call that is served only after this time is a problem. A frozen gateway may keep a call for a shorter time. */
 const slowMs = 5_500;
 
 const endsWith: Readonly<Record<Fault['what'], readonly MarkedCall['end'][]>> = {
@@ -47,7 +47,7 @@ const backendOutcomes: ReadonlySet<string | undefined> = new Set(['unreachable',
 
 export type Verdict = ReturnType<typeof judge>;
 
-/** `problems` in the result are the violations of the requirements. */
+/** In the result, `problems` lists the violations of the requirements. */
 export function judge({ isComplete, calls, records, faults, outcomes, probes }: Evidence) {
   const timesOf = (marker: string): number => records.reduce((sum, record) => sum + (record.get(marker) ?? 0), 0);
   const explains = ({ what, from, limitMs }: Fault, call: MarkedCall): boolean =>

@@ -24,7 +24,7 @@ const { below, chance, pick } = choices;
 
 const atOnce = 40;
 const findingsMax = 10;
-// Longer than any case here, including the 5 s after a last reply.
+// Longer than any connection here lasts, including the 5 s after a last reply.
 const stuckMs = 12_000;
 const requestHeadBytesMax = 4_096;
 const largeReply = Buffer.alloc(300_000, 'z');
@@ -205,7 +205,7 @@ server.listener.on('connection', (socket) => {
   });
 });
 
-/** The ids of the replies in `bytes`; `!` after the id of a reply that closes, `...` for an incomplete reply. */
+/** The ids of the replies in `bytes`, with `!` if the reply closes the connection; `...` for an incomplete reply. */
 function idsOf(bytes: Buffer, { received }: Connection): string[] {
   const text = bytes.toString('latin1').replaceAll('HTTP/1.1 100 Continue\r\n\r\n', '');
   const ids: string[] = [];

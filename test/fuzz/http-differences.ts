@@ -8,7 +8,7 @@ import type { JudgedMessage, Judgement } from './http-oracle.ts';
 import type { Message, Reading } from '../wire/http-readings.ts';
 
 export interface Difference {
-  /** `accepted` or `refused`: only our reader accepts or refuses the message. Otherwise the part that differs. */
+  /** `accepted`: only our reader accepts the message. `refused`: only our reader refuses it. Others: the part that differs. */
   readonly kind: 'accepted' | 'refused' | 'start' | 'fields' | 'body' | 'end' | 'persists' | 'count';
   /** Node's error. */
   readonly error: string | undefined;
@@ -30,7 +30,7 @@ export interface KnownDifference {
 }
 
 const notCompared: ReadonlySet<string> = new Set<FieldName>([
-  // Compared only by their effect on the head.
+  // Fields that are compared only by their effect on the head.
   'connection',
   'content-length',
   'transfer-encoding',
@@ -55,7 +55,7 @@ function compareMessage(
     const fields = judged.fields.filter(([name]) => compared.has(name)).flat();
     if (fields.join('\0') !== head.fields.join('\0') || (head.version === '1.0') !== judged.isOld) return 'fields';
     if (head.method === 'CONNECT') {
-      // Node treats the bytes that follow as data of the tunnel.
+      // Node treats the bytes that follow as data of the tunnel, so there is no body to compare.
       return undefined;
     }
   }
@@ -107,7 +107,7 @@ export function compare(
       if ((flaw === undefined) === (error === undefined)) return undefined;
       return difference(flaw === undefined ? 'accepted' : 'refused');
     }
-    // Only the first answer is compared: there was one request.
+    // Only the first answer is compared, because there was only one request.
     if (isLast || !('method' in ours.head)) return undefined;
   }
 }
@@ -122,7 +122,7 @@ function valuesOf(difference: Difference, name: string): string[] {
   return judged === undefined ? [] : judged.fields.filter((field) => field[0] === name).map(([, value]) => value);
 }
 
-/** Only our reader refuses the message: for one of `flaws`, or for any flaw if `flaws` is empty. */
+/** A known difference: only our reader refuses the message, for one of `flaws`, or for any flaw if `flaws` is empty. */
 function refused(
   name: string,
   why: string,
@@ -150,7 +150,7 @@ function differing(
 const otherCoding = 'a transfer-encoding that is not exactly one "chunked"';
 const badVersion = 'a version that is neither HTTP/1.0 nor HTTP/1.1';
 
-// Node's errors about trailers that it treats like fields of the head.
+// Node's errors about trailers, because Node treats them like fields of the head.
 const trailerErrors: ReadonlySet<string | undefined> = new Set([
   'HPE_CLOSED_CONNECTION',
   'HPE_INVALID_CONTENT_LENGTH',

@@ -49,7 +49,7 @@ class Wire extends Duplex {
     callback();
   }
 
-  /** Methods of a socket that Node calls. */
+  /** The methods that Node calls on a socket. */
   setTimeout(): this {
     return this;
   }
@@ -135,7 +135,7 @@ function openAnswer(bytes: Uint8Array, isEnded: boolean): Wire {
       wire.error ??= error.code ?? error.message;
     })
     .end();
-  // Node rejects an answer that arrives before its request has been sent.
+  // Deferred, because Node rejects an answer that arrives before its request has been sent.
   setImmediate(() => {
     wire.push(Buffer.from(bytes));
     if (isEnded) wire.push(null);

@@ -88,7 +88,7 @@ function findOwnFault(it: Case, cutsList: readonly (readonly number[])[]): strin
 
 const knownCounts = new Map<string, number>();
 
-/** The difference between our reading and Node's, as a key; undefined if there is none, or if it is known. */
+/** The difference between our reading and Node's, as a key; undefined if the readings agree, or if the difference is known. */
 function findDifference(it: Case, judgement: Judgement, isCounted: boolean): string | undefined {
   const difference = compare(it.bytes, read(it, [Buffer.from(it.bytes)]), judgement);
   if (difference === undefined) return undefined;
@@ -146,7 +146,7 @@ async function reportDifference(it: Case): Promise<void> {
   });
   const { messages, error } = await judgeOne(least);
   reportFinding(least, what, {
-    // Node's reading. A person must decide whether it is right.
+    // Node's reading. A person must decide whether this reading is right.
     messages: messages.map(({ start, body, isWhole, persists }) => ({
       start,
       body: body.toString('latin1'),

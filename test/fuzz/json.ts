@@ -1,5 +1,5 @@
 // Looks for texts on which the JSON checker and its oracle differ: `npm run fuzz -- json --seconds 60 [--seed 1]`.
-// Guided by coverage: a step of the scanner is its state, the byte, the byte's position modulo 64, and whether the
+// The search is guided by coverage: a step of the scanner is its state, the byte, the byte's position modulo 64, and whether the
 // depth is 0. A text with a new step is kept and mutated further. A finding is minimised and written to
 // test/vectors/json, where tests read it; the exit code is then 1.
 
@@ -43,7 +43,7 @@ const scanner = new webAssembly.Instance(new webAssembly.Module(code)).exports;
 const slot = new Uint8Array(scanner.memory.buffer, scanner.WINDOW.value, 1);
 const depth = new Int32Array(scanner.memory.buffer, scanner.DEPTH.value, 1);
 
-const steps = new Uint8Array(64 * 256 * 64 * 2); // state, byte, place, and whether it is at depth 0
+const steps = new Uint8Array(64 * 256 * 64 * 2); // state, byte, position modulo 64, and whether the depth is 0
 let seen = 0;
 
 /** The number of steps that the scanner makes through `bytes` for the first time in this run. */

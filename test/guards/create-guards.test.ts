@@ -160,7 +160,7 @@ describe('the guard of the rate limit', () => {
     return results;
   };
 
-  test('continues the count of the previous guard if key and window are the same', async () => {
+  test('continues the count of the previous guard if the limit has the same key and window', async () => {
     const keeper = createKeeper();
     using first = await create(limited, keeper);
     assert.deepEqual(await lefts(first, 1), [true]);

@@ -30,7 +30,10 @@ const strangerEc = createPair('ec', 'ES256');
 /** A key that the issuer does not publish. */
 const gone = createPair('gone', 'RS256');
 
-/** A title, the cause of the refusal, and a function that makes the token. `cut`: malformed or signature. */
+/**
+ * A title, the cause of the refusal, and a function that makes the token. The cause `cut` of a shortened token means
+ * that `malformed` and `signature` are both accepted as the cause.
+ */
 type Row = [title: string, cause: string, make: (now: number) => string];
 type Json = Readonly<Record<string, unknown>>;
 
@@ -238,14 +241,14 @@ function respell(last: string): string {
   return alphabet[alphabet.indexOf(last) ^ 1] ?? '';
 }
 
-/** Starts a server with the guard in this process. The test sets its clock; the skew is 30 s. */
+/** Starts a server with the guard in this process. The test sets the server's clock; the skew is 30 s. */
 async function serveGuard() {
   const server = await serveWithTokens(keySetOf(rsa, ec));
   await server.keys.start();
   return { ...server, now: () => server.clock.now(), remembered: () => server.guard.remembered };
 }
 
-/** Starts a host, which uses the real clock. The skew is 0: otherwise a token with `nbf` in 31 s soon becomes valid. */
+/** Starts a host, which uses the real clock. The skew is 0: otherwise a token with `nbf` in 31 s is valid after 1 s. */
 async function serveOnHost(name: HostName) {
   const keys = await KeyServer.start(keySetOf(rsa, ec));
   const host = await startGateway({

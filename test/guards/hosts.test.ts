@@ -143,7 +143,7 @@ for (const name of hostNames) {
       assert.ok(host.told.ended.some(({ outcome }) => outcome === 'no-keys'));
     });
 
-    test('an onOutage that throws is reported as a bug and changes no reply', async () => {
+    test('if onOutage throws, the error is reported as a bug, and no reply changes', async () => {
       const bugs: unknown[] = [];
       const fault = new Error('of the observer');
       const nothing = () => undefined;
@@ -221,7 +221,7 @@ for (const name of hostNames) {
       assert.equal((await host.call('PUT', item, { body, headers })).status, 200);
     });
 
-    test('closing the host ends a fetch of keys in flight', async () => {
+    test('closing the host ends the fetch of keys that is in flight', async () => {
       const [fetched, left] = [createGate(), createGate()];
       await using host = await startWithTokens(name, {}, (response) => {
         response.on('close', left.open);
@@ -238,7 +238,7 @@ for (const name of hostNames) {
       const file = join(folder, `${name}.json`);
       const options = { authIssuer: issuerName, authAudience: [audience], authJwksFile: file };
       if (name === 'fetch' || name === 'node') {
-        // These hosts are not started: the first call finds that the file is missing.
+        // A fetch or Node handler has no start, so its first call finds that the file is missing.
         await using host = await startGateway({ host: name, settings: options });
         assertNoKeys(await host.call('GET', item, { headers: [bearer(goodToken(pair))] }));
         assert.match(host.told.outages.join(), /^keys,ENOENT/);

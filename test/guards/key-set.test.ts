@@ -117,7 +117,7 @@ test('an unknown key causes at most one fetch in 30 s, for all callers together'
   keys.close();
 });
 
-test('a seek during a fetch waits for that fetch, so the next seek may still start a fetch', async () => {
+test('seek() during a fetch waits for that fetch instead of starting another, so the next seek() may start a fetch', async () => {
   const gate = Promise.withResolvers<string>();
   const { keys, fetchedAt, state, kids } = createKeySet(() => gate.promise);
   const start = keys.start();
@@ -194,21 +194,21 @@ test('only keys that an allowed algorithm can use are accepted', async () => {
     ['RSA for RS256', rsa.jwk, ['RS256']],
     ['RSA without an algorithm', withoutAlg, ['RS256']],
     ['ES256', first.jwk, ['ES256']],
-    ['without an id', { ...first.jwk, kid: undefined }, ['ES256']],
+    ['a key without an id', { ...first.jwk, kid: undefined }, ['ES256']],
     ['key_ops verify', { ...first.jwk, use: undefined, key_ops: ['verify'] }, ['ES256']],
-    ['for another algorithm', { ...rsa.jwk, alg: 'PS256' }, []],
-    ['for encryption', { ...rsa.jwk, use: 'enc' }, []],
+    ['a key for another algorithm', { ...rsa.jwk, alg: 'PS256' }, []],
+    ['a key for encryption', { ...rsa.jwk, use: 'enc' }, []],
     ['key_ops sign', { ...first.jwk, key_ops: ['sign'] }, []],
     ['key_ops that is not an array', { ...first.jwk, key_ops: 'verify' }, []],
     ['a private key', { ...first.privateKey.export({ format: 'jwk' }), kid: 'x' }, []],
     ['RSA of 1,024 bits', createPair('short', 'RS256', 1_024).jwk, []],
     ['a shared secret', { kty: 'oct', k: 'c2VjcmV0', alg: 'HS256', kid: 'x' }, []],
-    ['of another curve', createPair('p384', 'ES384').jwk, []],
-    ['without its curve', { ...first.jwk, crv: undefined }, []],
-    ['of type OKP', { ...first.jwk, kty: 'OKP' }, []],
-    ['of another type than its algorithm', { ...first.jwk, alg: 'RS256' }, []],
+    ['a key of another curve', createPair('p384', 'ES384').jwk, []],
+    ['a key without its curve', { ...first.jwk, crv: undefined }, []],
+    ['a key of type OKP', { ...first.jwk, kty: 'OKP' }, []],
+    ['a key whose type does not fit its algorithm', { ...first.jwk, alg: 'RS256' }, []],
     ['an invalid coordinate', { ...first.jwk, x: 'AAAA' }, []],
-    ['RSA without its numbers', { kty: 'RSA', kid: 'x', alg: 'RS256' }, []],
+    ['an RSA key without n and e', { kty: 'RSA', kid: 'x', alg: 'RS256' }, []],
     ['an RSA modulus that is not a string', { ...rsa.jwk, n: 7 }, []],
     ['an id that is not a string', { ...first.jwk, kid: 7 }, []],
     ['an id of 2,000 characters', { ...first.jwk, kid: 'x'.repeat(2_000) }, []],
@@ -227,7 +227,7 @@ test('only keys that an allowed algorithm can use are accepted', async () => {
   }
 });
 
-test('inherited keys are valid at once and until staleMs after their fetch; the start still fetches the key set', async () => {
+test('inherited keys are valid immediately, and until staleMs after they were fetched; the start still fetches the key set', async () => {
   const shared: FetchedKeys[] = [];
   const { keys: other } = createKeySet(giving(keySetOf(first)), { share: (each) => shared.push(each) });
   await other.start();

@@ -87,7 +87,7 @@ describe('counts in Redis', { skip: withoutRedis }, () => {
     const failure =
       /^Error: (Redis closed the connection|Stream isn't writeable and enableOfflineQueue options is false)$/;
     await assert.rejects(counter.ask({ rate, keys: ['a'] }), failure);
-    // A second connection replaces the first, which reports nothing.
+    // The second connection replaces the first. The end of the first connection is not reported.
     await counter.revive(() => (gone += 1));
     await counter.revive(noEvent);
     assert.deepEqual(lefts(await counter.ask({ rate, keys: ['a'] })), [2]);
@@ -97,7 +97,7 @@ describe('counts in Redis', { skip: withoutRedis }, () => {
     assert.equal(gone, 1);
   });
 
-  redisTest('if Redis is stopped, a count fails after its time limit', async () => {
+  redisTest('if Redis is stopped, counting fails after the time limit', async () => {
     await using redis = await RedisServer.start();
     using counter = await open(redis.url);
     redis.signal('SIGSTOP');
@@ -141,7 +141,7 @@ describe('authentication', { skip: withoutRedis }, () => {
     );
   });
 
-  redisTest('tryRedis returns the version, the time, and whether the password is unused', async () => {
+  redisTest('tryRedis returns the version, the duration, and whether the password is unused', async () => {
     await using redis = await RedisServer.start();
     const address = `127.0.0.1:${redis.port}`;
     for (const [credentials, hasUnusedPassword] of [['', false], [':hunter2@', true]] as const) {

@@ -142,7 +142,7 @@ test('a waiting token is refused if its key is removed meanwhile [D44]', async (
   server.issuer.read = () => Promise.resolve(keySetOf(createPair('two', 'RS256')));
   await server.clock.pass(300_000);
   server.gate.open();
-  // The first two were being verified before the keys changed.
+  // The verification of the first two tokens began before the keys changed.
   assert.deepEqual(await Promise.all(clients.map(async (each) => (await each.reply()).status)), [200, 200, 401]);
   assert.deepEqual(server.begun, ['ada', 'bob']);
   for (const client of clients) client.destroy();

@@ -243,7 +243,7 @@ describe('remembered tokens', () => {
     assert.equal(admit(), admission);
   });
 
-  test('a token is remembered until its exp, then verified each time', async () => {
+  test('a token is remembered until its exp; after that, it is verified for each call', async () => {
     await using server = await start();
     const now = server.clock.now();
     const token = signToken(pair, { alg: 'ES256', kid: 'one' }, claimsAt(now, { exp: Math.floor(now / 1_000) + 60 }));
@@ -402,7 +402,7 @@ describe('the issuer', () => {
     assert.equal(server.last(), 'invalid-token expired', 'the cause comes from the key that signed the token');
   });
 
-  test('a token with a known key id, or without one, causes no fetch', async () => {
+  test('a token with a known key id, or with no key id at all, causes no fetch', async () => {
     await using server = await start();
     for (const kid of ['one', undefined]) {
       assert.equal((await server.get(goodToken(pair, server.clock.now(), {}, { kid }))).status, 200);
@@ -420,7 +420,7 @@ describe('the issuer', () => {
     }
   });
 
-  test('a call is 503 if the fetch for its unknown key removes all keys', async () => {
+  test('if a token names an unknown key and the new key set is empty, the call is 503', async () => {
     await using server = await start();
     server.issuer.read = () => Promise.resolve('{"keys":[]}');
     assertNoKeys(await server.get(goodToken(other)));
@@ -464,7 +464,7 @@ describe('identity for the backend [D48]', () => {
 
   test('without the setting the backend gets no identity', async () => {
     await using server = await start();
-    // Another subject than `ada`, which the hexadecimal digits of a traceparent may contain.
+    // Not `ada`: these letters are hexadecimal digits, so a traceparent can contain them by chance.
     const sub = 'grace.hopper';
     await server.get(goodToken(pair, undefined, { sub }));
     assert.equal(server.backend.requests.length, 1);

@@ -84,7 +84,7 @@ export class WatchedPage implements AsyncDisposable {
 
   /** Checks WCAG 2.2 A and AA and the best practices of axe. */
   async findAccessibilityProblems(): Promise<AccessibilityFinding[]> {
-    // Axe inserts styles, which the content security policy blocks. So errors during this check are not kept.
+    // Axe inserts styles, which the content security policy blocks. So errors from this check are removed again.
     const problems = [...this.problems];
     const { violations } = await new AxeBuilder({ page: this.page }).options({ preload: false }).analyze();
     this.problems.splice(0, Infinity, ...problems);

@@ -27,15 +27,15 @@ export const versionsOfCommand =
 export interface ProcessLimits {
   /** Open files and sockets: `ulimit -n`. */
   readonly descriptors?: number;
-  /** True: it is started by the npm script that has the command's name, in a new process group. */
+  /** True: npm starts the process, by the script with the command's name, in a new process group. */
   readonly isUnderNpm?: boolean;
-  /** The descriptor of its standard output; default: a pipe to the test. */
+  /** The descriptor of the process's standard output; default: a pipe to the test. */
   readonly stdout?: number | 'pipe';
   /** Flags of Node. */
   readonly nodeFlags?: readonly string[];
-  /** Descriptors that it inherits as 3, 4 and so on. LISTEN_FDS and LISTEN_PID are set, as by a service manager. */
+  /** The process inherits these descriptors as 3, 4 and so on; LISTEN_FDS and LISTEN_PID are set accordingly. */
   readonly passed?: readonly number[];
-  /** A command that gets the command line as its arguments and runs it, for example on another host. */
+  /** Put before the command line: a program that runs this command line, for example on another host. */
   readonly runner?: readonly string[];
   /** The folder of a built version; default: this repository. */
   readonly root?: string;
@@ -89,7 +89,7 @@ export class Command extends Program {
     return this.until(() => this.logs.find(isIt), expected, limitMs);
   }
 
-  /** Signals npm and its children, as Ctrl-C does; does nothing when all have ended. */
+  /** Signals npm and its children, as Ctrl-C does; does nothing when all these processes have ended. */
   signalGroup(name: NodeJS.Signals): void {
     assert.ok(this.#isUnderNpm && this.process.pid !== undefined);
     try {
@@ -116,7 +116,7 @@ export class Command extends Program {
   async metrics(): Promise<string> {
     const { text: before } = await this.admin('/metrics');
     let text = before;
-    // Two texts differ at least in the CPU time. Polling without a pause would make the gateway need more memory.
+    // A new text differs at least in the CPU time. Polling without a pause would make the gateway need more memory.
     await poll(async () => {
       await new Promise((resolvePause) => setTimeout(resolvePause, 25));
       ({ text } = await this.admin('/metrics'));

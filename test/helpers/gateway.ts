@@ -63,7 +63,7 @@ export type Settings = Partial<GatewayServerOptions & FetchHandlerOptions>;
 
 /** The parts of a gateway that come from its host. */
 interface Surroundings {
-  /** For `http1` and `http2`. */
+  /** Used by `http1` and `http2` only. */
   readonly guards?: readonly Guard[];
   readonly identityHeader?: string | undefined;
   /** Makes the listener of a Node server from the handler. */
@@ -73,7 +73,7 @@ interface Surroundings {
   /** Adds the plugin to `app`; default: at its root, with the settings. */
   readonly register?: (backendUrl: string) => PromiseLike<unknown>;
   readonly address?: string;
-  /** For the command. */
+  /** The command's environment variables. */
   readonly environment?: NodeJS.ProcessEnv;
 }
 

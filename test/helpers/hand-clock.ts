@@ -30,7 +30,7 @@ export class HandClock implements Clock {
     return [...this.#alarms].map(({ at }) => at - this.#steady).sort((a, b) => a - b);
   }
 
-  /** Advances by `ms`, with several turns of the event loop after each alarm. */
+  /** Advances by `ms`, and waits several turns of the event loop after each alarm. */
   async pass(ms: number): Promise<void> {
     const end = this.#steady + ms;
     for (;;) {
@@ -55,7 +55,7 @@ export class HandClock implements Clock {
   }
 }
 
-/** Waits for enough turns of the event loop to finish work in memory and in the platform's threads. */
+/** Waits several turns of the event loop, so that work in memory and in the platform's threads can finish. */
 export async function settle(): Promise<void> {
   for (let turn = 0; turn < 20; turn += 1) {
     await new Promise((resolve) => setImmediate(resolve));

@@ -119,7 +119,7 @@ export class Haproxy extends Program {
     return this.output.split('\n').filter(Boolean);
   }
 
-  /** Stops it softly, as a reload stops the old process: it accepts no new connections, and ends after its last connection. */
+  /** Stops HAProxy as a reload stops the old process: it accepts no new connections, and ends after its last one. */
   stopSoftly(): void {
     this.signal('SIGUSR1');
   }

@@ -106,7 +106,7 @@ function readReply(stream: ClientHttp2Stream): Promise<Reply> {
         text: body.toString('utf8'),
       });
     });
-  // A test may ignore the reply; its failure must not end the test's process.
+  // A test may ignore the reply. Without this handler, a failed reply would then end the test's process.
   promise.catch(() => undefined);
   return promise;
 }

@@ -34,7 +34,7 @@ export interface Call<S extends Shot = Shot> {
 export interface Place {
   readonly port: number;
   readonly host?: string;
-  /** The address of the clients. */
+  /** The local address of the clients' connections. */
   readonly localAddress?: string;
   /** The CA of a place with TLS, as PEM. */
   readonly ca?: string | undefined;
@@ -42,7 +42,7 @@ export interface Place {
 
 export interface LoadOptions<S extends Shot> {
   readonly place: Place;
-  /** At most this many calls at once. */
+  /** At most this many calls at the same time. */
   readonly connections: number;
   /** True: all connections are used in turn from the start. False: a call opens a connection only if none is idle. */
   readonly isEager?: boolean;
@@ -223,7 +223,7 @@ export class Load<S extends Shot> {
   readonly #startsAt: number;
   readonly #periodMs: number;
   #stopTicks: () => void = () => undefined;
-  /** Counted from `#startsAt`. */
+  /** The time when the next call is due, in ms after `#startsAt`. */
   #nextDueMs = 0;
   #endsAt = Infinity;
   #inFlight = 0;
@@ -262,7 +262,7 @@ export class Load<S extends Shot> {
     );
   }
 
-  /** Closes all connections at once. */
+  /** Closes all connections immediately. */
   close(): void {
     this.#endsAt = -Infinity;
     this.#stopTicks();

@@ -8,7 +8,7 @@ import { RawClient, type Headers } from './raw-client.ts';
 const text = readFileSync(new URL('../vectors/targets.txt', import.meta.url), 'utf8');
 const sections = text.split('\n\n').map((section) => section.trim().split(/\s+/));
 
-/** The parts of targets in the section `name`. */
+/** Returns the parts of targets that the section `name` lists. */
 function partsOf(name: string): string[] {
   return sections.find(([first]) => first === name)?.slice(1) ?? assert.fail(name);
 }

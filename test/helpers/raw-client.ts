@@ -133,7 +133,7 @@ export class RawClient implements AsyncDisposable {
     let needed = 0;
     return this.#changes.until(
       () => {
-        // Waits for the rest, so that a large reply is joined and parsed once, not for each of its pieces.
+        // Waits for all needed bytes, so that a large reply is joined and parsed once, not again for each piece.
         if (this.#ending === undefined && this.#received.length + this.#arrivingLength < needed) return undefined;
         const parsed = parseReply(this.unread, hasBody, this.#ending !== undefined);
         if (typeof parsed === 'object') {
@@ -238,7 +238,7 @@ export function headerOf(headers: Headers, name: string): string | undefined {
   return values[0];
 }
 
-/** The reply at the start of `bytes` and its length. If the reply is incomplete: only its complete length (0: unknown). */
+/** The reply at the start of `bytes` and its length. If the reply is incomplete: only its final length (0: unknown). */
 function parseReply(bytes: Buffer, hasBody: boolean, isEnded: boolean): { reply: Reply; length: number } | number {
   const headEnd = bytes.indexOf('\r\n\r\n');
   if (headEnd < 0) return 0;

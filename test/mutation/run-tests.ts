@@ -25,7 +25,7 @@ export interface TestsOptions {
   readonly names?: readonly string[];
 }
 
-/** Runs `files`. Their process group has ended when this returns. */
+/** Runs `files`. When the promise resolves, their process group has ended. */
 export async function runTests(files: readonly string[], options: TestsOptions): Promise<TestsResult> {
   let result = await runOnce(files, options);
   for (let count = 1; count < (options.failures ?? 1) && result.kind === 'failed'; count += 1) {
@@ -54,7 +54,7 @@ function runOnce(files: readonly string[], options: TestsOptions): Promise<Tests
       stdio: ['ignore', 'pipe', 'ignore'],
       env: {
         ...process.env,
-        // A surrounding test runner sets this variable, which would change the output.
+        // A surrounding test runner sets NODE_TEST_CONTEXT, which would change the output.
         NODE_TEST_CONTEXT: undefined,
         NODE_COMPILE_CACHE: compiledPath,
         TEST_TARGETS: 'in-process',

@@ -24,7 +24,7 @@ async function listMutants(): Promise<ReportedMutant[]> {
   const no = () => false;
   const quiet = new Proxy({}, { get: () => no }) as Logger;
   const { mutants } = await new Instrumenter(quiet).instrument(
-    // TypeScript allows no decorators on functions. Blanks in their place keep all positions.
+    // TypeScript does not allow decorators on functions. Blanks replace them, so that all positions stay the same.
     [{ name: source, mutate: true, content: text.replaceAll('@inline', '       ') }],
     { plugins: null, excludedMutations: [], ignorers: [] },
   );
@@ -46,7 +46,7 @@ function apply({ replacement, location }: ReportedMutant): string {
   return before + replacement + after;
 }
 
-/** The flags of `npm run build:scanner` with less optimisation: the same program, compiled in a third of a second. */
+/** The flags of `npm run build:scanner` with less optimisation: they make an equivalent program in a third of a second. */
 function compilerFlags(): string[] {
   const { scripts } = JSON.parse(readFileSync('package.json', 'utf8')) as { scripts: { 'build:scanner': string } };
   const words = scripts['build:scanner'].split(' ');

@@ -13,11 +13,11 @@ export interface Batch {
   readonly isCommand?: boolean;
   /** The tests start the source in child processes, which inherit the active mutant. Their coverage is unknown. */
   readonly isForked?: boolean;
-  /** The tests measure time. They fail only if they fail several times, because the machine may be busy. */
+  /** The tests measure time. They count as failed only after several failures, because the machine may be busy. */
   readonly isTimed?: boolean;
 }
 
-/** The paths of these tests. */
+/** The paths of the test files in `names`. */
 const list = (names: string) => (names.match(/\S+/g) ?? []).map((name) => `test/${name}.test.ts`);
 
 export const batches: readonly Batch[] = [

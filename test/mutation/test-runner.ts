@@ -42,7 +42,7 @@ function readCoverage(): Covered {
   return JSON.parse(text) as Covered;
 }
 
-/** Every mutant in `sources`. A command gets all of them, since a killed command writes no coverage. */
+/** Every mutant in `sources`. For a command, all of them count as covered, since a killed command writes no coverage. */
 function allMutants(sources: RegExp): Record<string, number> {
   const texts = globSync('packages/**/*.ts')
     .filter((path) => sources.test(path))
@@ -119,8 +119,8 @@ class NodeTestRunner implements TestRunner {
         results.set(id, { id, name: id, timeSpentMs, status: TestStatus.Success });
       }
       Object.assign(coverage.perTest, covered.coverage.perTest);
-      // Mutants covered while a file loads are assigned to all tests of the file, because these mutants are removed from
-      // the static coverage below if a test of another file covers them while it runs.
+      // Mutants covered while a file loads are assigned to all tests of the file: if a test of another file covers such a
+      // mutant while it runs, the mutant is removed from the static coverage below.
       const inside = new Set(Object.values(covered.coverage.perTest).flatMap((hits) => Object.keys(hits)));
       for (const mutant of covered.loaded ?? []) {
         if (inside.has(mutant)) continue;
@@ -190,7 +190,7 @@ function isOutside({ isCommand = false, isForked = false }: Batch): boolean {
   return isCommand || isForked;
 }
 
-/** Names the tests of `file` that run against `target`. */
+/** The start of the ids of the tests of `file` that run against `target`. */
 function idOf(file: string, target: Batch['target']): string {
   return target === undefined ? file : `${target}: ${file}`;
 }

@@ -43,7 +43,7 @@ const serveAfter = (middleware: express.RequestHandler, settings?: Settings) =>
 const serveInConnect = (middleware: connect.NextHandleFunction) =>
   serve((handler) => connect().use(middleware).use(handler));
 
-/** Each server with only the handler. */
+/** A Node server, Express and Connect, each with only the handler. */
 const nodeServers: [name: string, mount: Mount][] = [
   ['node:http', (handler) => handler],
   ['Express 5', (handler) => createExpress().use(handler) as RequestListener],
@@ -115,7 +115,7 @@ for (const [name, mount] of nodeServers) {
     });
 
     test('a client that stops reading its reply is disconnected, and its buffered bytes are released [D26, D35]', async () => {
-      // The second reply is read without a pause of this length, even on a busy machine.
+      // Long enough that the second client is not cut off, even if a busy machine delays its reading.
       const options = { replyStallTimeoutMs: 1_000, bufferedBytesMax: 30_000_000 };
       await using server = await serve(mount, options);
       server.backend.answers(answer(Buffer.alloc(24_000_000, '1')));
@@ -141,7 +141,7 @@ describe('a path outside of /api/work-items', () => {
         .use(handler)
         .use((_request, response) => response.end('the next')),
     );
-    // An absolute-form target is among them, because middleware may read it differently [D60].
+    // Absolute-form targets also go to the next handler: middleware may parse them differently than the gateway [D60].
     for (const target of [...strangers, 'http://x/api/work-items/5']) {
       const reply = await server.call('GET', target);
       assert.deepEqual([reply.status, reply.text], [200, 'the next'], target);
@@ -235,7 +235,7 @@ describe('middleware before the handler', () => {
     assert.equal(server.told.ended.length, 1);
   });
 
-  test('a body that middleware has paused is read', async () => {
+  test('a body is read even if middleware has paused the request', async () => {
     await using server = await serveInConnect((request, _response, next) => {
       request.pause();
       setImmediate(next);
@@ -291,7 +291,7 @@ describe('middleware before the handler', () => {
     }
   });
 
-  test('pipelined requests make their calls in order, even if middleware takes longer for some [D27]', async () => {
+  test('pipelined requests make their calls in order, even if middleware takes longer for some of them [D27]', async () => {
     let turnsOfLast = 0;
     await using server = await serveAfter(async (_request, _response, next) => {
       for (let turns = (turnsOfLast += 7) % 5; turns > 0; turns -= 1) {
@@ -310,7 +310,7 @@ describe('middleware before the handler', () => {
   });
 });
 
-test('after an asynchronous guard has refused a request, the rest of its body is dropped up to the limit; beyond the limit the connection closes [D11]', async () => {
+test('after an asynchronous guard has refused a request, the rest of its body is read and dropped; if the body exceeds the limit, the connection closes [D11]', async () => {
   await using server = await startGateway({
     host: 'node',
     settings: {
@@ -379,7 +379,7 @@ describe('a body that middleware has read', () => {
   });
 });
 
-test('in an HTTP/2 server a request is a 500, the cause explains why, and the process lives [D50]', async () => {
+test('in an HTTP/2 server a request gets 500, the cause explains why, and the process lives [D50]', async () => {
   await using server = await startGateway({ host: 'node' });
   const over2 = http2.createServer(server.handler as never).listen(0, '127.0.0.1');
   await once(over2, 'listening');
@@ -402,7 +402,7 @@ test('in an HTTP/2 server a request is a 500, the cause explains why, and the pr
   assert.deepEqual(server.backend.requests, []);
 });
 
-test('close() makes the calls in flight and later calls fail, and closes the backend connections [D50]', async () => {
+test('close() cuts off the calls in flight and closes the backend connections, and later calls fail [D50]', async () => {
   await using server = await startGateway({ host: 'node' });
   server.backend.answers(behind(createGate(), answer('{}')));
   const waiting = server.call('GET', '/api/work-items/5');

@@ -1,5 +1,5 @@
-// `app.close()` drains as the command does on a signal: calls in flight get their replies, then the server closes. It closes
-// after its shutdown timeout at the latest [D55, D33].
+// `app.close()` drains as the command does on a signal: calls in flight get their replies, then the server closes,
+// at the latest after its shutdown timeout [D55, D33].
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -91,7 +91,7 @@ for (const { name, create, options } of kinds) {
       });
     }
 
-    test('with return503OnClosing false, close ends an endless load, and every call gets its reply [D55, D33]', async () => {
+    test('with return503OnClosing false, close stops clients that send calls endlessly, and every call gets its reply [D55, D33]', async () => {
       const app = create({ ...options, return503OnClosing: false });
       await using server = await serve(app);
       const gate = createGate();
@@ -130,7 +130,7 @@ for (const { name, create, options } of kinds) {
       await within(closing.ended, 'it closes', 3_000);
     });
 
-    test("Fastify's pluginTimeout does not cut calls in flight [D55]", async () => {
+    test("Fastify's pluginTimeout does not cut off calls in flight [D55]", async () => {
       const pluginTimeout = 400;
       const cutsItself = Object.keys(options).length > 0;
       const app = create({ ...options, pluginTimeout });

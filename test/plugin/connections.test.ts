@@ -37,7 +37,7 @@ for (const host of nodeHosts) {
       });
     }
 
-    test('the last reply arrives while requests wait behind it and the client still sends [D11, D58]', async () => {
+    test('the last reply on a connection arrives even if more requests wait and the client still sends [D11, D58]', async () => {
       await using server = await host.serve();
       const gate = createGate();
       server.backend.answersOnce(behind(gate, answer('{"id":5}')));

@@ -155,7 +155,7 @@ for (const host of hosts) {
       assert.deepEqual(server.backend.requests, []);
     });
 
-    test("if a hook's stream fails while the body is arriving, the client gets the refusal at once", async () => {
+    test("if a hook's stream fails while the body is arriving, the client gets the refusal immediately", async () => {
       const app = host.create();
       app.addHook('preParsing', () => {
         const read = function (this: Readable) {
@@ -212,7 +212,7 @@ for (const host of hosts) {
         const app = host.create();
         app.addHook('preParsing', hook);
         await using server = await serve(app, { requestBytesMax: 20_000 });
-        // Only both pieces together exceed the limit, and the body does not end.
+        // Only the two pieces together exceed the limit. The body does not end.
         const piece = chunk('y'.repeat(hook === inflate ? 1_100 : 11_000));
         await using client = await RawClient.open(server.port);
         client.send(`PUT ${update.path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n`);
@@ -222,7 +222,7 @@ for (const host of hosts) {
       }
     });
 
-    test('a content-length over the limit is 413 at once, unless a hook passes on a shorter body [D11]', async () => {
+    test('a content-length over the limit is 413 immediately, unless a hook passes on a shorter body [D11]', async () => {
       const app = host.create();
       app.addHook('preParsing', async (request, _reply, payload) => {
         if (request.headers['x-shorten'] === undefined) return payload;
@@ -243,11 +243,11 @@ for (const host of hosts) {
       );
     });
 
-    test('the bytes of a body that hooks listen to count as buffered and are released [D26]', async () => {
+    test('if hooks listen to a body, its bytes count as buffered and are released [D26]', async () => {
       const app = host.create();
       app.addHook('preParsing', readAlong);
       await using server = await serve(app, { bufferedBytesMax: 4 * text.length });
-      // Clients that leave before their bodies are complete, then a body that is too large.
+      // Clients leave before their bodies are complete. Then a client sends a body that is too large.
       for (let count = 0; count < 20; count += 1) {
         const client = await RawClient.open(server.port);
         client.send(`PUT ${update.path} HTTP/1.1\r\nHost: x\r\nContent-Length: ${text.length}\r\n\r\n`);
@@ -282,7 +282,7 @@ for (const host of hosts) {
           assert.deepEqual(seen, [type, type, type, type, type], method);
         }
         seen.length = 0;
-        // Fastify reads no body of this method.
+        // Fastify does not read the body of a PROPFIND request.
         await server.call('PROPFIND', read.path, { headers });
         await poll(() => seen.length === 5, 'all hooks have run');
         assert.deepEqual(seen.at(-1), type);

@@ -14,7 +14,7 @@ export interface Host {
   readonly create: (options?: HostOptions) => FastifyInstance;
 }
 
-/** `router`: options of Fastify's router. The oldest version has them among the server's options. */
+/** `router`: options of Fastify's router. In the oldest version, they are server options. */
 export type HostOptions = FastifyServerOptions & { readonly router?: object };
 
 export const hosts: readonly Host[] = (['newest', 'oldest'] as const).map((version) => ({

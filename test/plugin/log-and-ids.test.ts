@@ -46,7 +46,7 @@ for (const host of hosts) {
       assert.deepEqual(lines, []);
     });
 
-    test("the request id is the client's, or the host's if the client sends none; an invalid id is replaced [D25]", async () => {
+    test('the request id comes from the client, or from the host if the client sends no id; an invalid id is replaced [D25]', async () => {
       for (const [hostId, sent, expected] of [
         ['of-the-host', undefined, /^of-the-host$/],
         ['of-the-host', 'mine', /^mine$/],

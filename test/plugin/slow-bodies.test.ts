@@ -12,7 +12,10 @@ import { RawClient } from '../helpers/raw-client.ts';
 const update = operation(4);
 const read = operation(3);
 
-/** Streams that continue while `onPiece` returns true. With false, `onPiece` ends a stream that starves the process. */
+/**
+ * Streams that call `onPiece` before each piece. They end when `onPiece` returns false, which it does if a stream
+ * starves the process.
+ */
 const endless = {
   'empty pieces': (onPiece: () => boolean) =>
     Readable.from(
@@ -60,7 +63,7 @@ for (const { name, serve } of nodeHosts) {
 
 for (const { name, create } of hosts) {
   describe(name, () => {
-    test('a dripping body is 408, and hooks run before the reply [D35, D60]', async () => {
+    test('a body that arrives very slowly is 408, and hooks run before the reply [D35, D60]', async () => {
       const app = create();
       app.addHook('preHandler', (_request, reply, done) => {
         reply.header('x-hook', 'has run');

@@ -36,7 +36,7 @@ for (const [name, signal] of [
   });
 }
 
-test('if a backend is killed while a second backend listens, no write is sent twice, and calls succeed immediately [D20]', async () => {
+test('if a backend is killed while a second backend listens on its port, no write is sent twice, and calls succeed immediately [D20]', async () => {
   await using backend = await RestartingBackend.start({ answerMs: 10 });
   await using command = await startCommand({ BACKEND_URL: backend.url, LOG_LEVEL: 'warn' });
   const clients = new MarkedLoad(command, load);

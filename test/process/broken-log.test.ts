@@ -85,7 +85,7 @@ const manyCalls = 2_000;
 
 for (const [what, format, workers] of [
   ['a full disk', 'json', '1'],
-  ['a reader that closes', 'pretty', '2'],
+  ['a pipe that its reader closes', 'pretty', '2'],
 ] as const) {
   test(`if the log goes to ${what}, lines are dropped and counted, and the process can end, LOG_FORMAT=${format} [D53]`, async () => {
     const pipe = what === 'a full disk' ? undefined : new Pipe();

@@ -14,7 +14,7 @@ import { useBackend } from '../helpers/suites.ts';
 // The backend closes after each answer, so each call needs a new connection to it.
 const closing = answer('{"id":5}', { headers: [['Connection', 'close']] });
 const backend = await useBackend(closing);
-// Set here, too, because calls are made before the first test.
+// `useBackend` sets this answer before each test. It is set here, too, because calls are made before the first test.
 backend.answers(closing);
 afterEach(() => assert.deepEqual(backend.violations, []));
 
@@ -127,7 +127,8 @@ for (const sharing of ['cluster', 'reuse-port'] as const) {
       }
       const base = countDescriptors(command.process.pid) ?? 0;
       const clients: RawClient[] = [];
-      // One by one: the limit also applies to the primary process, which needs a descriptor to pass on a connection.
+      // Clients connect one by one, because the limit also applies to the primary process: to pass on a connection, it
+      // needs a descriptor.
       await poll(async () => {
         const client = await command.connect();
         clients.push(client);

@@ -144,7 +144,8 @@ for (const [delayMs, pauseMs] of [
             if (reply.header('connection') === 'close' && delayMs > 0) return;
             if (reply.header('connection') === 'close') break;
           } catch (error) {
-            // A new connection that is reset loses no call: it was still in the kernel's queue when the port closed.
+            // A connection that is reset before its first reply was still in the kernel's queue when the port closed,
+            // so its call is not lost.
             if (isServed) lost.push(String(error));
             else notAccepted += 1;
             break;
@@ -159,7 +160,7 @@ for (const [delayMs, pauseMs] of [
     await warm.opened;
     command.signal('SIGTERM');
     await Promise.all(clients);
-    assert.deepEqual(lost, [], `of ${served} calls, ${notAccepted} new connections not accepted`);
+    assert.deepEqual(lost, [], `${served} calls were served; ${notAccepted} new connections were not accepted`);
     assert.equal(backend.requests.length, served, 'each call is sent once');
     assert.equal(await command.exitCode(), 0);
   });

@@ -117,7 +117,7 @@ async function openMany(count: number, begin?: (socket: Socket) => Promise<void>
   return sockets;
 }
 
-/** Sends a byte every 100 ms on each connection; asserts that all are closed at most 3 s after `limitMs`. */
+/** Sends a byte every 100 ms on all `sockets`; asserts that all are closed at most 3 s after `limitMs`. */
 async function dripUntilCut(sockets: Socket[], start: string, limitMs: number): Promise<void> {
   const took: number[] = [];
   const cut = sockets.map(async (socket) => {

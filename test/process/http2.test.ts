@@ -38,7 +38,7 @@ async function protocolOf(port: number): Promise<string | false | null> {
   return socket.alpnProtocol;
 }
 
-// This module changes only the version that Node reports.
+// A module that changes only the version that Node reports.
 const olderNode = `data:text/javascript,${encodeURIComponent("Object.defineProperty(process,'versions',{value:{...process.versions,node:'24.21.0'}})")}`; // prettier-ignore
 
 test('on a Node before 26, serve, dev and check report HTTP2 as a problem, together with all other problems [D39]', async () => {
@@ -158,7 +158,7 @@ describe('HTTP/2 of the command', { skip: noHttp2OfCommand }, () => {
     // Index 12 of the static table is `:status: 400` [RFC 7541, A].
     assert.equal(head.payload[0], 0x80 | 12);
     await command.log(({ cause }) => cause === 'two authorization fields', 'the cause');
-    // A refused write is answered before its body arrives, and only its stream ends.
+    // A refused write is answered before its body arrives. Its stream ends, but the connection stays open.
     const { stream, reply } = client.begin('PUT', item);
     stream.write('{"a":');
     stream.once('response', () => stream.end('1}'));

@@ -99,7 +99,7 @@ test('a backend whose certificate is not trusted receives no call', async () => 
   assert.equal(line['cause'], `self-signed certificate: ${advice}`);
 });
 
-/** Replaces the name that the OpenSSL of Node 22 uses for the alert with the newer name. */
+/** Replaces the alert's old name, from the OpenSSL of Node 22, with the newer name. */
 const withNewName = (cause: unknown) => String(cause).replace('sslv3 alert', 'ssl/tls alert');
 
 for (const [what, onBytes, cause] of [

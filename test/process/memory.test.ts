@@ -37,7 +37,7 @@ function peakAbove(t: TestContext, pid: number | undefined, base: number | undef
   return more;
 }
 
-/** The length of the body of the reply to a GET. Compares its bytes with `body`, and does not store them. */
+/** Makes a GET and returns the length of the reply's body. Compares the bytes with `body`, and does not store them. */
 async function measureReply(port: number): Promise<number> {
   const { promise, resolve, reject } = Promise.withResolvers<number>();
   const socket = connect({ port, host: '127.0.0.1' });

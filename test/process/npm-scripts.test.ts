@@ -236,7 +236,7 @@ describe('the Node of the npm scripts', () => {
   const { packages } = readJson('package-lock.json') as { packages: Partial<Record<string, Locked>> };
   const node = readJson('scripts/node/package.json') as Manifest;
 
-  test('the lock file has a package of this Node for each platform, with its integrity, and all have the same version', () => {
+  test('for each platform the lock file has a package of this Node; all these packages have an integrity and the same version', () => {
     assert.equal(devDependencies['work-item-gateway-node'], 'file:scripts/node');
     const locked = Object.keys(node.optionalDependencies).map((name) => {
       const entry = packages[`node_modules/${name}`];

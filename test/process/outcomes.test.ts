@@ -163,7 +163,7 @@ describe('the verdict of the dashboard', () => {
     assert.deepEqual(flows.create.failed, { backend: 0, gateway: 0, client: 10 });
     assert.deepEqual(flows.read.byStatus, { '2xx': 10, '4xx': 0, '5xx': 0, none: 0 });
     assert.equal(flows.all.failed.backend, 0);
-    // The alert with severity `page` sums the counters with these faults, so they must be 0.
+    // The alert with severity `page` sums the counters with these two faults, so these counters must be 0.
     assert.doesNotMatch(Object.keys(await countersOf(command)).join(), /fault="(?:backend|gateway)"/);
     for (const { level } of command.logs) assert.equal(level, 'info');
   });

@@ -47,7 +47,7 @@ describe('inside a request', () => {
     assert.equal(await command.exitCode(), 0);
   });
 
-  /** Runs `act` with the next fault on. Every operation must work afterwards, and `bugs_total` grow by `expected`. */
+  /** Runs `act` with the next fault on. Then every operation must work, and `bugs_total` must be `expected` higher. */
   async function withFault(expected: number, act: () => Promise<void>): Promise<void> {
     // The backend closes after each answer, so each call needs a new connection to it.
     backend.answers(answer('{"id":5}', { headers: [['Connection', 'close']] }));
@@ -110,7 +110,7 @@ describe('inside a request', () => {
     });
   });
 
-  test('a connection that cannot be accepted stops nothing and is logged at most once a second [D28]', async () => {
+  test('if a connection cannot be accepted, the gateway keeps running and logs this at most once a second [D28]', async () => {
     await withFault(0, () => Promise.resolve());
     const isLine = ({ msg }: { msg?: unknown }) => msg === 'could not accept a connection';
     await command.log(isLine, 'its log line');
@@ -120,7 +120,7 @@ describe('inside a request', () => {
 
 describe('outside of any request', () => {
   for (const fault of ['rejection', 'exceptions', 'log and exceptions']) {
-    test(`a fault (${fault}) is logged if the log works, calls in flight finish, and the exit code is 1 [D28]`, async () => {
+    test(`after a fault (${fault}), calls in flight finish, and the exit code is 1; the fault is logged if the log works [D28]`, async () => {
       await using command = await start([fault]);
       const { client, open } = await holdCall(backend, command);
       await turn(command, 'on');

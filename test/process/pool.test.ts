@@ -146,7 +146,7 @@ test('the start fails and leaves no worker if the port is in use or a worker can
 
 for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGKILL'] as const) {
   const isForGroup = signal !== 'SIGKILL';
-  test(`a worker that ${signal} ends during its start ${isForGroup ? 'is started again' : 'makes the start fail'}`, async () => {
+  test(`if ${signal} ends a worker during its start, ${isForGroup ? 'the worker is started again' : 'the start fails'}`, async () => {
     const starting = start();
     await poll(() => workersNow() > 0, 'a worker starts');
     const [victim = 0] = childrenOf(process.pid) ?? [];
@@ -166,7 +166,7 @@ for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGKILL'] as const) {
   });
 }
 
-test('the death of a worker is logged and counted by cause; the worker is replaced, and its counts stay', async () => {
+test('the death of a worker is logged and counted by cause; the worker is replaced, and the reports keep its counts', async () => {
   await using served = await start();
   for (let calls = 0; calls < 6; calls += 1) assertReply(await served.call(), 200, '[]');
   await served.call('GET', `${path}/none`);
@@ -211,7 +211,7 @@ test('a worker that hangs is killed and replaced; until then the reports have it
   assert.equal((await served.figures()).counted('death frozen'), 1);
 });
 
-test('a reload gives every worker the new settings and changes the number of workers; counts and failures stay', async () => {
+test('a reload gives every worker the new settings and changes the number of workers; the reports keep counts and failures', async () => {
   await using served = await start();
   for (let calls = 0; calls < 6; calls += 1) assertReply(await served.call(), 200, '[]');
   await served.call('GET', `${path}/none`);
@@ -390,10 +390,10 @@ test('a drain that exceeds its time limit cuts calls in flight, and exit code 1 
   assert.deepEqual(served.messages(), ['a draining worker ended with exit code 1']);
 });
 
-/** Opens connections to a stopped worker until one is refused. Sends a list request on each; returns the others. */
+/** Opens connections to a stopped worker, each with a list request, until one is refused. Returns all others. */
 async function callWhileStopped({ port }: Served, connectionsMax: number): Promise<RawClient[]> {
   const clients: RawClient[] = [];
-  // The pool sends two connections to the worker, lets `connectionsMax` wait, and refuses the next one.
+  // The pool sends two connections to the worker, lets `connectionsMax` connections wait, and refuses the next one.
   for (let count = 0; count < 2 + connectionsMax + 1; count += 1) {
     const client = await RawClient.open(port);
     client.send(requestBytes('GET', path));
@@ -403,7 +403,7 @@ async function callWhileStopped({ port }: Served, connectionsMax: number): Promi
   return clients;
 }
 
-test('connections wait for the successor of a worker that is killed; at most CONNECTIONS_MAX wait', async () => {
+test('if a worker is killed, up to CONNECTIONS_MAX connections wait for its successor and are then served', async () => {
   await using served = await start({ workers: '1', portSharing: 'cluster', connectionsMax: '1' });
   const [victim = 0] = await served.pids();
   process.kill(victim, 'SIGSTOP');
@@ -486,7 +486,7 @@ test('a retired worker that does not exit is killed after SHUTDOWN_TIMEOUT_MS', 
   for (const client of held) client.destroy();
 });
 
-test('stop kills a worker that does not end', async () => {
+test('`stop` kills a worker that does not end', async () => {
   const served = await start();
   const [victim = 0] = await served.pids();
   process.kill(victim, 'SIGSTOP');

@@ -75,8 +75,8 @@ async function undisturbed(gateways: readonly Command[], act: (client: string) =
       await act(`198.51.100.${round}`);
       return;
     } catch (error) {
-      // The first outage is logged 100 ms late, so this waits for it. A short outage within ten seconds of another
-      // is not logged, so the line of any outage is enough.
+      // The first outage is logged 100 ms after its beginning, so `poll` waits for the line. A short outage within ten
+      // seconds of another outage is not logged, so the line of any outage is enough.
       const wasDisturbed = await poll(hasLostRedis, 'an outage is logged', 1_000).then(
         () => true,
         () => false,
@@ -162,7 +162,7 @@ describe('while Redis does not count requests', { skip: withoutRedis }, () => {
     await using gateway = await startGateway(redis.url, { WORKERS: '2' });
     await redis.kill();
     const all = Array.from({ length: 8 }, () => gateway);
-    // Requests that both workers receive before they notice the outage are counted by the primary process, too.
+    // The primary process also counts the requests that the workers receive before they notice the outage.
     assert.deepEqual(await statusesOf(all, 50, '203.0.113.1'), { 200: 100, 429: 300 });
   });
 
@@ -225,12 +225,12 @@ describe('while Redis does not count requests', { skip: withoutRedis }, () => {
     });
   });
 
-  test('if Redis has an invalid value under a key of the gateway, the count of this key starts again, and other counts are unaffected', async () => {
+  test('if Redis has an invalid value under a key of the gateway, the count of this key starts again at zero, and other counts are unaffected', async () => {
     await using redis = await RedisServer.start();
     await using gateway = await startGateway(redis.url);
     const prefix = 'work-item-gateway:rate:3600:';
     await undisturbed([gateway], async (client) => {
-      // One client for each invalid value, and one without a value. One call to Redis counts the requests of all.
+      // One client for each invalid value, and one client without a value. One call to Redis counts all requests.
       const clientOf = (index: number) => client.replace(/\d+$/, String(100 + index));
       const ways = [
         'SET KEY odd', 'SET KEY ""', 'SET KEY -5 PX 60000', 'SET KEY 1.5 PX 60000', 'SET KEY 007 PX 60000',

@@ -138,7 +138,7 @@ for (const WORKERS of ['1', '2']) {
       assert.match(JSON.stringify(await refusal(command)), /AUTH_JWKS_FILE cannot be used/);
     });
 
-    test('counters stay, and LOG_FORMAT, LOG_LEVEL and LOG_CLIENT change', async () => {
+    test('a reload keeps the counters and changes LOG_FORMAT, LOG_LEVEL and LOG_CLIENT', async () => {
       await using command = await start({ WORKERS, LOG_FORMAT: '' }, 'LOG_FORMAT=json');
       await command.call('GET', list);
       command.write('LOG_FORMAT=pretty', 'LOG_LEVEL=debug', 'LOG_CLIENT=false');
@@ -230,7 +230,7 @@ describe('SIGHUP with one process', () => {
       [line?.['level'], line?.['msg'], line?.['notApplied']],
       [
         'warn',
-        'SIGHUP: new values of these settings need a restart; the old values stay',
+        'SIGHUP: new values of these settings need a restart; the old values stay in force',
         { host: '127.0.0.1 → localhost', port: '0 → 1', portSharing: 'auto → cluster', workers: '1 → 2' },
       ],
     );
@@ -238,7 +238,7 @@ describe('SIGHUP with one process', () => {
     assert.equal(await shownSetting(command, 'PORT'), '0');
   });
 
-  test('a change of settings that no connection depends on closes no connection', async () => {
+  test('if a reload changes only settings that do not concern connections, the connections stay open', async () => {
     await using command = await start({ WORKERS: '1' }, 'LOG_LEVEL=error');
     await using client = await command.connect();
     assertReply(await client.call('GET', list), 200, '[]');
@@ -269,7 +269,7 @@ describe('SIGHUP with one process', () => {
     await command.log(isReloaded, 'the reload ends');
   });
 
-  test('a call that takes longer than SHUTDOWN_TIMEOUT_MS is cut, and the gateway still serves', async () => {
+  test('a call in flight is cut SHUTDOWN_TIMEOUT_MS after the reload, and the gateway still serves', async () => {
     await using command = await start({ WORKERS: '1' }, 'SHUTDOWN_TIMEOUT_MS=200');
     const held = await holdCall(backend, command);
     command.write('SHUTDOWN_TIMEOUT_MS=200', 'REQUEST_BYTES_MAX=10');

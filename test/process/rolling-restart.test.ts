@@ -9,11 +9,11 @@ import { findFreePort, Haproxy, haproxyProgram, type GatewayPlace } from '../hel
 import { isServed, judgeOutage, MarkedLoad } from '../fleet/marked-load.ts';
 import { now, RestartingBackend } from '../fleet/restarting-backend.ts';
 
-// `npm run rolling-restart` makes more calls. npm sets this variable.
+// `npm run rolling-restart` makes more calls. npm sets `npm_lifecycle_event` to the script's name.
 const calls = process.env['npm_lifecycle_event'] === 'rolling-restart' ? 50_000 : 4000;
 // Few calls at the same time, so that calls do not pile up on a busy machine.
 const clients = { rate: 2_500, connections: 64, timeoutMs: 30_000 };
-// deploy/haproxy.cfg requires this delay.
+// The delay that deploy/haproxy.cfg requires.
 const shutdownDelayMs = 3_000;
 const limitMs = 240_000;
 
@@ -65,7 +65,7 @@ test(`while two gateways behind HAProxy are restarted in turn, none of ${calls} 
   assert.deepEqual(
     made.filter((call) => !isServed(call)),
     [],
-    `of ${made.length} calls and ${restarts} restarts`,
+    `${made.length} calls were made, with ${restarts} restarts`,
   );
   assert.ok(made.length >= calls);
   assert.equal(verdict.writtenTwice, 0);

@@ -14,7 +14,7 @@ import { audience, createPair, goodToken, issuerName, keySetOf, KeyServer, sendi
 import { RawClient } from '../helpers/raw-client.ts';
 import { bearer } from '../helpers/tokens.ts';
 
-// `npm run rotation` makes more calls. npm sets this variable.
+// `npm run rotation` makes more calls. npm sets `npm_lifecycle_event` to the script's name.
 const isWhole = process.env['npm_lifecycle_event'] === 'rotation';
 const calls = isWhole ? 100_000 : 5_000;
 const certificates = isWhole ? 10 : 4;
@@ -162,7 +162,7 @@ test(
     }
     const seconds = ((performance.now() - startedAt) / 1_000).toFixed(0);
     t.diagnostic(`${made} calls in ${seconds} s; an old key was refused after ${longestMs.toFixed(0)} ms at most`);
-    assert.deepEqual(failures, [], `of ${made} calls`);
-    assert.equal(gateway.logs.filter(({ msg }) => msg !== 'new certificate files refused: the certificates in force stay').filter(({ level }) => level === 'error').length, 0, gateway.output); // prettier-ignore
+    assert.deepEqual(failures, [], `${made} calls were made`);
+    assert.equal(gateway.logs.filter(({ msg }) => msg !== 'new certificate files refused: the previous certificates stay in force').filter(({ level }) => level === 'error').length, 0, gateway.output); // prettier-ignore
   },
 );

@@ -19,7 +19,7 @@ function start(environment: NodeJS.ProcessEnv = {}): Promise<Command> {
 
 let strikes = 0;
 
-/** Returns variables for which the first process that loads a file with `file` in its path receives `signal`. */
+/** Returns environment variables. They send `signal` to the first process that loads a file with `file` in its path. */
 function strike(file: string, signal: NodeJS.Signals): NodeJS.ProcessEnv {
   strikes += 1;
   const injection = resolve(import.meta.dirname, './strike.ts');

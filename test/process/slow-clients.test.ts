@@ -14,7 +14,7 @@ const requestMs = 2000;
 const stallMs = 1000;
 const idleMs = 1500;
 
-// Not `useBackend`, which clears the record before each test: the last test needs the whole record.
+// Not `useBackend`: it clears the record before each test, but the last test needs the whole record.
 const backend = await ScriptedBackend.start();
 backend.answers(answer('[]'));
 const command = await startCommand({

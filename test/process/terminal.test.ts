@@ -1,5 +1,6 @@
 // When its terminal closes, the command ends as after SIGTERM; without a terminal, SIGHUP causes a reload [D54]. On
-// a terminal the output is short lines, not JSON. `script` of util-linux makes a real terminal until it is killed.
+// a terminal the output is short lines, not JSON. `script` of util-linux makes a real terminal. When `script` is
+// killed, the terminal closes.
 
 import assert from 'node:assert/strict';
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
@@ -24,7 +25,7 @@ const backend = await useBackend();
 const started = new Set<number>();
 after(() => {
   for (const pid of started) {
-    // No process is left, unless a test failed.
+    // A process is left only if a test failed.
     if (stateOf(pid) !== undefined) process.kill(pid, 'SIGKILL');
   }
 });

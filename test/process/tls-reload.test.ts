@@ -19,7 +19,7 @@ import { useBackend, useCertificates } from '../helpers/suites.ts';
 
 const item = '{"id":7}';
 const taken = 'new certificate in force';
-const refused = 'new certificate files refused: the certificates in force stay';
+const refused = 'new certificate files refused: the previous certificates stay in force';
 
 const backend = await useBackend(item);
 
@@ -68,7 +68,7 @@ describe('new certificate files', { skip: noOpenssl }, () => {
     return lines();
   }
 
-  test('files take effect for new connections; open connections stay, and sessions are not resumed', async () => {
+  test('new files take effect for new connections; open connections stay, and sessions are not resumed', async () => {
     const files = place(first);
     await using gateway = await start({ ...files.environment, WORKERS: '2' });
     await using open = await connect(gateway);
@@ -175,7 +175,7 @@ describe('new certificate files', { skip: noOpenssl }, () => {
     await callAs(other);
   });
 
-  test('files are read on SIGHUP; two SIGHUPs close together count as one', async () => {
+  test('files are read on SIGHUP; two SIGHUPs in quick succession count as one', async () => {
     const files = place(first);
     await using gateway = await start({ ...files.environment, TLS_RELOAD_MS: '3600000' });
     files.put(second);
@@ -228,7 +228,7 @@ describe('new certificate files', { skip: noOpenssl }, () => {
     await assert.rejects(connect(gateway), /certificate has expired/);
     await using client = await connect(gateway, { rejectUnauthorized: false });
     assertReply(await client.call('GET', '/api/work-items/7'), 200, item);
-    // New files are refused and then replaced by the files in force, so nothing changes.
+    // The gateway refuses the new file. Then the test puts the old file back.
     writeFileSync(files.certFile, first.cert);
     await linesOf(gateway, refused, 1);
     writeFileSync(files.certFile, expired.cert);

@@ -20,8 +20,8 @@ const environment = { NODE_TLS_REJECT_UNAUTHORIZED: '0' };
 const warning =
   'NODE_TLS_REJECT_UNAUTHORIZED=0 has no effect: certificates of the backend, the issuer, Redis and the collector are always verified';
 const unverified = /^unable to verify the first certificate: /;
-// Redis also sends the authority's certificate, so the message differs. On a busy machine a gateway may give up before
-// any certificate arrives.
+// Redis also sends the authority's certificate, so the message differs from `unverified`. On a busy machine a gateway
+// may give up before any certificate arrives.
 const unverifiedRedis =
   /^(self-signed certificate in certificate chain: |unable to verify the first certificate: |no connection within )/;
 const path = '/api/work-items/5';

@@ -36,7 +36,7 @@ describe('clients over TLS', { skip: noOpenssl }, () => {
     TLS_KEY_FILE: server.keyFile,
   });
 
-  test('replies are the same as over plain HTTP, any worker resumes a session, and a request without TLS gets no reply [D36]', async () => {
+  test('replies are the same as over plain HTTP, any worker can resume a session, and a request without TLS gets no reply [D36]', async () => {
     await using gateway = await startCommand({ ...environment(), WORKERS: '2', HOST: 'localhost' });
     const ready = await logged(gateway, 'ready');
     assert.equal(ready['url'], `https://localhost:${gateway.port}`);

@@ -38,7 +38,7 @@ async function metric(command: Command, name: string): Promise<number> {
     .reduce((sum, line) => sum + Number(line.split(' ').at(-1)), 0);
 }
 
-/** Makes calls on new connections until each of `count` workers has served one. */
+/** Makes calls on new connections until each of `count` workers has served a call. */
 async function reachWorkers(command: Command, count: number): Promise<number[]> {
   let pids: number[] = [];
   await poll(async () => {
@@ -135,7 +135,7 @@ test('/readyz is 503 while no worker answers', async () => {
 });
 
 for (const sharing of ['cluster', 'reuse-port']) {
-  test(`clients that connect while the gateway starts, and then leave, do not end the gateway (PORT_SHARING=${sharing})`, async () => {
+  test(`if clients connect during the start and then leave, the gateway keeps running (PORT_SHARING=${sharing})`, async () => {
     const port = await findFreePort();
     const clients: RawClient[] = [];
     let isStarted = false as boolean;
@@ -237,8 +237,8 @@ test('a worker that dies is counted, and the primary process keeps no connection
       () => undefined,
     );
   }
-  // One connection is sent to the stopped worker. Another waits until the worker has received the first.
-  await poll(() => served.size === clients.length - 2, 'the other worker serves all but two');
+  // One connection is sent to the stopped worker. Another connection waits until this worker has received the first.
+  await poll(() => served.size === clients.length - 2, 'the other worker serves all connections but two');
   process.kill(victim, 'SIGKILL');
   for (const client of clients.filter((each) => !served.has(each))) await client.closed();
   const isEnd = ({ msg }: LogLine) => String(msg).startsWith('a worker ended with signal SIGKILL');

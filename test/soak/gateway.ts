@@ -15,7 +15,7 @@ export function startGateway(environment: NodeJS.ProcessEnv): Promise<Command> {
   return startCommand({ LOG_LEVEL: 'warn', ...environment }, { nodeFlags: ['--inspect=127.0.0.1:0'] });
 }
 
-/** Lines at `error` or `fatal`, and all of standard error. */
+/** Log lines at `error` or `fatal`, and standard error without the lines about the inspector. */
 export function complaints({ logs, stderr }: Command): string[] {
   return [
     ...logs.filter(({ level }) => level === 'error' || level === 'fatal').map((line) => JSON.stringify(line)),
@@ -23,7 +23,7 @@ export function complaints({ logs, stderr }: Command): string[] {
   ];
 }
 
-/** The duration of the longest call that reached the deadline, as the gateway's log has it. */
+/** The duration of the longest call that reached the deadline, according to the gateway's log. */
 export function longestTimedOutMs({ logs }: Command): number {
   const timedOut = logs.filter(({ outcome }) => outcome === 'timed-out');
   return timedOut.reduce((most, { durationMs }) => Math.max(most, Number(durationMs)), 0);

@@ -39,7 +39,7 @@ const disturbanceMs = 1000;
 const busyMs = deadlineMs / 2;
 const warmUpMs = Math.min(60_000, (minutes * 60_000) / 4);
 
-/** Without faults that are `late` or `diesIdle`, because such faults affect other calls, too. */
+/** All faults except those that are `late` or `diesIdle`, because such faults affect other calls, too. */
 const faults: readonly Fault[] = [...Object.values(promptKinds).flat(), ...slow, ...stalls].filter(
   ({ diesIdle, late }) => !diesIdle && !late,
 );
@@ -180,7 +180,7 @@ class Client {
     }
   }
 
-  /** The gateway itself refuses 6 % of the calls: an invalid id, or a body that is not JSON. 29 % have a fault. */
+  /** The gateway itself refuses 6 % of the calls: an invalid id, or a body that is not JSON. 29 % of the calls have a fault. */
   #plan(kind: number): Run {
     const marker = `s${(markers += 1)}x`;
     const refused = kind < 0.03 ? operation(5) : kind < 0.06 ? operation(2) : undefined;

@@ -127,7 +127,7 @@ date: now`,
     for (const [title, headers] of Object.entries<Headers>({
       'without an origin': [],
       'from another origin': from(elsewhere),
-      'from an origin that begins with an allowed one': from(`${app}.evil.example`),
+      'from an origin that begins with an allowed origin': from(`${app}.evil.example`),
       'from an allowed origin with http instead of https': from(app.replace('https', 'http')),
       'from the origin null': from('null'),
       'with two origins and a space in one Origin field': from(`${app} ${local}`),
@@ -280,7 +280,7 @@ describe('with every origin allowed', () => {
       assert.deepEqual(corsOf(reply), grant);
     });
 
-    test('a cross-site write is served with any Origin and refused without one [D45, D56]', async () => {
+    test('a cross-site write with any Origin is served; a cross-site write without Origin is refused [D45, D56]', async () => {
       const crossSite: Headers = [['Sec-Fetch-Site', 'cross-site']];
       for (const origin of [app, 'null']) {
         const headers = [...crossSite, ...from(origin)];

@@ -76,7 +76,7 @@ forEachTarget((target) => {
   });
 
   test('a cross-site write is 403 before any other error, except malformed HTTP, which is 400 [D27, D56]', async (context) => {
-    if (isBeyondRequest(context, target(), 'the host answers malformed HTTP')) return;
+    if (isBeyondRequest(context, target(), 'the host itself replies to malformed HTTP')) return;
     await target().withoutBackendCall(async () => {
       const twoHosts: Headers = [['Host', 'a'], ['Host', 'b'], ...crossSite]; // prettier-ignore
       assertReply(await target().call('POST', '/api/work-items', { headers: twoHosts }), 400, badRequest);

@@ -175,7 +175,7 @@ async function isFull(backend: BlockingListener): Promise<boolean> {
   return await backend.fill();
 }
 
-/** Closes the connection of a full backend. */
+/** Makes a waiting backend close its connection. */
 function die(backend: BlockingListener): void {
   backend.process.stdin?.write('x');
 }
@@ -222,7 +222,7 @@ test('after an idle connection has died, BACKEND_CONNECT_TIMEOUT_MS limits the w
   assert.equal((await send()).kind, 'ok');
   if (await isFull(backend)) {
     die(backend);
-    // Blocks the event loop while the connection closes, so that the client has not noticed it at the next call.
+    // Blocks the event loop while the connection closes, so that the client has not noticed the close at the next call.
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 300);
     const outcome = await within(send(), 'an outcome before the deadline of the answer', 5000);
     assert.deepEqual(outcome, {

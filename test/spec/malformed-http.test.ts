@@ -187,7 +187,7 @@ forEachTarget((target) => {
     });
   }
 
-  test('a request after a malformed one is not served [D27]', async () => {
+  test('a request after a malformed request is not served [D27]', async () => {
     for (const bytes of [get('Host: a\r\nHost: b'), put('Content-Length: +7'), chunkedUpdate + 'zz\r\n']) {
       await assertRefused(target(), bytes + smuggled);
     }
@@ -274,7 +274,7 @@ forEachTarget((target) => {
       assertReply(await client.reply(), 200, '[]');
       await target().settle();
       const calls = target().backend.requests.map((call) => `${call.method} ${call.target}`);
-      assert.deepEqual(calls, ['GET /api/WorkItem', 'GET /api/WorkItem'], 'the call of the request, then that of settle()');
+      assert.deepEqual(calls, ['GET /api/WorkItem', 'GET /api/WorkItem'], 'the call of the request, then the call of settle()');
     });
   }
 

@@ -56,7 +56,7 @@ for (const [when, met, method, at, answers] of [
     await using server = await serveFaulty();
     for (const { method: verb, path, options, failure } of met) {
       server.backend.answers(answers);
-      // A request body is one piece. After it, the answer's first piece is the second call of `take`.
+      // A request body causes one call of `take`. The answer's first piece causes the next call.
       server.faults.broken = { method, at: at ?? (options.body === undefined ? 1 : 2) };
       await using client = await server.connect();
       const reply = await client.call(verb, path, options);
@@ -220,7 +220,7 @@ test('a call is 503 if other calls reached IN_FLIGHT_MAX before its body was com
   assert.equal(server.backend.requests.length, 2);
 });
 
-test('if a request body becomes malformed during the call, the reply does not change, and the connection closes after it [D27]', async () => {
+test('if a request body becomes malformed during the call, the reply does not change, and the connection closes after the reply [D27]', async () => {
   await using server = await startGateway();
   const gate = createGate();
   server.backend.answersOnce(behind(gate, answer('{}')));
@@ -249,7 +249,7 @@ test('unread bytes of a reply count as buffered until the client reads them or l
     stalled.send(requestBytes('GET', '/api/work-items'));
     await stalled.receives(1);
     stalled.pause();
-    await poll(() => server.told.ended.length > 0, 'the reply is handed over');
+    await poll(() => server.told.ended.length > 0, 'the call has ended');
     await using other = await server.connect();
     assert.equal((await other.call('GET', '/api/work-items')).status, 500);
     if (leaves) {

@@ -41,7 +41,7 @@ function jsonOfLength(length: number): string {
   return `"${'x'.repeat(length - 2)}"`;
 }
 
-/** Asserts that the next request after an early reply on this connection gets the right reply or none. */
+/** Call this after an early reply. Asserts that the next request on the connection gets the right reply or no reply. */
 async function assertNextIsSafe(client: RawClient, sendsIt = true): Promise<void> {
   try {
     if (sendsIt) client.send(requestBytes('GET', '/api/work-items'));
@@ -63,7 +63,7 @@ forEachTarget(
       ['has two lengths', `${deletion}Content-Length: 3\r\nContent-Length: 3\r\n\r\nabc`, 400],
     ] as const) {
       test(`a DELETE that ${name} is not sent to the backend [D11]`, async (context) => {
-        if (status === 400 && isBeyondRequest(context, target(), 'the host answers malformed HTTP')) return;
+        if (status === 400 && isBeyondRequest(context, target(), 'the host itself replies to malformed HTTP')) return;
         await target().withoutBackendCall(async () => {
           await using client = await target().connect();
           client.send(bytes);
@@ -144,7 +144,7 @@ forEachTarget(
   { kinds: ['in-process', 'fetch'] },
 );
 
-// Tests that need only whole calls, so they run over every protocol.
+// These tests send complete requests and no raw bytes, so they run over every protocol.
 forEveryProtocol((target) => {
   const types = [
       undefined, '', 'application/json', 'application/json; charset=utf-16',
@@ -329,7 +329,7 @@ describe('REQUEST_BYTES_MAX=1000', () => {
         }
       }
 
-      test('a body that continues after the reply is dropped up to the limit; beyond it the connection closes [D11]', async (context) => {
+      test('the rest of a body that arrives after the reply is dropped; if the body exceeds the limit, the connection closes [D11]', async (context) => {
         if (isBeyondRequest(context, target(), 'the host closes connections')) return;
         const begun = Buffer.concat([
           requestBytes('GET', '/api/work-items', { headers: chunkedHeader }),
@@ -361,7 +361,7 @@ describe('REQUEST_BYTES_MAX=1000', () => {
         });
       }
 
-      test('an answer over the limit of requests is passed through, because answers have their own limit [D11, D18]', async () => {
+      test('an answer larger than REQUEST_BYTES_MAX is passed through, because answers have their own limit [D11, D18]', async () => {
         target().backend.answers(answer(jsonOfLength(100_000)));
         assertReply(await target().call('GET', '/api/work-items'), 200, jsonOfLength(100_000));
       });

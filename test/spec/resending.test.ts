@@ -15,7 +15,7 @@ const deaths: [name: string, dies: Answer][] = [
   ['is closed', limitData(0, '')],
 ];
 
-/** Fails on reused connections; answers on new connections. */
+/** The backend fails with `dies` on reused connections, and gives a good answer on new connections. */
 function onReused(dies: Answer): Answer {
   return (exchange) => (exchange.request.indexOnConnection > 0 ? dies(exchange) : good(exchange));
 }

@@ -254,7 +254,7 @@ test('a call that is cancelled while its connection opens leaves no socket open'
   assert.deepEqual(outcomes, []);
 });
 
-/** Answers whose outcome is known before their body arrives. */
+/** Answers that decide the outcome before their body arrives. */
 const early: [name: string, request: BackendRequest, status: number][] = [
   ['a refusal', get, 500],
   ['the answer to a write', put, 200],
@@ -391,7 +391,7 @@ for (const [name, second, kind, budgetBytes] of [
   });
 }
 
-test('an answer that cannot be JSON any more fails at once, before its end', async () => {
+test('an answer fails as soon as its bytes cannot be the start of JSON, before its end', async () => {
   await using one = await start();
   const gate = createGate();
   one.backend.answersOnce(async (exchange) => {

@@ -19,7 +19,7 @@ import { poll } from '../helpers/changes.ts';
 
 /** Records the events of one exchange. */
 class Exchange implements ExchangeOwner {
-  /** `sent`, `head`, `body` (one entry for all pieces), `end, reusable`, `end`, `broken`, `fault`. */
+  /** Names of events: `sent`, `head`, `body` (one entry for all pieces), `end, reusable`, `end`, `broken`, `fault`. */
   readonly events: string[] = [];
   head: AnswerHead | undefined;
   body = '';

@@ -11,7 +11,7 @@ import { forEachTarget } from '../helpers/targets.ts';
 
 const isRead = ({ method }: Operation) => method === 'GET';
 
-/** Limit for "at once" on a busy machine, in ms. */
+/** The longest time that counts as "at once" on a busy machine, in ms. */
 const atOnceMs = 1000;
 
 const leavings: [name: string, leave: (client: RawClient) => void][] = [
@@ -21,7 +21,7 @@ const leavings: [name: string, leave: (client: RawClient) => void][] = [
 ]; // prettier-ignore
 
 forEachTarget((target) => {
-  /** Answers the next call with `parts` or `{}`. `taken` resolves before the last part, which waits for `open`. */
+  /** Answers the next call with `parts` or `{}`. `taken` resolves before the last part, which is sent after `open`. */
   function hold(...parts: readonly Uint8Array[]) {
     const gate = createGate();
     const done = createGate();
@@ -40,7 +40,7 @@ forEachTarget((target) => {
   for (const [how, leave] of leavings) {
     for (const each of operations) {
       const bytes = requestBytes(each.method, each.path, each.options);
-      test(`operation ${each.name}: a client that ${how} before its request is complete causes no backend call [D21]`, async () => {
+      test(`operation ${each.name}: if a client ${how} before its request is complete, the backend is not called [D21]`, async () => {
         await target().withoutBackendCall(async () => {
           for (const length of new Set([1, 10, bytes.indexOf('\r\n\r\n') + 2, bytes.length - 1])) {
             await using client = await target().connect();

@@ -30,7 +30,7 @@ const rounds = 10;
 const settings = { backendIdleTimeoutMs: 2000 };
 
 forEveryTarget((target) => {
-  test('100 clients at once: each call is answered by one backend call, and all sockets are closed in the end', async () => {
+  test('with 100 parallel clients, each call is answered by one backend call, and all sockets are closed in the end', async () => {
     const { backend } = target();
     await target().settle();
     const base = countSockets(target());

@@ -129,7 +129,7 @@ test('`100 Continue` is sent after the guard has admitted the request', async ()
   assert.equal((await client.reply()).status, 200);
 });
 
-test('a client that leaves while the guard decides causes no backend call', async () => {
+test('if a client leaves while the guard decides, the backend is not called', async () => {
   await using server = await serveWaiting();
   const client = await server.connect();
   client.send(requestBytes('GET', '/api/work-items/5'));

@@ -295,7 +295,7 @@ describe('TLS handshakes', { skip: noOpenssl }, () => {
     await poll(() => server.size === 0, 'no connection is counted');
   });
 
-  test('a drain calls announceEnd of a connection with another protocol until the connection closes [D33]', async (t) => {
+  test('a drain repeatedly calls announceEnd of a connection with another protocol, until the connection closes [D33]', async (t) => {
     let announced = 0;
     const { server, secure } = await listen(t, {
       tls: tls(),

@@ -328,7 +328,7 @@ describe('limits of a connection', { skip: noHttp2 }, () => {
     assert.deepEqual([received.length, budget.bytes, connection.streams], [2, 2 * heldBytes, 2]);
   });
 
-  test('100 streams can be open at once, and one more ends the connection [RFC 9113, 5.1.2]', async (t) => {
+  test('100 streams can be open at the same time; one more stream ends the connection [RFC 9113, 5.1.2]', async (t) => {
     const { client, send, received, connection } = await begin(t);
     await send(...Array.from({ length: 100 }, (_, index) => get(1 + 2 * index)));
     await poll(() => received.length === 100, 'all streams are accepted');
@@ -340,7 +340,7 @@ describe('limits of a connection', { skip: noHttp2 }, () => {
     assert.equal(received.length, 100);
   });
 
-  test('a head over the limit is 431; the stream of a head over twice the limit plus 32 bytes for each of 80 fields is reset [D39]', async (t) => {
+  test('a head over the limit is 431; if a head exceeds twice the limit plus 32 bytes for each of 80 fields, its stream is reset [D39]', async (t) => {
     const { client, send, refused } = await begin(t, {}, { requestHeadBytesMax: 1_024 });
     const used = requestFields('GET', '/').flat().join('').length + 5 * 32 + 'x'.length;
     const largest = 2 * 1_024 + 32 * 80 - used;

@@ -31,7 +31,7 @@ function resets(client: FrameClient): number[] {
 }
 
 const admitted: Admission = { isAdmitted: true, identity: undefined };
-/** Calls by another client while the guard waits: they take more event-loop turns than reading all bodies would. */
+/** How many calls another client makes while the guard waits. They take more turns than reading all bodies would. */
 const rounds = 100;
 /** Initial window of a connection and of a stream, in bytes [RFC 9113, 6.9.2]. */
 const firstWindow = 65_535;
@@ -51,7 +51,7 @@ async function serveGuarded() {
   return { ...(await startGateway({ host: 'http2', guards: [guard] })), gate, asked };
 }
 
-/** Total bytes that the gateway's window updates allow on the connection (0) or on one stream. */
+/** Total bytes that the gateway's window updates allow on the stream `of`, or on the connection if `of` is 0. */
 function allowed(client: FrameClient, of = 0): number {
   return client.frames
     .filter(({ type, stream }) => type === frameTypes.windowUpdate && stream === of)
@@ -173,7 +173,7 @@ describe('bodies that wait for a guard', { skip: noHttp2 }, () => {
     assert.deepEqual(server.told.ended.map(({ outcome }) => outcome).sort(), ['client-gone', 'ok']);
   });
 
-  test('a body that follows an unread reply is dropped and not buffered [D58]', async () => {
+  test('if a client sends its body without reading the early reply, the body is dropped and not buffered [D58]', async () => {
     await using server = await startGateway({ host: 'http2', settings: { requestBytesMax: 1000 } });
     await using client = await FrameClient.begin(server.port, [[settingIds.initialWindowSize, 0]]);
     const tooLong = requestFields('PUT', item, [['content-length', '1000000']]);

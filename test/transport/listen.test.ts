@@ -100,7 +100,7 @@ function refuse(t: TestContext, host: string, code: string): () => number {
 }
 
 for (const code of ['EADDRNOTAVAIL', 'EAFNOSUPPORT']) {
-  test(`if ::1 fails with ${code}, a listener on localhost uses 127.0.0.1 alone`, async (t) => {
+  test(`if listening on ::1 fails with ${code}, a listener on localhost uses 127.0.0.1 alone`, async (t) => {
     refuse(t, '::1', code);
     const listener = await listen(echo(), 'localhost', 0, names);
     assert.equal(await echoes(listener.port), 'x.');
@@ -116,7 +116,7 @@ for (const [host, refusedHost, port, code, tries, message] of [
   ['127.0.0.1', '127.0.0.1', 80, 'EACCES', 1, /^port 80 on 127.0.0.1 needs .* above 1023 with PORT$/],
   ['a.example', 'a.example', 0, 'EAI_AGAIN', 1, /^this machine has no address a.example: .*HOST$/],
 ] as const) {
-  test(`listening on ${host} port ${port} fails if ${refusedHost} fails with ${code} in ${tries} tries`, async (t) => {
+  test(`if the OS refuses ${refusedHost} with ${code}, listening on ${host} port ${port} fails (attempts: ${tries})`, async (t) => {
     const free = await listen(echo(), '127.0.0.1', 0, names);
     await free.close();
     const refusals = refuse(t, refusedHost, code);
@@ -136,7 +136,7 @@ for (const host of ['127.0.0.1', 'localhost']) {
       socket.end('x');
       return readText(socket);
     });
-    // In the next tick the OS connects the sockets and puts them into the queues. This process has accepted none of them.
+    // In the next tick the OS opens the connections and puts them into the queues. None of them is accepted yet.
     await new Promise<void>((resolve) => process.nextTick(resolve));
     await listener.close();
     assert.deepEqual(new Set(await Promise.all(texts)), new Set(['x.']));

@@ -178,11 +178,11 @@ describe('over TLS', () => {
     assert.equal(seen[0]?.fingerprint, new X509Certificate(cert).fingerprint256);
   });
 
-  test('a session is resumed with the same TLS options, but not with new ones [D37]', async (t) => {
+  test('a session is resumed with the same TLS options, but not with new options [D37]', async (t) => {
     const { port, seen } = await listenTls(t);
     let tls: ClientTls = trusted;
     const open = createOpenSocket(new URL(`https://localhost:${port}`), () => tls);
-    // Waits for a session only if `isNew`, because after a resumed handshake a server may send none.
+    // Waits for a session only if `isNew`, because after a resumed handshake a server may send no session.
     const connect = async (isNew: boolean) => {
       const { socket, result } = start(t, open);
       let hasSession = false;

@@ -107,7 +107,8 @@ test('100 Continue is sent once, when the handler reads the body, and only to HT
     received.reply(version);
     await assertReplies(client, version);
   }
-  // Without a 100 the client may omit the body. The server cannot tell where the next request begins, so it closes.
+  // Without a 100 the client may omit the body. The server cannot tell where the next request begins, so it closes the
+  // connection.
   client.send(expecting('1.1'));
   (await request(2)).reply('no', { status: 417 });
   await assertLastReply(client, 417);

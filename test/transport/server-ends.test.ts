@@ -21,7 +21,7 @@ import {
 } from './served-connections.ts';
 
 describe('a client that sends its FIN [D21]', () => {
-  test('before a request or during one is disconnected, and `gone` is reported once, before the close', async (t) => {
+  test('before or during a request is disconnected, and `gone` is reported once, before the close', async (t) => {
     const states: boolean[] = [];
     const { server, connect, connectBoth, request } = await serve(t, {
       onGone: () => states.push(connection.socket.destroyed),

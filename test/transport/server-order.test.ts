@@ -157,7 +157,7 @@ describe('the last reply [D27]', () => {
     });
   }
 
-  test('bytes after the last request are ignored, even malformed ones', async (t) => {
+  test('bytes after the last request are ignored, even if they are malformed', async (t) => {
     const { connect, refused, received, faults } = await serve(t, {
       onStart: (each) => each.reply('last', { closes: true }),
     });

@@ -160,7 +160,7 @@ describe('each time limit takes effect to the millisecond [D35]', { timeout: 30_
       const first = await request(0);
       client.pause();
       first.reply('', { pieces: [Buffer.alloc(30_000_000, '1')], closes });
-      // This is less than the stall timeout, because the server's own timer may check the limits, too.
+      // 50 s is less than the stall timeout: the server's own timer may check the limits, too.
       clock.now += 50_000;
       connection.checkTime(clock.now);
       assert.equal(connection.socket.destroyed, false);
@@ -216,7 +216,7 @@ test('a connection is not idle while its requests wait for their turn [D26, D33,
 async function isFull({ socket }: Connection): Promise<void> {
   await poll(async () => {
     const { bytesRead } = socket;
-    // A pause that only gives other connections a turn is shorter than five turns.
+    // Waits five turns, because a pause that only gives other connections a turn is shorter.
     await turns(5);
     return socket.isPaused() && bytesRead > 65_536 && socket.bytesRead === bytesRead;
   }, 'nothing more is read');

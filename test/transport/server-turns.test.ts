@@ -118,7 +118,7 @@ test('bytes that arrive while a connection waits for its turn are read after its
   const { client, connection, received } = await serveOne(t, {
     onStart: (each) => {
       if (received.length === 1) {
-        // Arrives before the connection's turn, although its socket is paused.
+        // Emits bytes before the connection's turn, although its socket is paused.
         setImmediate(() => connection.socket.emit('data', get('/late')));
       }
       each.reply(each.head.target);
@@ -321,7 +321,7 @@ test('a connection that has both new reads and buffered bytes waits for one turn
   assert.equal(
     taken.some((each, index) => each === 'connection' && taken[index - 1] === each),
     false,
-    'two turns in a row while another waits',
+    'two turns in a row while the other taker waits',
   );
 });
 

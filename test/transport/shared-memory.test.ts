@@ -104,7 +104,8 @@ forEachTarget((target) => {
       client.send('GET /api/work-items HTTP/1.1\r\nHost: x\r\n\r\n');
       await target().backend.nextRequest();
     }
-    // One client leaves before the end of its list. Its memory may be reused; the memory of the other lists may not.
+    // One client leaves before the end of its list. The memory of its list may be reused; the memory of the three slow
+    // lists may not.
     const leaving = await target().connect();
     leaving.pause();
     target().backend.answersOnce(answer(list('d', 12_000_000)));

@@ -71,7 +71,7 @@ async function startReply(host = '127.0.0.1') {
   for (const each of [socket, client]) each.on('error', () => undefined);
   socket.write(Buffer.alloc(replyBytes, '1'));
   const queued = () => (socket as unknown as { _handle: { writeQueueSize: number } | null })._handle?.writeQueueSize;
-  await poll(() => client.readableLength >= client.readableHighWaterMark, 'the client stops reading by itself');
+  await poll(() => client.readableLength >= client.readableHighWaterMark, 'the client has filled its read buffer');
   return {
     socket,
     client,
@@ -116,7 +116,7 @@ for (const host of ['127.0.0.1', '::1']) {
     async (context) => {
       using slow = await startReply(host);
       using idle = await startReply(host);
-      // A fixed table, because the OS may send a last piece at any time.
+      // A table that only the test changes: in the real table, the OS may send a last piece at any time.
       const table = new Map(await readUnacknowledged());
       const inode = inodeOf(slow.socket);
       assert.ok(inode !== undefined && (table.get(inode) ?? 0) > 1_000_000);

@@ -1,4 +1,4 @@
-// Bodies that arrive in pieces. The pieces change neither the bytes nor the JSON check. Memory is limited.
+// Bodies that arrive in pieces. The sizes of the pieces change neither the bytes nor the JSON check. Memory is limited.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

@@ -23,7 +23,7 @@ const options = {
   otelServiceName: '',
 } as unknown as TraceOptions;
 
-/** Returns `name: error.type` for each span of a request whose backend call was prepared. */
+/** Returns `name: error.type` for each span of a request. Its backend call was prepared, but perhaps not made. */
 function namesFor(record: Partial<CallRecord>): string[] {
   const names: string[] = [];
   const write = createSpanWriter(options, ({ name, attributes }) =>
@@ -35,7 +35,7 @@ function namesFor(record: Partial<CallRecord>): string[] {
   return names;
 }
 
-test('a call to the backend has a span if the call had an outcome or if a bug ended it [D49]', () => {
+test('the call to the backend has a span if it has an outcome of its own, or if a bug ended it [D49]', () => {
   assert.deepEqual(namesFor({ outcome: 'unreachable', backendOutcome: 'unreachable' }), [
     'GET /api/work-items/{id}: 500',
     'GET: unreachable',

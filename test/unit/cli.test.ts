@@ -81,7 +81,7 @@ describe('secrets are not shown', () => {
     return file;
   }
 
-  // Each run also has an invalid port. Otherwise the command would not fail if a setting accepts any text.
+  // Each run also has an invalid port, so that the command fails even if the setting accepts any text.
   for (const name of settingsOf('serve')) {
     places[variableOf(name)] = (text) => [
       ['serve', name === 'port' ? '--admin-port=x' : '--port=x'],
@@ -201,7 +201,7 @@ describe('suggestions for misspelt words', () => {
     ]);
   });
 
-  test('two swapped letters are one edit, and short words have no similar word', () => {
+  test('a similar word differs by few edits or contains the word; swapping two letters is one edit', () => {
     assert.deepEqual(findSimilar('prot', ['part', 'port', 'parrot']), ['port']);
     assert.deepEqual(findSimilar('ab', ['abcdef']), []);
     assert.deepEqual(findSimilar('', ['a', 'b']), []);
@@ -268,7 +268,7 @@ describe('the command to run next', () => {
 
 describe('--help', () => {
   for (const command of ['serve', 'dev', 'backend', 'check', 'openapi', 'health'] as const) {
-    test(`the help of ${command} has the settings in groups, each with default and variable, then options and examples`, async () => {
+    test(`the help of ${command} lists the settings in groups, each setting with its default and variable, then options and examples`, async () => {
       const { code, stdout } = await run([command, '--help']);
       assert.equal(code, 0);
       const titles = [...stdout.matchAll(/^(\S.*):$/gm)].map((match) => match[1] ?? '');

@@ -80,7 +80,7 @@ describe('lists of headers', () => {
   });
 });
 
-describe('the advice of the command check about origins', () => {
+describe('the advice that the command `check` gives about origins', () => {
   const advice = (...corsOrigins: string[]): string[] => describeOrigins({ corsOrigins }).slice(1);
 
   test('there is no advice without origins, for https origins and apps, or for localhost alone', () => {

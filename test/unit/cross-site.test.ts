@@ -16,7 +16,7 @@ test('a POST, PUT or DELETE with cross-site among its Sec-Fetch-Site values is a
   }
 });
 
-test('a write with any other value, or none, is not cross-site; a read never is [D56]', () => {
+test('a write with another value of Sec-Fetch-Site, or without the header, is not cross-site; a read is never cross-site [D56]', () => {
   const otherValues = [
     undefined, '', ',', 'none', 'same-site', 'same-origin', 'cross-sites', 'not-cross-site', 'cross site',
     'a;cross-site',

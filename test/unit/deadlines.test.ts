@@ -56,7 +56,7 @@ for (let mask = 0; mask < 16; mask += 1) {
       for (const index of order) clear(index);
       for (const index of order) clear(index);
       const left = [0, 1, 2, 3].filter((index) => !cleared.includes(index));
-      // The test waits for a fifth deadline, which ends last. The timer alone does not keep the process alive.
+      // The test polls for a fifth, last deadline, because the timer alone does not keep the process alive.
       start(4);
       await poll(() => passed.includes(4), 'the fifth deadline has passed');
       assert.deepEqual(passed, [...left, 4]);

@@ -42,7 +42,7 @@ test('if no file descriptor was free for one of several addresses, the reason is
   assert.equal(reasonOfError(new AggregateError([errorOf('ECONNREFUSED'), errorOf('ENFILE')], '')), 'no-descriptor');
 });
 
-test('an undefined local address in the message of Node is not shown, because the connection had none', () => {
+test('an undefined local address in the message of Node is not shown, because the connection had no local address', () => {
   const error = errorOf('EMFILE', 'connect EMFILE 127.0.0.1:18002 - Local (undefined:undefined)');
   assert.equal(describeError(error), 'connect EMFILE 127.0.0.1:18002');
 });

@@ -13,7 +13,7 @@ interface Pattern {
   readonly instead: string;
 }
 
-/** Forbidden anywhere in a comment, a title, a message or a document. */
+/** Patterns that are forbidden anywhere in a comment, a title, a message or a document. */
 const inText: readonly Pattern[] = [
   {
     name: '"that is none"',
@@ -39,7 +39,7 @@ const inText: readonly Pattern[] = [
   },
 ];
 
-/** Forbidden at the beginning of a comment or a title: a clause in place of a noun. */
+/** Patterns that are forbidden at the beginning of a comment or a title: a clause in place of a noun. */
 const opening: Pattern = {
   name: 'a relative clause as a definition',
   pattern: /^(?:(?:For|In|By|To|From|With|At|On) )?(?:what|who|whom|whose|where|whether|which)\b[^?]*$/gi,

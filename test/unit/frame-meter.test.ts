@@ -38,7 +38,7 @@ const head = (length: number, stream = 1): Buffer =>
   frame(frameTypes.headers, flags.endHeaders | flags.endStream, stream, Buffer.alloc(length));
 
 describe('one turn', () => {
-  test('takes a HEADERS frame up to the allowed bytes of heads, and other frames completely', () => {
+  test('takes no more of a HEADERS frame than the allowed bytes of heads, and takes other frames completely', () => {
     assert.deepEqual(takeAll(begin(), head(2500)), [frameHead + 1000, 1000, 500]);
     const data = frame(frameTypes.data, 0, 1, Buffer.alloc(16_000));
     assert.deepEqual(takeAll(begin(), data), [data.length]);
@@ -115,7 +115,7 @@ describe('the fields of a head are counted as they arrive [RFC 7541, 6]', () => 
     });
   }
 
-  test('reading the count of a head drops the counts of all earlier heads; an unknown head has no count', () => {
+  test('when the count of a head is read, the counts of all earlier heads are dropped; an unknown head has no count', () => {
     const meter = begin();
     takeAll(meter, Buffer.concat([1, 3, 5, 7].map((stream) => headers(stream, [['a', '1']]))));
     const fields = [3, 1, 5].map((stream) => meter.fieldsOf(stream));
@@ -148,7 +148,7 @@ describe('DATA over the expected length', () => {
     return { meter, excess };
   }
 
-  test('a turn stops after the head of a request with a body, and continues with the rest of its allowance', () => {
+  test('take() stops after the head of a request with a body; the next call continues with what is left of the allowance', () => {
     const meter = begin();
     const head = headers(1, [['a', '1']], flags.endHeaders);
     const pings = Buffer.concat(Array.from({ length: 15 }, () => frame(frameTypes.ping, 0, 0, Buffer.alloc(8))));
@@ -167,7 +167,7 @@ describe('DATA over the expected length', () => {
   });
 
   for (const padding of [undefined, 0, 3]) {
-    test(`a frame with one byte too many (padding ${padding}) stops the turn within the frame, until the stream is forgotten`, () => {
+    test(`a frame with one byte too many (padding ${padding}) stops the turn within the frame; reading continues when the stream is forgotten`, () => {
       const { meter, excess } = expecting();
       const before = data(5);
       const bytes = Buffer.concat([before, data(1, 1, padding), data(2)]);

@@ -86,7 +86,7 @@ test('a key file without keys makes the start fail, and the next request creates
   assert.equal(admission.outcome, 'no-keys');
 });
 
-test('if no guard is on, requests are not admitted', async () => {
+test('if no guard is on, admit() fails', async () => {
   using guards = create({});
   await assert.rejects(async () => await guards.admit(request), new Error('no guard is on'));
 });

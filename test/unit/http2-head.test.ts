@@ -64,7 +64,7 @@ describe('an accepted head over HTTP/2', () => {
     }
   });
 
-  test('the body length is 0 only if the stream ends with the head; otherwise it is the content-length if above 0, else chunked', () => {
+  test('the body length is 0 only if the stream ends with the head; otherwise the body length is the content-length if that is above 0, or else "chunked"', () => {
     for (const [fields, endsThere, length] of [
       [[], true, 0],
       [['content-length', '5'], true, 0],
@@ -93,7 +93,7 @@ describe('an accepted head over HTTP/2', () => {
     const large = { kind: 'head-too-large', reason: `a head of more than ${fieldsMax} fields` };
     assert.ok('target' in take([...pseudo, ...small]));
     assert.deepEqual(take([...pseudo, ...small, 'x', '']), large);
-    // Each field counts four extra bytes: its colon, space, CR and LF in HTTP/1.1.
+    // Four extra bytes are counted for each field: the colon, space, CR and LF that it has in HTTP/1.1.
     const bytes = pseudo.join('').length + 4 * 4;
     assert.ok('target' in readHead(pseudo, true, bytes));
     assert.deepEqual(readHead(pseudo, true, bytes - 1), {

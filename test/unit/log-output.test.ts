@@ -112,7 +112,7 @@ describe('gathering', () => {
 
 describe('partial writes', () => {
   for (const takes of [1, 2, 3, 7, 9, 10, 11]) {
-    test(`every byte is written once and in order, at most ${takes} per write`, async () => {
+    test(`if each write accepts no more than ${takes} of the bytes, every byte is written once and in order`, async () => {
       const { disk, output } = create();
       disk.takes = takes;
       const lines = Array.from({ length: 50 }, (_, index) => `line ${index}\n`);
@@ -220,7 +220,7 @@ describe('failing writes', () => {
 });
 
 describe('end', () => {
-  test('waits for a hanging write no longer than its limit', async () => {
+  test('waits for a hanging write only until the given time limit', async () => {
     const { disk, output } = create();
     disk.isStalled = true;
     output.write('line\n');
@@ -229,7 +229,7 @@ describe('end', () => {
     assert.ok(performance.now() - from >= 49);
   });
 
-  test('returns at once if no line waits', async () => {
+  test('returns immediately if no line waits', async () => {
     const { output } = create();
     await output.end(1_000_000);
   });

@@ -212,7 +212,7 @@ test('a connection is passed to the worker; after sending it, the primary proces
   ]);
 });
 
-test('when a worker ends, connections that it has not received are closed', async (t) => {
+test('when a worker ends, the primary process closes the connections that the worker has not received', async (t) => {
   await received(1);
   worker.kill('SIGSTOP');
   const pairs = [await openPair(t), await openPair(t), await openPair(t)];

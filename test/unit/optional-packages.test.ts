@@ -6,7 +6,7 @@ import { findMissingPackages, isInstalled } from '../../packages/command/setting
 
 const wanted = { otelExporterOtlpEndpoint: 'http://localhost:4318', logFormat: 'pretty' } as const;
 
-test('installed packages and unused ones are no problem; a clone of the repository has all optional packages', () => {
+test('a package is no problem if it is installed or not used; a clone of the repository has all optional packages', () => {
   const unused = { otelExporterOtlpEndpoint: '', logFormat: 'auto' } as const;
   const missing = [findMissingPackages(wanted, () => true), findMissingPackages(unused, () => false)];
   assert.deepEqual([...missing, findMissingPackages(wanted)], [[], [], []]);

@@ -25,7 +25,7 @@ function create() {
   return { clock, said, lines, texts };
 }
 
-test('an outage and its end are logged at once', async () => {
+test('an outage and its end are logged immediately', async () => {
   const { clock, lines, texts } = create();
   lines.down('killed');
   await clock.pass(60_000);
@@ -37,7 +37,7 @@ test('an outage and its end are logged at once', async () => {
   assert.deepEqual(clock.waits, [quietMs]);
 });
 
-test('outages within ten seconds after a logged outage has ended are logged in one line after these ten seconds; their end is logged next', async () => {
+test('outages in the ten seconds after the end of a logged outage share one line, logged after these ten seconds; the line about their end follows', async () => {
   const { clock, lines, texts } = create();
   lines.down('first');
   for (const cause of ['second', 'third', 'fourth']) {

@@ -90,7 +90,7 @@ test('each question gets its own answer, in any order; other answers are ignored
   assert.deepEqual(await Promise.all(answers), [[1], [2]]);
 });
 
-test('guards share the counter: when one closes or tests the primary, questions of the others stay open', async () => {
+test('guards share the counter: when one guard closes or tests the primary, the questions of the other guards stay open', async () => {
   const asked: number[] = [];
   const counter = new PrimaryCounter((id) => asked.push(id));
   await counter.revive();

@@ -30,7 +30,7 @@ test('digits are distributed evenly at each place', () => {
     const values = of === 'x' ? 16 : of === 'y' ? 4 : 1;
     assert.equal(counts[place]?.size, values, `place ${place}`);
     for (const [digit, count] of counts[place] ?? []) {
-      // Six standard deviations of an even distribution.
+      // Tolerates six standard deviations of an even distribution.
       const tolerance = 6 * Math.sqrt((draws * (1 - 1 / values)) / values);
       assert.ok(Math.abs(count - draws / values) <= tolerance, `place ${place}: ${digit} came ${count} times`);
     }
@@ -47,11 +47,11 @@ test('random digits are not reused within a text or in the next text', () => {
     if (text.slice(2, 4) === text.slice(14, 16)) shared += 1;
     last = text;
   }
-  // Two pairs of random digits are equal once in 256 times.
+  // Two pairs of random digits are equal once in 256 times, so `shared` is about draws / 128.
   assert.ok(shared < draws / 50, String(shared));
 });
 
-test('a text does not change when others are drawn', () => {
+test('a text does not change when other texts are drawn', () => {
   const source = new RandomText(form);
   const first = source.draw();
   const copy = Buffer.from(first).toString();

@@ -51,7 +51,7 @@ describe('counting in this process', () => {
     }
   });
 
-  test('100,000 keys at once fill the table to its limit; the youngest keys are kept', () => {
+  test('100,000 keys fill the table to its limit; the youngest keys are kept', () => {
     const table = new WindowTable(1_000);
     const count = createOwnCount({ limit: 1, windowMs: 60_000 }, () => 0, table);
     for (let key = 0; key < 100_000; key += 1) {
@@ -83,7 +83,7 @@ describe('counting in this process', () => {
 });
 
 describe('the table of windows', () => {
-  test('a key keeps its newer window when its older one is removed', () => {
+  test('a key keeps its newer window when its older window is removed', () => {
     const table = new WindowTable(100);
     for (const key of ['x', 'y', 'a']) table.open(key, 10, 0);
     const younger = table.open('a', 20, 10);
@@ -92,7 +92,7 @@ describe('the table of windows', () => {
     assert.equal(table.size, 2, 'a window that ends at `now` has ended');
   });
 
-  test('a new window removes the expired window before it', () => {
+  test('when a window is opened, the expired window before it is removed', () => {
     const table = new WindowTable(100);
     for (const now of [0, 10, 20, 30]) {
       table.open(String(now), now + 10, now);
@@ -100,7 +100,7 @@ describe('the table of windows', () => {
     }
   });
 
-  test('a new window removes at most two expired windows, and more if the table is full', () => {
+  test('when a window is opened, at most two expired windows are removed, or more if the table is full', () => {
     const table = new WindowTable(100);
     for (const key of ['a', 'b', 'c', 'd', 'e']) table.open(key, 10, 0);
     table.open('f', 20, 10);

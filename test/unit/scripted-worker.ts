@@ -1,5 +1,5 @@
-// A worker process that the test controls: it sends the messages in `say`, ends with the code in `exit`, answers each
-// connection with its process id, and prints all other messages that it gets.
+// A worker process that the test controls by messages: it sends the value of the property `say`, or exits with the code
+// in `exit`. It prints all other messages, and answers each connection with its process id.
 
 import type { Socket } from 'node:net';
 

@@ -199,7 +199,7 @@ describe('docs', () => {
     ['openapi', false],
     ['dev', true],
   ] as const) {
-    test(`docs are ${value ? 'on' : 'off'} in ${command} by default`, () => {
+    test(`the setting DOCS is ${value ? 'on' : 'off'} in ${command} by default`, () => {
       const { settings, sources } = resolveSettings(command, {}, { DOCS: '' });
       assert.equal(settings.docs, value);
       assert.equal(sources.docs, 'default');
@@ -217,7 +217,7 @@ describe('docs', () => {
     }
   });
 
-  test('only the flags of switches need no value', () => {
+  test('every flag needs a value, except the flags of switches', () => {
     const switches = settingNames.filter((name) => rowOf(name).kind.isSwitch);
     assert.deepEqual(switches, ['corsCredentials', 'http2', 'docs', 'logClient']);
   });
@@ -328,7 +328,7 @@ describe('the settings file', () => {
     ]);
   });
 
-  // Node ignores such lines, so a guard that the operator has configured would silently be off.
+  // Node ignores malformed lines, so a guard that the operator has configured would silently be off.
   test('a line that sets nothing, or is inside the quotes of another line, is reported as a problem, but is not shown', () => {
     writeFileSync(
       file,

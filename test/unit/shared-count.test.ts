@@ -153,7 +153,7 @@ describe('while the counter answers', () => {
     assert.deepEqual(sizes, [500, 500, 1]);
   });
 
-  test('no answer blocks a key for longer than a window', async () => {
+  test('an answer with a very long time blocks the key for one window at most', async () => {
     using shared = await begin();
     shared.counter.answer = () => Promise.resolve([-1, 10 ** 12]);
     assert.equal(await shared.take('a'), 60_000);
@@ -225,7 +225,7 @@ describe('when the counter fails', () => {
       });
     const taken = shared.count.take('a');
     await settle();
-    // Arrives in the same turn as the expired deadline.
+    // The answer arrives in the turn in which the deadline expires.
     setImmediate(answer);
     await shared.clock.pass(150);
     assert.equal(wait(await taken), 0);
@@ -323,7 +323,7 @@ describe('when the connection to the counter is closed', () => {
     assert.deepEqual(shared.changes, ['no answer within 100 ms', undefined]);
   });
 
-  test('the wait for a new connection is part of the time limit of the answer', async () => {
+  test('the time limit of an answer includes the wait for a new connection', async () => {
     using shared = await begin();
     const { clock, counter, count } = shared;
     await clock.pass(500);

@@ -83,7 +83,7 @@ const add = (count: number): void => {
   for (let each = 0; each < count; each += 1) spans.add(span);
 };
 
-/** Answers the batch that is in flight. The SDK sends the next one afterwards. */
+/** Answers the batch that is in flight. The SDK sends the next batch afterwards. */
 async function answer(result: ExportResult): Promise<void> {
   const onResult = batches.shift();
   assert.ok(onResult !== undefined, 'a batch is in flight');

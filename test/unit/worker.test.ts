@@ -175,7 +175,7 @@ test('new connections use new certificates [D37]', { skip: noOpenssl }, async ()
   assert.equal(await subject(), 'two');
 });
 
-test('the rate limit of a worker is counted by the primary process [D47]', async () => {
+test('for the rate limit, the primary process counts the requests of a worker [D47]', async () => {
   await using worker = new TestedWorker({ rateLimit: '9/60s' });
   await using client = await RawClient.open(await worker.port());
   client.send(list);
@@ -221,7 +221,7 @@ test('a failed reload keeps the old settings and reports the reason; a later rel
   await worker.prints(/"status":201/);
 });
 
-test('a worker logs how many connections were lost on the way to it because no descriptor was free', async () => {
+test('if connections are lost on the way to a worker because no descriptor was free, the worker logs their number', async () => {
   await using worker = new TestedWorker({ logLevel: 'error' }, { sharing: 'cluster' });
   await worker.message('ready');
   for (const number of [1, 4, 5]) worker.send({ kind: 'connection', number });

@@ -36,7 +36,7 @@ const { version: nodeVersion } = JSON.parse(readText('scripts/node/package.json'
 
 const pinnedImage = /^[\w./-]+:[\w.-]+@sha256:[0-9a-f]{64}$/;
 
-test('the base images are named by their digests, and the build uses the Node.js of the npm scripts', () => {
+test('the base images are named by their digests, and the build uses the Node.js version of the npm scripts', () => {
   const text = readText('Dockerfile');
   const bases = new Map([...text.matchAll(/^ARG (\w+_IMAGE)=(.*)$/gm)].map(([, name, image]) => [name, image]));
   const used = [...text.matchAll(/^FROM .*?(\S+)(?: AS \w+)?$/gm)].map(([, base]) => base);

@@ -16,7 +16,7 @@ export interface Message<Head> {
 export interface Reading<Head> {
   readonly messages: readonly Message<Head>[];
   readonly flaw: Flaw | undefined;
-  /** The position of the start of each message, incomplete ones included. Empty lines before a message are part of it. */
+  /** The start of each message, also of an incomplete message. Empty lines before a message are part of the message. */
   readonly starts: readonly number[];
   /** The number of bytes read: up to the flaw, or to the end of the last message of the connection. */
   readonly taken: number;
@@ -139,7 +139,7 @@ export function readAnswers(pieces: readonly Buffer[], options: ReadOptions = {}
   return readAll((sink, max) => new AnswerReader(sink, max), pieces, options);
 }
 
-/** The part of a reading that does not depend on the cuts. `taken` depends on them if there is a flaw. */
+/** The part of a reading that does not depend on the cuts. After a flaw, `taken` depends on the cuts. */
 export function comparable<Head>({ messages, flaw, taken, isBetween }: Reading<Head>): object {
   return { messages, flaw, isBetween, ...(flaw === undefined && { taken }) };
 }

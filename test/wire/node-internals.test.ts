@@ -1,4 +1,4 @@
-// The private properties of Node that the core reads exist in this version of Node.
+// Tests that this version of Node has the private properties that the core reads.
 
 import assert from 'node:assert/strict';
 import { globSync, readFileSync } from 'node:fs';

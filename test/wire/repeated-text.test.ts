@@ -54,7 +54,7 @@ test('RepeatedText decodes a repeated text of up to 64 bytes only once', () => {
   assert.equal(countMade(new RepeatedText(), [short, short, short]), 1);
   assert.equal(countMade(new RepeatedText(), [long, long]), 1);
   assert.equal(countMade(new RepeatedText(), [tooLong, tooLong]), 2);
-  // Text that is too long is not cached, and the text cached before stays.
+  // Text that is too long is not cached, and does not replace the cached text.
   assert.equal(countMade(new RepeatedText(), [short, tooLong, short]), 2);
   assert.equal(countMade(new RepeatedText(), [short, long, short]), 3);
 });

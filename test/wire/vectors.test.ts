@@ -1,5 +1,6 @@
 // Each vector in test/vectors/http has the bytes of one connection and the expected result. Vectors are findings of
-// `npm run fuzz -- http` and known attacks on other parsers. Each is read whole, byte by byte and in two [D18, D27].
+// `npm run fuzz -- http` and known attacks on other parsers. Each vector is read whole, byte by byte, and in two pieces
+// [D18, D27].
 
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
