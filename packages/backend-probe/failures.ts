@@ -8,7 +8,7 @@ import type { Call } from './calls.ts';
 
 /** A fact about the backend that a call showed. The JSON report has the same property names. */
 export interface Finding {
-  /** Identifies the cause for programs. Never changes. */
+  /** A fixed code by which programs recognize the cause. */
   readonly code: string;
   /** `breaks`: clients cannot use an operation as specified. A warning does not fail the check. */
   readonly severity: 'breaks' | 'warning';
@@ -114,7 +114,7 @@ const failures: readonly Failure[] = [
     'Raise RESPONSE_BYTES_MAX and BUFFERED_BYTES_MAX, or make the backend send smaller answers.'],
   ['own-limit', ['body-too-large', 'overload'], 'the gateway turns the request away because of its own limits',
     'Is REQUEST_BYTES_MAX below the size of the item, or ulimit -n too low?'],
-  ['empty-success', ['not-json'], 'creates succeed, but clients get 500', (call) =>
+  ['empty-success', ['not-json'], 'the backend creates items, but clients get 500', (call) =>
     `The item is created, yet clients see a failure and may create it twice. The backend must answer a create with the new item as JSON${fieldOf(call, 'location') === '' ? '' : '; the gateway does not follow its location header'}.`,
     (call) => isEmpty(call) && call.operation.name === 'create'],
   ['empty-success', ['not-json'], 'the answer is a success without a body',

@@ -59,7 +59,7 @@ export async function runContractCheck(
   print: (text: string) => void,
 ): Promise<number> {
   const template = '--write' in flags ? templateOf(flags) : undefined;
-  // A string is a problem, which `findProblems` has already reported.
+  // A string describes a problem, which `findProblems` has already reported.
   const write = typeof template === 'string' ? undefined : template;
   const stop = new AbortController();
   const cut = new AbortController();
@@ -118,7 +118,7 @@ function describeContract(report: ContractReport, run: Run): string {
 function describeVerdict({ verdicts }: ContractReport, operation: Operation, { write }: Run): string {
   const verdict = verdicts.get(operation.name) ?? 'not tried';
   const needsWrite = verdict === 'not tried' && !isRead(operation) && !write;
-  return needsWrite ? 'not tried (--write tries it with an item of its own)' : verdict.replace('broken', 'BROKEN');
+  return needsWrite ? 'not tried (--write tries it with a new item)' : verdict.replace('broken', 'BROKEN');
 }
 
 function describeConnection({ connection }: ContractReport): string {

@@ -50,8 +50,8 @@ export const publishedBounds: readonly number[] = [
   0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30,
 ];
 
-// Each published bucket is split into this many parts, whose bounds grow by a constant factor. So percentiles are exact
-// to about 20 % (above 0.5 ms).
+// Each published bucket is split into this many parts, whose bounds grow by a constant factor. So the error of a
+// percentile is at most 20 % from 0.5 ms to 10 s, and at most 25 % above.
 const partsOfBucket = 5;
 
 /** Upper bounds of the internal buckets, in milliseconds; every fifth is also a published bound. */
@@ -63,8 +63,8 @@ const boundsMs: readonly number[] = publishedBounds.flatMap((bound, index) => {
 });
 
 // Layout of the block. Each of `figureNames` has its statuses, outcomes, backend outcomes and two histograms. A
-// histogram is the sum of the durations in milliseconds, then the buckets; the last bucket counts durations above every
-// bound. The events come last.
+// histogram begins with the sum of the durations in milliseconds. The counts of the buckets follow; the last bucket
+// counts durations above every bound. At the end of the block are the events.
 const histogramSize = 1 + boundsMs.length + 1;
 const outcomesAt = statuses.length;
 const backendOutcomesAt = outcomesAt + callOutcomes.length;

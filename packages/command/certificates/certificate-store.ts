@@ -1,4 +1,4 @@
-// Keeps the certificates in force. Reads their files at the start, then checks them for changes at intervals and on demand
+// Holds the certificates in force. Reads their files at the start, then checks them for changes at intervals and on demand
 // [D37]. File-system events would miss a change by Kubernetes, which swaps a symbolic link in a folder above the files.
 
 import { readFile } from 'node:fs/promises';

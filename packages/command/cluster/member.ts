@@ -12,8 +12,8 @@ import type { Settings } from '../settings/settings.ts';
 import { toPlain, type FromWorker, type ToWorker, type WorkerStart } from './messages.ts';
 
 const reportTimeoutMs = 1_000;
-// A worker is killed as hanging after this many heartbeats without a message from it. The longest task of a worker takes
-// less than a tenth of that time. A start on a busy machine takes longer, so a starting worker has a higher limit. The
+// A worker that sends no message during this many heartbeats counts as hanging and is killed. The longest task of a
+// worker takes less than a tenth of that time. A start on a busy machine takes longer, so a starting worker has a higher limit. The
 // limits count heartbeats, not seconds, because seconds also pass while the primary process is stopped and reads no
 // messages.
 const missedBeatsMax = 10;

@@ -63,7 +63,7 @@ function findSharing(): PortSharing {
   try {
     return readFileSync('/proc/sys/net/ipv4/tcp_migrate_req', 'latin1').trim() === '1' ? 'reuse-port' : 'cluster';
   } catch {
-    // Not Linux, or Linux before 5.14.
+    // The system is not Linux, or is Linux before 5.14.
     return 'cluster';
   }
 }

@@ -123,8 +123,8 @@ async function reload(
   await send({ kind: 'reload-finished', id });
 }
 
-// Always answers, even without figures, because a silent worker is killed as hanging. Process metrics need a library, which
-// cannot be loaded without a free file descriptor. Without the library, the other figures are sent.
+// Always answers, even without figures, because the primary process kills a worker that sends no message. Process
+// metrics need a library, which cannot be loaded without a free file descriptor. Without the library, the other figures are sent.
 async function reportsOf(
   service: LocalClientService,
   request: ReportRequest,

@@ -232,7 +232,7 @@ function openStandardOutput(): number {
     try {
       return openSync('/proc/self/fd/1', constants.O_WRONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
     } catch {
-      // Not Linux, or a pipe of another user.
+      // The system is not Linux, or the pipe belongs to another user.
     }
   }
   return isTerminal ? 1 : process.stdout.fd;

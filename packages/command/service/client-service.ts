@@ -25,7 +25,7 @@ interface ClientServiceOptions {
   readonly parts: Partial<Parts>;
 }
 
-// The settings whose new values need no new `Serving`.
+// New values of these settings take effect without a new `Serving`.
 const settingsOfProcess: ReadonlySet<SettingName> = new Set([
   'adminAllowedHosts',
   'instanceName',

@@ -142,9 +142,9 @@ export function listenForStop(
 }
 
 /**
- * Listens for SIGHUP, which would otherwise end the process. Returns the function that sets `reload`. A signal that
- * arrives earlier causes a reload as soon as `reload` is set. Reloads run one after the other; all signals during a
- * reload together cause one more reload.
+ * Listens for SIGHUP, which would otherwise end the process. Returns the function that sets `reload`. If a signal
+ * arrives before `reload` is set, a reload starts as soon as it is set. Reloads run one after the other; all signals
+ * during a reload together cause one more reload.
  */
 export function listenForReloads(source: SignalSource): (reload: () => Promise<void>) => void {
   const begun = Promise.withResolvers<() => Promise<void>>();
@@ -181,7 +181,7 @@ export async function runUntilStopped(
   await delay(shutdownDelayMs, undefined, { signal: stop.cut.signal }).catch(() => undefined);
   const timeout = startShutdownTimeout(shutdownTimeoutMs, logger);
   const cut = AbortSignal.any([stop.cut.signal, timeout.signal]);
-  // Waits no longer than until `cut`, because the drain may never finish after an internal error.
+  // Stops waiting when `cut` is aborted, because after an internal error the drain may never finish.
   await Promise.race([service.finishDrain(cut), untilAborted(cut)]);
   timeout.callOff();
   const late = Promise.withResolvers<boolean>();

@@ -1,5 +1,5 @@
-// The kinds of values for settings that only the command has. Each kind parses text. The options of programs that embed
-// the gateway (core/hosts/options/) do not use these kinds.
+// Kinds of values that only settings of the command have. Each kind parses text. The options of programs that embed the
+// gateway (core/hosts/options/) do not use these kinds.
 
 import { isIPv6 } from 'node:net';
 import { availableParallelism } from 'node:os';

@@ -28,7 +28,7 @@ import { findHttp2Problem, findTlsProblems } from './tls-settings.ts';
 /**
  * Takes each setting from the flags, else the environment, else the settings file, else its default. An empty variable
  * counts as unset. Throws one SettingsError with all problems, first the problems in `known`. Also checks the files that
- * the settings refer to, except for `openapi` and on a reload. On a reload, the new service checks these files.
+ * the settings refer to. But `openapi` does not need these files, and on a reload the new service checks them.
  */
 export function resolveSettings(
   command: Command,
@@ -46,7 +46,7 @@ export function resolveSettings(
     : {};
   for (const name of settingNames) {
     const variable = variableOf(name);
-    // Variables that only other commands use are ignored, valid or not.
+    // Variables that this command does not use are ignored, even if they are invalid.
     const unlessEmpty = (text = ''): string | undefined => (used.has(name) && text !== '' ? text : undefined);
     const candidates: readonly [SettingSource, string, string | undefined][] = [
       ['flag', flagOf(name), flags[name]],

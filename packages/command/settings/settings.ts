@@ -16,7 +16,7 @@ export function rowOf(name: SettingName): Row {
 /** All settings, valid and frozen. */
 export type Settings = { readonly [Name in SettingName]: ValueOf<(typeof settingsTable)[Name]> };
 
-/** The source of a setting's value. `socket`: a listening socket from another process replaces the setting. */
+/** The source of a setting's value. `socket`: a socket that another process opened is used instead. */
 export type SettingSource = 'default' | 'file' | 'environment' | 'flag' | 'socket';
 
 export interface ResolvedSettings {
@@ -77,8 +77,8 @@ export function showValue(name: SettingName, settings: Settings): string {
 }
 
 /**
- * Marks the settings that are replaced by sockets which another process (such as systemd) passed. `sockets` has the
- * text to show for each of these settings.
+ * Marks settings that have no effect, because another process (such as systemd) passed sockets. `sockets` has the text
+ * to show for each of these settings.
  */
 export function withSockets(
   resolved: ResolvedSettings,
@@ -89,7 +89,7 @@ export function withSockets(
   return { ...resolved, sources: { ...resolved.sources, ...Object.fromEntries(sources) }, sockets };
 }
 
-/** The value of a setting, or the socket that replaces it, without secrets. */
+/** The value of a setting, or the socket used instead, without secrets. */
 export function showInForce(name: SettingName, { settings, sockets }: ResolvedSettings): string {
   return sockets?.[name] ?? showValue(name, settings);
 }

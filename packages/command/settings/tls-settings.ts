@@ -14,8 +14,8 @@ const http2NodeMin = 26;
 
 /** The problem with HTTP/2 on Node `version`; undefined if HTTP/2 works [D39]. */
 export function findHttp2Problem(version = process.versions.node): string | undefined {
-  // An older Node cannot send the headers of a reply as a list and then close the HTTP/2 stream. This flaw shows only on
-  // a connection, so the version is checked instead.
+  // An older Node cannot send the headers of a reply as a list and then close the HTTP/2 stream. The code
+  // checks the version, because a test for this flaw would need a connection.
   return Number.parseInt(version, 10) >= http2NodeMin
     ? undefined
     : `HTTP2 needs Node ${http2NodeMin} or newer, but this is Node ${version}: use a newer Node, or leave HTTP2 out`;
@@ -41,7 +41,7 @@ export const certificateSettings = settingNames.filter((name) => rowOf(name).gro
 
 /**
  * Returns the problems of the TLS settings: settings without effect, incomplete pairs [D41] and, if `readsFiles`,
- * unusable files. Settings that the command does not have are at their defaults.
+ * unusable files. For a setting that the command (for instance `openapi`) does not have, `settings` has the default.
  */
 export function findTlsProblems(
   settings: Partial<Settings>,

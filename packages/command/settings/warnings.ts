@@ -52,7 +52,7 @@ function readDescriptorLimit(): number {
     const [, soft = Infinity] = /^Max open files +(\d+) /m.exec(readFileSync('/proc/self/limits', 'latin1')) ?? [];
     return Number(soft);
   } catch {
-    // Not Linux.
+    // The system is not Linux.
     return Infinity;
   }
 }

@@ -66,7 +66,10 @@ export class ClientConnection {
   #waitingHead = '';
   #waitingBody = noPieces;
 
-  /** Opens a socket with `open`. Calls `onClose` once or twice when the connection has closed, for any reason. */
+  /**
+   * Opens a socket with `open`. Calls `onClose` when the socket has closed, for any reason. `breakOff` also calls
+   * `onClose` if there is no exchange.
+   */
   constructor(open: OpenSocket, onClose: () => void) {
     this.#onClose = onClose;
     this.#reader = new AnswerReader(
@@ -306,7 +309,8 @@ export interface ClientTls {
   readonly serverName?: string | undefined;
 }
 
-// The state for one `ClientTls`. New options need a new state, because a resumed session skips the certificate check.
+// The state for one `ClientTls`. A resumed session skips the certificate check, so new options get a
+// new state without a session.
 interface TlsState {
   readonly tls: ClientTls;
   readonly secureContext: SecureContext;

@@ -30,7 +30,7 @@ interface NamedBytes {
 
 const none: readonly NamedBytes[] = [];
 const lengthMax = Math.max(...fieldNames.map((name) => name.length));
-// Grouped by length of the name, so that most fields that the gateway does not read need only one lookup.
+// Grouped by length of the name. Most of the other fields have a length with no group, so one lookup rejects them.
 const byLength: readonly (readonly NamedBytes[])[] = Array.from({ length: lengthMax + 1 }, (_, length) =>
   fieldNames.filter((name) => name.length === length).map((name) => ({ name, bytes: Buffer.from(name, 'latin1') })),
 );
@@ -43,8 +43,8 @@ export function fieldNameAt(bytes: Uint8Array, start: number, end: number): Fiel
   return undefined;
 }
 
-// A lower-case letter and its capital differ only in this bit. If the bit is set in a byte of a token, the result is a
-// letter only if the byte was this letter or its capital, and `-` only if the byte was `-`.
+// A lower-case letter and its capital differ only in this bit. With the bit set, a byte of a token equals `a` only if
+// the byte was `a` or `A` (and so for each letter), and equals `-` only if the byte was `-`.
 const caseBit = 0x20;
 
 function isNameAt(bytes: Uint8Array, start: number, name: Uint8Array): boolean {

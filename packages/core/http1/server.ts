@@ -1,5 +1,5 @@
 // Accepts client connections, limits their number [D26] and time [D35], and closes them. Makes room for a new
-// connection by closing idle connections. Only the admin listener also closes a connection in use.
+// connection by closing idle connections. If none is idle, only the admin listener closes a connection that is in use.
 
 import { createServer, type Server, type Socket } from 'node:net';
 
@@ -10,7 +10,7 @@ import { ServerConnection, type ConnectionContext } from './server-connection.ts
 import { StallWatch } from './stall-watch.ts';
 import type { RequestHandler } from './transport.ts';
 
-// Time limits are checked at this interval. So a connection may be closed this much too late; [D35] allows 1 s.
+// Time limits are checked at this interval. So a connection may be closed 0.2 s after its limit; [D35] allows 1 s.
 const sweepMs = 200;
 // A connection that has been idle for this long may be closed to make room.
 const idleMsMin = 1_000;
@@ -145,7 +145,7 @@ export class ClientServer implements Iterable<Connection> {
         this.#add(serve?.(socket) ?? new ServerConnection(socket, this.#context));
       },
       onFailure: (handshake, error) => {
-        // Not a failure if the handshake had succeeded, or if its connection was closed to make room.
+        // Ignores errors after a handshake has succeeded, or after its connection was closed to make room.
         if (this.#connections.delete(handshake)) this.onHandshakeFailure(error, handshake.address);
       },
     });

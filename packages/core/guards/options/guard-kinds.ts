@@ -51,7 +51,7 @@ function parseAlgorithms(text: string): readonly string[] | Problem {
     refused?.toLowerCase() === 'none'
       ? ' (an unsigned token proves nothing)'
       : /^hs\d*$/i.test(refused ?? '')
-        ? ' (with a shared secret, any service that verifies a token can also forge one)'
+        ? ' (HMAC uses a shared secret, so any service that verifies a token could also forge one)'
         : suggest(refused ?? '', signatureAlgorithms);
   return new Problem(`must be one or more of ${listOfAlgorithms}${why}`);
 }
@@ -154,7 +154,7 @@ function parseIdentityHeader(text: string): string | Problem {
   }
   const lowerCase = text.toLowerCase();
   return takenFields.includes(lowerCase) || lowerCase.startsWith('content-')
-    ? new Problem('must be the name of a header without a meaning of its own, for instance x-user')
+    ? new Problem('must be the name of a header that has no other use, for instance x-user')
     : text;
 }
 

@@ -24,8 +24,8 @@ const rememberedMax = 10_000;
 const rememberedMsMax = 300_000;
 // Tokens with a longer subject are not cached, to keep entries small.
 const rememberedSubjectMax = 1_024;
-// Largest number of keys tried for a token. Several keys match a token that has no key id, or an id that several keys
-// share. For a forged token, each of these keys costs one verification.
+// Largest number of keys tried for a token. Several keys can match a token if it has no key id, or if several keys
+// share its key id. For a forged token, each of these keys costs one verification.
 const candidatesMax = 4;
 // Largest number of concurrent verifications. Two verifications keep a core as busy as a hundred would, and leave two of
 // Node's four pool threads free.
@@ -94,7 +94,7 @@ export class TokenGuard implements Guard {
     if (fieldValues(fields, 'authorization').length > 1) return twoTokens;
     const token = bearerForm.exec(authorization)?.[1];
     if (token === undefined || token === '') return noToken;
-    // The SHA-256 of the whole token. Latin-1 text is the shortest and fastest: one character per byte.
+    // The SHA-256 of the whole token, as Latin-1 text: the shortest and fastest form, with one character per byte.
     const digest = hash('sha256', token, 'latin1');
     const verified = this.#memory.find(digest);
     return verified === undefined ? this.#verify(token, digest, operation) : this.#decide(verified, operation);
@@ -150,7 +150,8 @@ export class TokenGuard implements Guard {
   async #read(token: string, digest: string, header: TokenHeader): Promise<VerifiedToken> {
     // Looked up after the wait in the queue, because a key may have been removed meanwhile.
     const keys = this.#findKeys(header);
-    // Read before the verification. If the keys change meanwhile, the token goes into the discarded cache.
+    // Read before the verification: if the keys change meanwhile, `forgetAll` replaces the cache. Then the token is
+    // stored in the old cache, which is not read any more.
     const memory = this.#memory;
     const { staleAt } = this.#keys;
     const { exp = NaN, sub, ...others } = await this.#readClaims(token, keys);

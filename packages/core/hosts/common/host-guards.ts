@@ -89,7 +89,7 @@ export class HostGuards implements Guard {
         const text = cause instanceof Error ? cause.message : 'no answer';
         this.#report('redis', cause === undefined ? undefined : text);
       },
-      // Not an outage: Redis still counts requests.
+      // An unused password is no outage, so nothing is reported: Redis still counts requests.
       onUnusedPassword: () => undefined,
     };
   }

@@ -179,7 +179,7 @@ export class Http2Exchange implements Transport {
     this.#read();
   }
 
-  // Can be called at any time, because Node emits no event before `#read` and its caller have returned.
+  // Calls no listener itself: Node emits the body's events only after `#read` and its caller have returned.
   #read(): void {
     if (this.#isReading || this.#isWhole || this.#state === 'closed') return;
     this.#isReading = true;

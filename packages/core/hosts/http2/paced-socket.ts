@@ -22,7 +22,7 @@ export class PacedSocket extends Duplex implements TurnTaker {
   readonly #socket: Socket;
   readonly meter = new FrameMeter();
   readonly #keptBytes: () => number;
-  // `#head`: the number of the incomplete head; 0 if there is none. `#headSince`: the time when that head began.
+  // `#head`: the last value of the meter's `openHead`. `#headSince`: the time when the head with that number began.
   #head = 0;
   #headSince: number | undefined;
   // Received bytes that are not yet passed on.

@@ -99,8 +99,8 @@ export const timeLimitRows = {
 export const limitRows: typeof sizeLimitRows & typeof timeLimitRows = { ...sizeLimitRows, ...timeLimitRows };
 
 /**
- * The limits that every host has. The omitted limits need the gateway's own server, except `requestTimeoutMs`, for
- * which each host has its own row.
+ * The limits that all hosts share. `requestTimeoutMs` is omitted because each host has its own row for it. The other
+ * omitted limits need the gateway's own server.
  */
 export const callLimitRows = omit(limitRows, [
   'connectionsMax',

@@ -68,7 +68,7 @@ const ownRows = {
 // The type is spelt out, because an inferred type would lose the comments of the options in the published types.
 export const gatewayRows: typeof ownRows & typeof callLimitRows = { ...ownRows, ...callLimitRows };
 
-/** The options that every host has, except the options of CORS and of guards. */
+/** The options that all hosts share. The options of guards and of CORS have types of their own. */
 export interface GatewayLimits extends OptionsOf<typeof gatewayRows> {
   /** The backend's base address, `http:` or `https:`; it may carry a base path. */
   readonly backendUrl: string | URL;

@@ -4,7 +4,7 @@ import type { Kind, ValueKind } from './kinds.ts';
 import { Problem } from './problem.ts';
 import { suggest } from './similar.ts';
 
-/** An option that only hosts have. Without `isRequired` its value may be undefined. */
+/** An option of hosts that is not a setting of the command. Without `isRequired` its value may be undefined. */
 interface OwnRow {
   readonly kind: ValueKind<unknown, never>;
   readonly isRequired?: boolean;
