@@ -123,7 +123,7 @@ function jsonLine({ json }: Results): Line {
     const { bytes = NaN, scannerNs = NaN, oracleNs = NaN } = json.rows.find((row) => row.name === name) ?? {};
     return `${(bytes / scannerNs).toFixed(1)} GB/s (× ${(oracleNs / scannerNs).toFixed(1)})`;
   });
-  return ['speed of the JSON check for 432 B, 417 KB (× 2: twice as fast as JSON.parse)', speeds.join(', '), ''];
+  return ['speed of the JSON check for 432 B, 417 KB (× N: N times as fast as JSON.parse)', speeds.join(', '), ''];
 }
 
 function startLines({ startup }: Results): Line[] {
@@ -182,12 +182,14 @@ function makePerformance(results: Results): string {
     ([date, group]) => `${date} (scenarios: ${group.map(([name]) => name).join(', ')})`,
   );
   const noisy = sections.flatMap(([name, section]) =>
-    (section as Results['guards']).noisy?.length ? [`${name} (${section.noisy?.join('; ')})`] : [],
+    (section as Results['guards']).noisy?.length
+      ? [`${section.noisy?.map((one) => `"${one}"`).join(' and ')} (scenario ${name})`]
+      : [],
   );
   return [
     makeTable(['Figure', 'Measured', 'Goal'], lines),
     `Recorded on ${recorded.join(', ')}.`,
-    ...(noisy.length === 0 ? [] : [`Other work on the machine disturbed these scenarios: ${noisy.join(', ')}.`]),
+    ...(noisy.length === 0 ? [] : [`Other work on the machine disturbed these measurements: ${noisy.join(', ')}.`]),
   ].join('\n\n');
 }
 
@@ -274,7 +276,7 @@ function makeFleet({ fleet }: Results): string {
 /** A table of the processes that a fleet needs at several rates of calls, calculated from recorded costs. */
 function makeSizing(results: Results): string {
   const guard = (name: string) => results.guards.rows.find((row) => row.name === name) ?? { factor: NaN };
-  // The cost at the comparison's constant rate, at which a process is about as busy as the constant `busy` says.
+  // The cost at the comparison's constant rate. At this rate, a process is about as busy as the constant `busy` says.
   const costOfCall = (name: string): number => findPeer(results, name)?.paced?.['mixed']?.us ?? NaN;
   const tls = guard('TLS, HTTP/1.1').factor ?? NaN;
   const guards = ['remembered token', 'rate limit in Redis, 10,000/s'].map(

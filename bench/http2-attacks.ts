@@ -19,7 +19,7 @@ import {
 } from '../test/helpers/http2-frames.ts';
 
 const STREAMS_AT_ONCE = 100;
-// With 100 connections, 500 reads are in flight: fewer than IN_FLIGHT_MAX, at which the gateway would refuse good clients too.
+// With 100 connections, 500 reads are in flight: fewer than IN_FLIGHT_MAX, so the gateway does not refuse good clients.
 const READS_AT_ONCE = 5;
 const ITEM = requestFields('GET', '/api/work-items/17');
 const LIST = requestFields('GET', '/api/work-items');

@@ -21,7 +21,7 @@ const PARTS: readonly Part[] = [
   ['JSON check', 'function isJson(bytes) {', 'function isJson(bytes) { return true;'],
   ['head and body in one write', 'oneWriteBytesMax = 16384', 'oneWriteBytesMax = -1'],
   ['check of the connection before a request', 'setImmediate(sendAll);', 'sendAll();'],
-  ['clock is read only once for each event', 'instant = clock.now();', ''],
+  ['one clock reading per event', 'instant = clock.now();', ''],
   ['clock', 'monotonicMs() {', 'monotonicMs() { return 1;'],
 ]; // prettier-ignore
 

@@ -154,7 +154,7 @@ describe('exit codes', { concurrency: 2 }, () => {
     const { code, stdout } = await check(['--contract'], { BACKEND_URL: backend.scripted.url });
     assert.equal(code, 0, stdout);
     assert.match(stdout, /^warning list: the JSON begins with a byte-order mark$/m);
-    assert.match(stdout, /^ {2}create {2}not tried \(--write tries it with an item of its own\)$/m);
+    assert.match(stdout, /^ {2}create {2}not tried \(--write tries it with a new item\)$/m);
     assert.ok(backend.scripted.requests.every(({ method }) => method === 'GET'));
   });
 

@@ -73,11 +73,11 @@ const notWritten = 'breaks create,update,delete: write-not-safe';
 
 const cases: Case[] = [
   { title: 'nothing for a correct backend', instead: {}, codes: [], left: 0 },
-  { title: 'a create that answers with an empty 201: creates succeed, but clients get 500',
+  { title: 'a create that answers with an empty 201: the backend creates items, but clients get 500',
     instead: creates(() => raw('HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n')),
     codes: ['breaks create: empty-success'],
     says: {
-      title: /^creates succeed, but clients get 500$/, asked: /^POST \/api\/WorkItem$/,
+      title: /^the backend creates items, but clients get 500$/, asked: /^POST \/api\/WorkItem$/,
       came: /^status 201; content-length: 0: an empty body$/,
       clients: /^500 \{"error":"Failed to create work item"\}$/,
       advice: /must answer a create with the new item as JSON\.$/,

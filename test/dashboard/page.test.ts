@@ -167,7 +167,7 @@ describe('the dashboard', () => {
     await reads(watched, '#kind-tables [data-party=backend] .hint', /^Did not occur: unreachable, timed out, /);
   });
 
-  test('a backend that has recovered is shown as recovered, with the time, and not in red', async () => {
+  test('a backend that has recovered is shown as recovered, with the time of the recovery; red is not used', async () => {
     const recovered = ({ now }: Message): Partial<Message & Details> => {
       const all = createFlow({ backendCalls: 100, failed: { backend: 20, gateway: 0, client: 0 } });
       const failure = { at: now.at - 30_000, requestId: 'lost-1', operation: 'list', path: '/', client: undefined };

@@ -1,5 +1,5 @@
-// The Kubernetes manifests: a strict decoder accepts each of them, and their ports, settings, time limits and alerts are those
-// of the gateway.
+// The Kubernetes manifests: a strict decoder accepts each of them, and their ports, settings, time limits and alerts fit
+// the gateway.
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -265,7 +265,7 @@ describe('the manifests fit the gateway', () => {
     assert.ok(Number(bits) >= 28, String(settings.trustedProxies));
   });
 
-  test('ports are those of the settings, and probes use paths of the admin listener', () => {
+  test('ports are the same as in the settings, and probes use paths of the admin listener', () => {
     const settings = settingsIn();
     assert.deepEqual(gateway.ports, [
       { name: 'clients', containerPort: Number(settings['PORT']) },

@@ -38,7 +38,7 @@ describe('in Next.js', { skip: example.skip, timeout: buildLimitMs }, () => {
   });
 
   for (const { name, method, path, options, backendTarget, status, body } of operations) {
-    test(`operation ${name}: reply and backend call are those of the gateway`, async () => {
+    test(`operation ${name}: the reply and the backend call are the same as those of the gateway`, async () => {
       const reply = await site.call(method, path, options);
       assertBytes(reply, status, body);
       assert.equal(reply.header('content-type'), 'application/json');
@@ -51,7 +51,7 @@ describe('in Next.js', { skip: example.skip, timeout: buildLimitMs }, () => {
     });
   }
 
-  test('errors are those of the gateway', async () => {
+  test('errors get the same replies as from the gateway', async () => {
     assertBytes(await site.call('GET', '/api/work-items/abc'), 400, invalidId);
     assertBytes(await site.call('GET', '/api/work-items/5/6'), 404, notFound);
     assertBytes(await site.call('PATCH', '/api/work-items/5'), 405, '{"error":"Method not allowed"}');

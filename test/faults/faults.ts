@@ -25,7 +25,7 @@ import {
   type Answer,
 } from '../helpers/scripted-backend.ts';
 
-/** The specified outcome of a call: the success or the 500 of its operation, or the 404 of operation 3. */
+/** The specified outcome of a call: the operation's success or its 500. Operation 3 also has a 404. */
 export type Row = 'success' | 'failure' | 'not-found';
 
 export interface Fault {

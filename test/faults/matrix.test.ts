@@ -34,9 +34,9 @@ const connections: readonly Connection[] = ['fresh', 'reused'];
 interface Cell {
   readonly name: string;
   readonly each: Operation;
-  /** The fault of the answer to this call, and of the second answer if there is one; undefined in a good call. */
+  /** The fault of every answer to this call, unless `recovers` is true; undefined in a good call. */
   readonly fault: Fault | undefined;
-  /** True if only the first answer has the fault: if the call is sent again, the second answer is good. */
+  /** True if only the first answer has the fault. If the call is sent again, the second answer is good. */
   readonly recovers: boolean;
 }
 
@@ -204,7 +204,7 @@ class Matrix implements Disposable {
     }
   }
 
-  /** Asserts that the call was sent once, or twice where D20 allows it. Returns the number of its first connection. */
+  /** Asserts that the call was sent once, or twice where D20 allows it. Returns the first connection's number. */
   #assertSent({ name, each, fault }: Cell, marker: string, connection: Connection): number {
     const sent = this.#target.backend.requests.filter((request) => request.header('x-request-id') === marker);
     const isAgain = fault?.isSilentDeath === true && mayBeSentAgain(each, connection);
@@ -387,7 +387,7 @@ describe('at the deadline', () => {
   forEachTarget(
     (target) => {
       for (const connection of connections) {
-        test(`if an answer stops or never ends before it decides the reply, the client gets the operation's 500, on ${connection} connections [D19]`, async () => {
+        test(`if the part of an answer that decides the reply does not arrive before the deadline, the client gets the operation's 500, on ${connection} connections [D19]`, async () => {
           const cells = cellsOf(stalls, (fault, each) => fault.waits(each));
           using matrix = new Matrix(target());
           await matrix.run(cells, connection);

@@ -97,7 +97,7 @@ test('a write that a backend did, but whose reply was lost, is counted and is no
   assert.deepEqual([verdict.lostButDone, verdict.problems], [1, []]);
 });
 
-test('a complete run has a problem if every completed write got its reply, because repetition was not tested', () => {
+test('if no completed write loses its reply, a complete run has a problem, because repetition was not tested', () => {
   for (const [fault, end] of [[gatewayKill, 502], [backendKill, 500]] as const) {
     const evidence = { calls: [call('a', { end })], faults: [fault], outcomes: new Map([['a', 'unreachable']]) };
     assert.deepEqual(judged(evidence).problems, []);

@@ -321,7 +321,7 @@ export const knownAnswerDifferences: readonly KnownDifference[] = [
   ),
   refused(
     'a status below 100, or 101',
-    'below 100 is not a status, and 101 switches to a protocol that was not offered: RFC 9110, 15 [D18]',
+    'a number below 100 is not a status, and 101 switches to a protocol that was not offered: RFC 9110, 15 [D18]',
     [],
     ({ judged }) => judged !== undefined && (Number(judged.start) < 100 || judged.start === '101'),
   ),

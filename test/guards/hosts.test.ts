@@ -280,11 +280,11 @@ for (const name of hostNames) {
           [
             'authAudience must be a non-empty array of non-empty strings',
             'authJwksUrl must be an https address without user name, password and fragment',
-            'authAlgorithms must be one or more of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512, EdDSA, Ed25519 (with a shared secret, any service that verifies a token can also forge one)',
+            'authAlgorithms must be one or more of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512, EdDSA, Ed25519 (HMAC uses a shared secret, so any service that verifies a token could also forge one)',
             "authTokenType must be 'any' or 'at+jwt'",
             'authScopes may have only the operations list, create, read, update, delete: did you mean read?',
             'authScopeClaim must be a string without spaces and control characters',
-            'backendIdentityHeader must be the name of a header without a meaning of its own, for instance x-user',
+            'backendIdentityHeader must be the name of a header that has no other use, for instance x-user',
             'authClockSkewMs must be a whole number from 0 to 600000',
           ],
         ],

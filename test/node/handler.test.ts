@@ -336,7 +336,7 @@ describe('a body that middleware has read', () => {
     ['without guards', {}, []],
     ['after an asynchronous guard', { rateLimit: '100/1h' }, ['ratelimit', 'ratelimit-policy']],
   ] as const) {
-    test(`a write gets the 500 of its operation, and the cause explains the fix: ${name} [D28, D50]`, async () => {
+    test(`a write is 500 with the message of its operation, and the cause explains the fix: ${name} [D28, D50]`, async () => {
       await using server = await serveAfter(express.json(), guards);
       for (const { method, path, failure } of [operation(2), operation(4)]) {
         const reply = await server.call(method, path, { headers: json, body: '{"a":1}' });

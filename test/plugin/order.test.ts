@@ -87,7 +87,7 @@ for (const host of hosts) {
       });
     }
 
-    test('a request waits for the write before it on the same connection, even when its own hooks are done [D27]', async () => {
+    test('a request waits for the previous write on its connection, even if the hooks of this request are done [D27]', async () => {
       const app = host.create();
       reverse(app, 'preHandler', 2);
       await using server = await serve(app);

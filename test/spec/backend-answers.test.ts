@@ -105,7 +105,7 @@ forEveryTarget((target) => {
 forEachTarget(
   (target) => {
     for (const [head, backendAnswer] of heads) {
-      test(`if the backend's answer has ${JSON.stringify(head)}, the client gets the 500 of each operation [D18]`, async () => {
+      test(`if the backend's answer has ${JSON.stringify(head)}, each operation replies 500 with its own message [D18]`, async () => {
         await callAll(target(), backendAnswer, failureOf);
       });
     }

@@ -221,7 +221,7 @@ for (const [version, Fastify] of Object.entries(versions)) {
     });
 
     // test/unit/host-options.test.ts tests all options.
-    test('invalid options fail the registration, and the error names them all', async () => {
+    test('if options are invalid, the registration fails with an error that names all of them', async () => {
       const app = Fastify();
       const options = { backendUrl: 'http://localhost:5104', idleTimeoutMs: 5, shutdownTimeoutMs: 0 };
       await assert.rejects(

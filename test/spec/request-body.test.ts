@@ -177,7 +177,7 @@ forEveryProtocol((target) => {
 
   test('two Content-Type headers are ignored [D10]', async (context) => {
     if (target().kind === 'http2') {
-      context.skip("Node's client sends no such field twice");
+      context.skip("Node's client cannot send this field twice");
       return;
     }
     const headers: Headers = [['Content-Type', 'text/plain'], ['Content-Type', 'application/json']]; // prettier-ignore

@@ -391,7 +391,7 @@ for (const [name, second, kind, budgetBytes] of [
   });
 }
 
-test('an answer fails as soon as its bytes cannot be the start of JSON, before its end', async () => {
+test('an answer whose bytes cannot be the start of JSON fails before it ends', async () => {
   await using one = await start();
   const gate = createGate();
   one.backend.answersOnce(async (exchange) => {

@@ -381,7 +381,7 @@ test('a connection that breaks reports the error code of the OS', async (t) => {
   assert.equal((exchange.error as NodeJS.ErrnoException).code, 'ECONNRESET');
 });
 
-test('a connection keeps the process alive while it has an exchange, and not while it is idle', async (t) => {
+test('a connection keeps the process alive while it has an exchange, but an idle connection does not', async (t) => {
   const { connection, exchange: first, socket } = await begin(t);
   // Includes the server's sockets, which are in the same process.
   const alive = () => process.getActiveResourcesInfo().filter((name) => name === 'TCPSocketWrap').length;

@@ -156,7 +156,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
     });
   }
 
-  test('150 streams at once: at most 100 calls are made, and the other streams are refused', async () => {
+  test('of 150 simultaneous streams, 100 cause calls at most, and the others are refused', async () => {
     await using server = await startGateway({ host: 'http2' });
     for (const hasSettings of [true, false]) {
       await using good = await server.connect();

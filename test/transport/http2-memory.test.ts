@@ -31,7 +31,7 @@ function resets(client: FrameClient): number[] {
 }
 
 const admitted: Admission = { isAdmitted: true, identity: undefined };
-/** How many calls another client makes while the guard waits. They take more turns than reading all bodies would. */
+/** How many calls another client makes while the guard waits. Meanwhile an unlimited gateway would read all bodies. */
 const rounds = 100;
 /** Initial window of a connection and of a stream, in bytes [RFC 9113, 6.9.2]. */
 const firstWindow = 65_535;
@@ -101,7 +101,7 @@ class Sender {
 }
 
 describe('heads over HTTP/2', { skip: noHttp2 }, () => {
-  test('100 streams with ordinary heads and a token of 2 KB are all served at once [D39]', async () => {
+  test('100 simultaneous streams with ordinary heads and tokens of 2 KB are all served [D39]', async () => {
     await using server = await startGateway({ host: 'http2' });
     await using client = await FrameClient.begin(server.port);
     const others = Array.from({ length: 20 }, (_, index) => [`x-field-${index}`, 'x'.repeat(40)] as const);
@@ -140,7 +140,7 @@ describe('bodies that wait for a guard', { skip: noHttp2 }, () => {
     await poll(() => asked.count === streams, 'the guard is called for each stream');
     const ofHeads = server.gateway.budget.bytes;
     sender.sendMore();
-    // Proves that no further byte is read: reading would take far fewer turns than these calls.
+    // Proves that no further byte is read: reading would take far fewer turns of the event loop than these calls.
     await using other = await server.connect();
     for (let round = 0; round < rounds; round += 1) {
       assertReply(await other.call('GET', item), 200, '{"id":5}');

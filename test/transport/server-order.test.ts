@@ -56,7 +56,7 @@ test('5,000 pipelined requests do not overflow the stack, and another client is 
   await assertEchoes(hog, count);
 });
 
-test('requests that are split anywhere and exceed the read-ahead limit are all served', async (t) => {
+test('requests that arrive in arbitrary pieces are all served, although together they exceed the read-ahead limit', async (t) => {
   const { client } = await serveOne(t, echo);
   const count = 500;
   const all = gets(count, [['X-Padding', 'x'.repeat(2_000)]]);

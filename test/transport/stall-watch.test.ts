@@ -94,7 +94,7 @@ async function startReply(host = '127.0.0.1') {
 
 for (const host of ['127.0.0.1', '::1']) {
   test(
-    `a client whose progress shows only in the OS's table of sockets is not cut off, over ${host}`,
+    `a client is not cut off if only the OS's table of sockets shows its progress, over ${host}`,
     { skip: onlyLinux },
     async (context) => {
       using reply = await startReply(host);
@@ -194,7 +194,7 @@ test('a client that reads steadily is not looked up in the table, and is no long
   assert.deepEqual([stalled.length, reply.socket.destroyed], [0, false]);
 });
 
-test('a connection that closes is no longer watched, and not reported as stalled', async (context) => {
+test('a connection that closes is no longer watched, so it is never reported as stalled', async (context) => {
   using reply = await startReply();
   const { watch, stalled, looksIn } = startWatch(context, 400);
   watch.watch(reply.socket, call('gone'));

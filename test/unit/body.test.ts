@@ -70,7 +70,7 @@ test('alternating small and large pieces leave no half-empty buffers', () => {
   assert.ok(bytes < expected * 1.3, `${bytes} bytes allocated for a body of ${expected}`);
 });
 
-test('an answer in one-byte pieces uses no more blocks than its bytes fill', () => {
+test('an answer in one-byte pieces uses only as many blocks as its bytes fill', () => {
   const body = new AnswerBody();
   const piece = Buffer.from('1');
   for (let count = 0; count < 3 * blockBytes; count += 1) body.write(piece);

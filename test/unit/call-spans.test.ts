@@ -35,7 +35,7 @@ function namesFor(record: Partial<CallRecord>): string[] {
   return names;
 }
 
-test('the call to the backend has a span if it has an outcome of its own, or if a bug ended it [D49]', () => {
+test('the call to the backend has its own span if it has its own outcome, or if a bug ended it [D49]', () => {
   assert.deepEqual(namesFor({ outcome: 'unreachable', backendOutcome: 'unreachable' }), [
     'GET /api/work-items/{id}: 500',
     'GET: unreachable',

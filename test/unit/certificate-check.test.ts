@@ -35,7 +35,7 @@ for (const [date, tag] of [
   ['start', '\x17\x0d'],
   ['end', '\x18\x0f'],
 ] as const) {
-  test(`if the ${date} date of a certificate is in month 13, the problem names the file`, () => {
+  test(`if the ${date} date of a certificate is in month 13, the reported problem shows the name of its file`, () => {
     const der = new X509Certificate(readFileSync(files.cert.path)).raw;
     const yearDigits = date === 'start' ? 2 : 4;
     der.write('13', der.indexOf(tag, 0, 'latin1') + tag.length + yearDigits);

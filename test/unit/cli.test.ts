@@ -135,7 +135,7 @@ describe('secrets are not shown', () => {
     }
   });
 
-  test('the message names the problem without the secret', async () => {
+  test('the message says what is wrong and does not show the secret', async () => {
     for (const [value, expected] of [
       [`http://user:${secret}@h`, /user name and password/],
       [`http:user:${secret}@h`, /user name and password/],

@@ -38,7 +38,7 @@ const head = (length: number, stream = 1): Buffer =>
   frame(frameTypes.headers, flags.endHeaders | flags.endStream, stream, Buffer.alloc(length));
 
 describe('one turn', () => {
-  test('takes no more of a HEADERS frame than the allowed bytes of heads, and takes other frames completely', () => {
+  test('takes at most the allowed head bytes of a HEADERS frame, and takes other frames completely', () => {
     assert.deepEqual(takeAll(begin(), head(2500)), [frameHead + 1000, 1000, 500]);
     const data = frame(frameTypes.data, 0, 1, Buffer.alloc(16_000));
     assert.deepEqual(takeAll(begin(), data), [data.length]);

@@ -71,7 +71,7 @@ const rows: [title: string, more: Record<string, string>, problem: RegExp][] = [
   ['an issuer with a space', { AUTH_ISSUER: 'https://x /' }, /^AUTH_ISSUER must be a string without spaces/],
   ['the algorithm none', { AUTH_ALGORITHMS: 'RS256,none' }, /an unsigned token proves nothing/],
   ['the algorithm NONE', { AUTH_ALGORITHMS: 'NONE' }, /an unsigned token proves nothing/],
-  ...['HS256', 'HS384', 'HS512', 'hs256', 'HS1'].map((alg): [string, Record<string, string>, RegExp] => [`the algorithm ${alg}`, { AUTH_ALGORITHMS: `ES256,${alg}` }, /with a shared secret/]),
+  ...['HS256', 'HS384', 'HS512', 'hs256', 'HS1'].map((alg): [string, Record<string, string>, RegExp] => [`the algorithm ${alg}`, { AUTH_ALGORITHMS: `ES256,${alg}` }, /uses a shared secret/]),
   ['an unknown algorithm', { AUTH_ALGORITHMS: 'RS265' }, /did you mean RS256/],
   ['an algorithm in small letters', { AUTH_ALGORITHMS: 'rs256' }, /must be one or more of RS256/],
   ['an empty list of algorithms', { AUTH_ALGORITHMS: ',' }, /must be one or more of RS256/],
@@ -100,7 +100,7 @@ const rows: [title: string, more: Record<string, string>, problem: RegExp][] = [
   ...[
     'host', 'Host', 'content-type', 'CONTENT-LENGTH', 'content-encoding', 'x-request-id', 'traceparent', 'tracestate', 'connection', 'keep-alive', 'proxy-authenticate',
     'proxy-authorization', 'proxy-connection', 'te', 'trailer', 'transfer-encoding', 'upgrade', 'authorization', 'Authorization', 'expect', 'accept-encoding',
-  ].map((name): [string, Record<string, string>, RegExp] => [`the header ${name}`, { BACKEND_IDENTITY_HEADER: name }, /a header without a meaning of its own/]),
+  ].map((name): [string, Record<string, string>, RegExp] => [`the header ${name}`, { BACKEND_IDENTITY_HEADER: name }, /a header that has no other use/]),
   ...['x user', 'x:user', 'é', 'x\r\nuser', ' x', '(x)', 'x'.repeat(101)].map((name): [string, Record<string, string>, RegExp] => [`the header ${JSON.stringify(name)}`, { BACKEND_IDENTITY_HEADER: name }, /must be the name of a header/]),
 ]; // prettier-ignore
 

@@ -33,7 +33,7 @@ const fields = ['authorization', `Bearer ${goodToken(pair)}`];
 const head = { method: 'GET', target: '/', bodyLength: 0, expectation: 'none', persists: true, version: '1.1', fields } as const; // prettier-ignore
 const request: GuardedRequest = { head, operation: 'list', client: '192.0.2.1', identity: undefined };
 
-test('simultaneous requests share the guards that the first of them creates; after close, the next request creates new guards', async () => {
+test('simultaneous requests share the guards that the first request creates; after close, the next request creates new guards', async () => {
   await using server = await KeyServer.start(keySetOf(pair));
   using guards = create({ ...tokens, authJwksUrl: server.url, authJwksRefreshMs: 300_000 });
   const isAdmitted = async () => (await guards.admit(request)).isAdmitted;

@@ -6,14 +6,14 @@ import { findMissingPackages, isInstalled } from '../../packages/command/setting
 
 const wanted = { otelExporterOtlpEndpoint: 'http://localhost:4318', logFormat: 'pretty' } as const;
 
-test('a package is no problem if it is installed or not used; a clone of the repository has all optional packages', () => {
+test('packages that are installed, or that no setting needs, are not reported; a clone of the repository has all packages', () => {
   const unused = { otelExporterOtlpEndpoint: '', logFormat: 'auto' } as const;
   const missing = [findMissingPackages(wanted, () => true), findMissingPackages(unused, () => false)];
   assert.deepEqual([...missing, findMissingPackages(wanted)], [[], [], []]);
   assert.equal(isInstalled('no-such-package-of-ours'), false);
 });
 
-test('for each setting, a problem names the packages to install', () => {
+test('each setting that lacks packages gets one message, which lists the packages to install', () => {
   assert.deepEqual(
     findMissingPackages(wanted, (name) => name === '@opentelemetry/api'),
     [

@@ -37,7 +37,7 @@ test('an outage and its end are logged immediately', async () => {
   assert.deepEqual(clock.waits, [quietMs]);
 });
 
-test('outages in the ten seconds after the end of a logged outage share one line, logged after these ten seconds; the line about their end follows', async () => {
+test('after a logged outage ends, the outages of the next ten seconds get one line when these ten seconds are over, and a second line when the last of them ends', async () => {
   const { clock, lines, texts } = create();
   lines.down('first');
   for (const cause of ['second', 'third', 'fourth']) {

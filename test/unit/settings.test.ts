@@ -393,7 +393,7 @@ describe('problems', () => {
   test('a problem that was known before is an error, even if there is no other problem', () =>
     assert.throws(() => resolveSettings('serve', {}, {}, ['known before']), SettingsError));
 
-  test('a problem names the source of the value', () => {
+  test('the message about an invalid value begins with its flag or variable', () => {
     assert.match(problemsOf({ port: '-1' })[0] ?? '', /^--port is "-1"/);
     assert.match(problemsOf({}, { PORT: '-1' })[0] ?? '', /^PORT is "-1"/);
   });

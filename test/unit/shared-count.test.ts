@@ -305,7 +305,7 @@ describe('when the connection to the counter is closed', () => {
     assert.deepEqual(shared.changes, []);
   });
 
-  test('requests wait for the new connection no longer than for an answer; then the fallback counts', async () => {
+  test('requests wait for the new connection at most as long as for an answer; then the fallback counts them', async () => {
     using shared = await begin();
     const { clock, counter, count } = shared;
     await clock.pass(500);

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createSampler, spanIdOf, traceIdOf, traceParents } from '../../packages/command/traces/trace-parent.ts';
 
-test('a new trace parent has the flags random and not sampled', () => {
+test('in a new trace parent, the flag `random` is set and the flag `sampled` is not', () => {
   for (let count = 0; count < 1_000; count += 1) {
     const traceParent = traceParents.draw();
     assert.match(traceParent, /^00-[0-9a-f]{32}-[0-9a-f]{16}-02$/);

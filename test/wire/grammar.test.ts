@@ -143,7 +143,7 @@ for (const [value, seconds] of [
   test(`a keep-alive field ${JSON.stringify(value)} promises ${String(seconds)} seconds [RFC 2068, 19.7.1.1]`, () => assert.equal(parseKeepAliveSeconds(value), seconds));
 }
 
-test('field names are recognised in any case and anywhere in the bytes', () => {
+test('field names are recognised in any case and at any position in the bytes', () => {
   for (const name of fieldNames) {
     for (const text of [name, name.toUpperCase(), name.replace(/^./, (first) => first.toUpperCase())]) {
       const bytes = Buffer.from(`x${text}y`, 'latin1');

@@ -146,7 +146,7 @@ for (const [role, read, texts] of [
         assert.equal(flaw?.kind, 'malformed');
         assert.ok(flaw.reason.length > 10);
         assert.ok(messages.every(({ isWhole }) => !isWhole));
-        // The flawed byte is not consumed, unless it ends the head. All letters of a long method are consumed.
+        // The flawed byte is consumed only if it ends the head. All letters of a long method are consumed.
         const isTaken = upTo.endsWith('\n') || upTo.endsWith('M');
         assert.ok(taken === before.length || (isTaken && taken <= upTo.length + 1), String(taken));
       }

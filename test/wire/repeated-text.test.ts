@@ -14,7 +14,7 @@ for (const [name, reader] of [
   ['RepeatedText', new RepeatedText()],
   ['KnownText', new KnownText(['GET', 'PUT', 'POST', 'DELETE'])],
 ] as const) {
-  test(`${name}: any text is read correctly, after any other text and anywhere in the bytes`, () => {
+  test(`${name}: each text is read correctly from the middle of the bytes, after every other text`, () => {
     for (const first of texts) {
       for (const second of texts) {
         for (const text of [first, second, second, first]) {
