@@ -37,6 +37,19 @@ for (const host of nodeHosts) {
       });
     }
 
+    for (const version of ['0.9', '2.0']) {
+      test(`a request of HTTP/${version} over plain TCP is a 400, and the connection closes [D27]`, async () => {
+        const { told, observer } = createObserver();
+        await using server = await host.serve({ observer });
+        await using client = await RawClient.open(server.port);
+        client.send(`GET /api/work-items HTTP/${version}\r\nHost: x\r\n\r\n`);
+        assertReply(await client.reply(), 400, badRequest);
+        await client.closed();
+        assert.deepEqual(server.backend.requests, []);
+        assert.deepEqual(told.bugs, []);
+      });
+    }
+
     test('the last reply on a connection arrives even if more requests wait and the client still sends [D11, D58]', async () => {
       await using server = await host.serve();
       const gate = createGate();

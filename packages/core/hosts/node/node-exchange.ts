@@ -12,6 +12,11 @@ import { linger } from './linger.ts';
 import type { NodeHost } from './node-host.ts';
 import { beginInTurn } from './requests-ahead.ts';
 
+/** True for a request of node:http2, whatever version its text names. */
+export function isHttp2(request: IncomingMessage): boolean {
+  return 'stream' in request;
+}
+
 export class NodeExchange implements Transport, Client, DeadlineOwner {
   readonly #host: NodeHost;
   readonly #request: IncomingMessage;
@@ -78,7 +83,11 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
       if (name !== undefined && name !== 'expect') fields.take(name, rawHeaders[index + 1] ?? '');
     }
     if (ownId !== undefined) fields.take('x-request-id', ownId);
-    return fields.finish(method, this.#target, httpVersionMajor === 1 ? httpVersionMinor : 0);
+    // Node's parser also accepts the versions 0.9 and 2.0.
+    if (httpVersionMajor !== 1) {
+      return { kind: 'malformed', reason: 'a version that is neither HTTP/1.0 nor HTTP/1.1' };
+    }
+    return fields.finish(method, this.#target, httpVersionMinor);
   }
 
   /** Creates the call. If the head is flawed, sends an error reply instead and returns undefined. */
@@ -172,8 +181,7 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
     this.#hasReplied = true;
     this.#bodyDeadline?.clear();
     this.#releaseBody();
-    const isHttp1 = this.#request.httpVersionMajor === 1;
-    const closes = isHttp1 && (reply.closes || !this.#persists);
+    const closes = !isHttp2(this.#request) && (reply.closes || !this.#persists);
     this.#writeHead(reply, closes);
     if (closes) {
       this.#isLingering = true;

@@ -10,7 +10,7 @@ import { corsRows, type CorsOptions } from '../options/cors-options.ts';
 import { handlerRows } from '../options/host-options.ts';
 import type { GatewayLimits } from '../options/options.ts';
 import type { OptionsOf } from '../options/rows.ts';
-import { NodeExchange } from './node-exchange.ts';
+import { isHttp2, NodeExchange } from './node-exchange.ts';
 import { createNodeHost } from './node-host.ts';
 
 export interface NodeHandlerOptions extends GatewayLimits, CorsOptions, GuardOptions, OptionsOf<typeof handlerRows> {}
@@ -43,7 +43,7 @@ export function createNodeHandler(options: NodeHandlerOptions): NodeHandler {
     // Middleware has replied already, and then called `next` by mistake.
     if (response.headersSent) return;
     const exchange = new NodeExchange(host, request, response, target);
-    if (request.httpVersionMajor !== 1) {
+    if (isHttp2(request)) {
       exchange.fail(
         new HostMistake('createNodeHandler supports only HTTP/1.1: use it in a server of node:http or node:https'),
       );
