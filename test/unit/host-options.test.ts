@@ -210,3 +210,14 @@ test('one message lists all problems: texts first, then numbers, combinations an
   for (const host of ['node', 'fetch'] as const) assert.equal(problemsOf(wrong, host), problems.join('; '));
   assert.equal(problemsOf({ prefix: '/a' }), 'prefix is unknown');
 });
+
+test('options that are not an object are refused by every host', () => {
+  for (const create of Object.values(hosts)) {
+    for (const options of [undefined, null, 'http://localhost:5104']) {
+      assert.throws(() => create(options as never), {
+        name: 'TypeError',
+        message: /the options must be an object, such as \{/,
+      });
+    }
+  }
+});

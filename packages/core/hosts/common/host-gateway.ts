@@ -32,6 +32,15 @@ export interface HostGateway<Table> {
   readonly end: () => Promise<void>;
 }
 
+/** Throws a `TypeError` if `options` is not an object. TypeScript prevents this mistake, JavaScript does not. */
+export function requireObject(options: unknown): void {
+  if (typeof options !== 'object' || options === null) {
+    throw new TypeError(
+      "Cannot create the gateway: the options must be an object, such as { backendUrl: 'http://localhost:5104' }.",
+    );
+  }
+}
+
 /**
  * Creates a gateway with its own connections to the backend. `table` describes the valid `options`. Throws a `TypeError`
  * that lists every problem and every unknown name.
@@ -41,6 +50,7 @@ export function createHostGateway<Table extends typeof hostRows & Readonly<Recor
   table: Table,
   { createObserver = writeFailureLines, prefix, otherNames = [], problems: others = [] }: HostTraits = {},
 ): HostGateway<Table> {
+  requireObject(options);
   const { values: read, problems } = readOptions(options, table);
   const values = read as Partial<HostValues>;
   const isGiven = (name: string): boolean => Reflect.get(options, name) !== undefined;
