@@ -136,7 +136,7 @@ test('the start fails and leaves no worker if the port is in use or a worker can
   for (const [changes, message] of [
     [{ port, portSharing: 'cluster' }, inUse],
     [{ port, portSharing: 'reuse-port' }, inUse],
-    [noKeys, /AUTH_JWKS_FILE cannot be used/],
+    [noKeys, /AUTH_JWKS_FILE \(.+\) cannot be used/],
   ] as const) {
     await assertStartError(start(changes), message);
   }
@@ -463,7 +463,7 @@ test('if a worker cannot be replaced, this is logged, and the pool tries again',
   folder.write('keys.json', keys);
   await isServedBy(served, 1, [victim]);
   const logged = served.lines.find(({ msg }) => msg === failure);
-  assert.match(JSON.stringify(logged?.['err']), /AUTH_JWKS_FILE cannot be used/);
+  assert.match(JSON.stringify(logged?.['err']), /AUTH_JWKS_FILE \(.+\) cannot be used/);
 });
 
 test('a retired worker that does not exit is killed after SHUTDOWN_TIMEOUT_MS', async () => {

@@ -127,7 +127,7 @@ test('AUTH_JWKS_FILE is read again when a token names a new key; a file without 
       undefined,
       /^error: AUTH_JWKS_FILE \(".*absent\.json"\) cannot be read \(ENOENT\)\nNothing was started\./,
     ],
-    ['empty.json', '', /AUTH_JWKS_FILE cannot be used: the key set is not JSON/],
+    ['empty.json', '', /AUTH_JWKS_FILE \(.+\) cannot be used: the key set is not JSON/],
   ] as const) {
     if (text !== undefined) writeFileSync(join(folder, name), text);
     const ports = { PORT: '0', ADMIN_PORT: '0' };

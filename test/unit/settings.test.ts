@@ -282,6 +282,17 @@ describe('precedence', () => {
     });
   }
 
+  test('two listeners on the same host cannot have the same port', () => {
+    for (const name of ['ADMIN_PORT', 'EMBEDDED_BACKEND_PORT']) {
+      assert.deepEqual(problemsOf({}, { [name]: '3000' }), [
+        `PORT and ${name} are the same: use a different port for each`,
+      ]);
+      assert.deepEqual(problemsOf({ port: '0' }, { [name]: '0' }), []);
+      assert.deepEqual(problemsOf({ host: '127.0.0.1' }, { [name]: '3000' }), []);
+    }
+    assert.deepEqual(problemsOf({}, { EMBEDDED_BACKEND_PORT: '3000' }, 'serve'), []);
+  });
+
   test('an empty flag is not treated as unset: an empty port is invalid', () =>
     assert.deepEqual(problemsOf({ port: '' }), ['--port is "", but must be a whole number from 0 to 65535']));
 

@@ -209,7 +209,7 @@ test('a failed reload keeps the old settings and reports the reason; a later rel
   worker.reload(1, tokens);
   const { id, problem } = await worker.message('reloaded');
   assert.equal(id, 1);
-  assert.match(String(problem), /^AUTH_JWKS_FILE cannot be used: /);
+  assert.match(String(problem), /^AUTH_JWKS_FILE \(.+\) cannot be used: /);
   assert.equal((await worker.message('reload-finished')).id, 1);
   assert.equal(await create(), 413);
   assert.equal(worker.output, '');

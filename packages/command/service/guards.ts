@@ -3,6 +3,7 @@
 import { createGuards as create, type Guards } from '../../core/guards/parts.ts';
 import { MissingPackageError } from '../../core/guards/options/missing-package.ts';
 import { CounterGoneError, outageTexts, type GuardObserver, type Keeper } from '../../core/guards/options/ports.ts';
+import { quoteIfPlain } from '../../core/hosts/options/accepted-values.ts';
 import { escapeControls } from '../../core/text/escape.ts';
 import type { Logger } from '../log/log.ts';
 import type { Records } from '../../figures/report.ts';
@@ -78,7 +79,9 @@ export async function createGuards(
   // If an issuer is down, the start succeeds, because the issuer may recover.
   if (guards.fileProblem !== undefined) {
     close();
-    throw new StartError(`AUTH_JWKS_FILE cannot be used: ${guards.fileProblem}`, undefined);
+    const shown = quoteIfPlain(settings.authJwksFile);
+    const name = `AUTH_JWKS_FILE${shown === undefined ? '' : ` (${shown})`}`;
+    throw new StartError(`${name} cannot be used: ${guards.fileProblem}`, undefined);
   }
   return { ...guards, close };
 }

@@ -66,9 +66,14 @@ export function resolveSettings(
     }
   }
   const read = settings as Partial<Settings>;
-  const { host, port, adminHost, adminPort } = read;
-  if (used.has('port') && port === adminPort && port !== 0 && port !== undefined && host === adminHost) {
-    problems.push('PORT and ADMIN_PORT are the same: use a different port for each');
+  const { host, port, adminHost, adminPort, embeddedBackendHost, embeddedBackendPort } = read;
+  for (const [name, otherHost, otherPort] of [
+    ['ADMIN_PORT', adminHost, adminPort],
+    ['EMBEDDED_BACKEND_PORT', embeddedBackendHost, command === 'dev' ? embeddedBackendPort : undefined],
+  ] as const) {
+    if (used.has('port') && port === otherPort && port !== 0 && port !== undefined && host === otherHost) {
+      problems.push(`PORT and ${name} are the same: use a different port for each`);
+    }
   }
   const isSet = (name: SettingName): boolean => sources[name] !== 'default';
   // `openapi` starts nothing, so it needs no files, packages or HTTP/2 support.
