@@ -13,4 +13,8 @@ app.get('/', (request, response) => response.send('Work items are at /api/work-i
 const server = app.listen(Number(process.env.PORT ?? 3000), () => {
   console.log(`http://localhost:${server.address().port}/api/work-items`);
 });
-process.once('SIGTERM', () => server.close(() => call.close()));
+process.once('SIGTERM', () => {
+  server.close(() => call.close());
+  // Otherwise Node would wait without limit for a client that has sent only a part of a request.
+  setTimeout(() => server.closeAllConnections(), 10_000).unref();
+});

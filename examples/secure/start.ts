@@ -1,4 +1,4 @@
-// A demo of the gateway with every protection on: `npm run secure`. Creates temporary files: a CA, its
+// A demo of the gateway with TLS, tokens, CORS and a rate limit: `npm run secure`. Creates temporary files: a CA, its
 // certificate for this machine, and the key and tokens of an issuer. Runs `npm start` with these files and prints
 // commands to try. Removes these files at the end.
 
@@ -75,7 +75,7 @@ const gateway = spawn(process.execPath, [join(import.meta.dirname, '../../script
 const url = `https://localhost:${port}/api/work-items`;
 const curl = `curl -i --cacert ${file('authority.pem')}`;
 const advice = `
-Everything is on: TLS${hasHttp2 ? ' and HTTP/2' : ''}, tokens and scopes, CORS, 20 calls in 10 seconds per token. Try:
+On: TLS${hasHttp2 ? ', HTTP/2' : ''}, tokens with scopes, CORS, and at most 20 calls in 10 seconds for each subject. Try:
 
   ${curl} ${url}
       no token: 401
@@ -96,7 +96,7 @@ gateway.stdout.on('data', (data: Buffer) => {
 });
 // Ctrl-C also reaches the gateway, which drains and exits. This process ignores Ctrl-C and ends after the gateway.
 process.on('SIGINT', () => undefined);
-process.on('SIGTERM', () => gateway.kill('SIGTERM'));
+for (const signal of ['SIGTERM', 'SIGHUP'] as const) process.on(signal, () => gateway.kill('SIGTERM'));
 gateway.on('exit', (code) => {
   rmSync(folder, { recursive: true });
   process.exitCode = code ?? 1;
