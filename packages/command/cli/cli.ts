@@ -33,8 +33,8 @@ const choicesLengthMax = 70;
 const switchValue = ' [value]';
 const aboutSettings = `
 Give each setting as a flag, or as the environment variable that is in brackets
-after the flag's description. The flag takes precedence. docs/settings.md
-describes each setting in full.
+after the flag's description. The flag takes precedence. To turn a switch off,
+add false (--docs false). docs/settings.md describes each setting in full.
 `;
 
 /** Runs the command in `argv` (without node and script). Resolves with the exit code. */
