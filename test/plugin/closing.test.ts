@@ -2,6 +2,7 @@
 // at the latest after its shutdown timeout [D55, D33].
 
 import assert from 'node:assert/strict';
+import dns from 'node:dns';
 import { once } from 'node:events';
 import type { AddressInfo, Socket } from 'node:net';
 import { describe, test } from 'node:test';
@@ -239,6 +240,34 @@ for (const { name, create, options } of kinds) {
       const ms = performance.now() - from;
       assert.ok(ms < 2_500, `${ms} ms`);
       for (const client of clients) await client.closed();
+    });
+
+    test('unfinished requests are cut after shutdownTimeoutMs on every address of localhost, also without pluginTimeout [D55]', async (t) => {
+      // A host may have only one address for localhost. Fastify starts a second server for a second address.
+      t.mock.method(dns, 'lookup', (name: string, _options: object, done: (...result: unknown[]) => void) => {
+        const addresses = name === 'localhost' ? ['127.0.0.1', '127.0.0.2'] : [name];
+        done(
+          null,
+          addresses.map((address) => ({ address, family: 4 })),
+        );
+      });
+      const app = create({ ...options, pluginTimeout: 0 });
+      await app.register(workItemGateway, { backendUrl: 'http://127.0.0.1:9', shutdownTimeoutMs: 300 });
+      await app.listen({ host: 'localhost', port: 0 });
+      t.mock.restoreAll();
+      await using clients = new AsyncDisposableStack();
+      const addresses = app.addresses() as AddressInfo[];
+      if (process.platform === 'linux') assert.equal(addresses.length, 2);
+      const opened = addresses.map(async ({ port, address }) => {
+        const client = clients.use(await RawClient.open(port, address));
+        client.send(`PUT ${update.path} HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n`);
+        // The interim reply shows that the request has arrived.
+        await poll(() => client.bytesReceived > 0, 'the interim reply');
+        return client;
+      });
+      for (const client of await Promise.all(opened)) client.send('[');
+      await within(app.close(), 'it closes', 3_000);
+      for (const client of await Promise.all(opened)) await client.closed();
     });
 
     for (const [what, bytes] of [

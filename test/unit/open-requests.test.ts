@@ -1,9 +1,9 @@
-// The plugin's count of open requests, which a shutdown waits for [D55].
+// The plugin's open requests, which a shutdown waits for, and the connections that it cuts [D55].
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import type { AddressInfo, Socket } from 'node:net';
 import { after, before, test } from 'node:test';
 import { OpenRequests } from '../../packages/core/hosts/fastify/open-requests.ts';
 import { poll } from '../helpers/changes.ts';
@@ -75,4 +75,14 @@ test('a request that is added twice is counted once; it is not counted if its cl
   open.add(socket, response, () => over.push(NaN));
   await open.end(60_000);
   assert.deepEqual(over, [1]);
+});
+
+test('all connections are cut, also one that has sent nothing', async () => {
+  await using client = await send(1);
+  const accepted = once(server, 'connection') as Promise<[Socket]>;
+  await using silent = await RawClient.open((server.address() as AddressInfo).port);
+  open.watch((await accepted)[0]);
+  open.cut();
+  await client.closed();
+  await silent.closed();
 });

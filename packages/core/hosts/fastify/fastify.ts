@@ -165,13 +165,9 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
   // At shutdown, Fastify closes connections on which a large reply is still being sent; with `forceCloseConnections` it
   // closes all connections. The `preClose` hook makes Fastify wait until the requests have ended, or until shortly
   // before `pluginTimeout`, Fastify's limit for a hook [D55]. A connection with an incomplete request head would delay
-  // the shutdown without limit. So all connections are stored here, and at the end the timer below
-  // cuts the connections that are still open.
-  const connections = new Set<Socket>();
-  fastify.server.on('connection', (socket: Socket) => {
-    connections.add(socket);
-    socket.once('close', () => connections.delete(socket));
-  });
+  // the shutdown without limit. So `openRequests` knows every connection, and the timer below cuts
+  // the connections that are still open.
+  fastify.server.on('connection', (socket: Socket) => openRequests.watch(socket));
   let timer: NodeJS.Timeout | undefined;
   const cut = (): Promise<void> => {
     clearTimeout(timer);
@@ -183,7 +179,7 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
     timer = setTimeout(() => {
       // After `cut`, calls that wait for the backend fail with 500. `lastReplyMs` later, all open connections are cut.
       void cut().then(() => {
-        timer = setTimeout(() => connections.forEach((socket) => socket.destroy()), lastReplyMs);
+        timer = setTimeout(() => openRequests.cut(), lastReplyMs);
       });
     }, values.shutdownTimeoutMs);
     // Stops listening before Fastify closes the server, because under load new calls would never stop arriving.

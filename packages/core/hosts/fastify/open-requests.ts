@@ -1,5 +1,5 @@
-// Tracks the plugin's open requests. Releases the state of each request when the request ends, for any reason. Lets the
-// server's shutdown wait for all open requests [D55].
+// Tracks the plugin's open requests and the server's connections. Releases the state of each request when the request ends,
+// for any reason. Lets the server's shutdown wait for all open requests, and cut the connections that remain [D55].
 
 import type { ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
@@ -12,7 +12,7 @@ export class OpenRequests {
   /** Calls `onOver` when the response has been sent or can no longer be sent. Does nothing if the client has left. */
   add(socket: Socket, response: ServerResponse, onOver: () => void): void {
     if (socket.destroyed) return;
-    const ofSocket = this.#bySocket.get(socket) ?? this.#watch(socket);
+    const ofSocket = this.#bySocket.get(socket) ?? this.watch(socket);
     if (!ofSocket.has(response)) {
       ofSocket.set(response, onOver);
       this.#count += 1;
@@ -20,7 +20,8 @@ export class OpenRequests {
     }
   }
 
-  #watch(socket: Socket): Map<ServerResponse, () => void> {
+  /** Tracks a connection, also before its first request. */
+  watch(socket: Socket): Map<ServerResponse, () => void> {
     const ofSocket = new Map<ServerResponse, () => void>();
     this.#bySocket.set(socket, ofSocket);
     // When a socket closes, Node emits no 'close' for responses that wait for earlier responses. So all requests of the
@@ -53,5 +54,9 @@ export class OpenRequests {
       await promise;
       clearTimeout(timer);
     }
+  }
+  /** Destroys all connections. Those of a second server, for another address, are known only after a request. */
+  cut(): void {
+    for (const socket of this.#bySocket.keys()) socket.destroy();
   }
 }
