@@ -20,8 +20,8 @@ interface HostTraits {
   readonly prefix?: string;
   /** Names of other options that are valid, but that the gateway ignores. */
   readonly otherNames?: readonly string[];
-  /** Problems found by the host itself. */
-  readonly problems?: readonly string[];
+  /** Finds the host's own problems with the options. */
+  readonly findProblems?: () => readonly string[];
 }
 
 export interface HostGateway<Table> {
@@ -32,15 +32,6 @@ export interface HostGateway<Table> {
   readonly end: () => Promise<void>;
 }
 
-/** Throws a `TypeError` if `options` is not an object. TypeScript prevents this mistake, JavaScript does not. */
-export function requireObject(options: unknown): void {
-  if (typeof options !== 'object' || options === null) {
-    throw new TypeError(
-      "Cannot create the gateway: the options must be an object, such as { backendUrl: 'http://localhost:5104' }.",
-    );
-  }
-}
-
 /**
  * Creates a gateway with its own connections to the backend. `table` describes the valid `options`. Throws a `TypeError`
  * that lists every problem and every unknown name.
@@ -48,9 +39,14 @@ export function requireObject(options: unknown): void {
 export function createHostGateway<Table extends typeof hostRows & Readonly<Record<string, OptionRow>>>(
   options: object,
   table: Table,
-  { createObserver = writeFailureLines, prefix, otherNames = [], problems: others = [] }: HostTraits = {},
+  { createObserver = writeFailureLines, prefix, otherNames = [], findProblems }: HostTraits = {},
 ): HostGateway<Table> {
-  requireObject(options);
+  // TypeScript prevents this mistake, JavaScript does not.
+  if (typeof options !== 'object' || (options as unknown) === null) {
+    throw new TypeError(
+      "Cannot create the gateway: the options must be an object, such as { backendUrl: 'http://localhost:5104' }.",
+    );
+  }
   const { values: read, problems } = readOptions(options, table);
   const values = read as Partial<HostValues>;
   const isGiven = (name: string): boolean => Reflect.get(options, name) !== undefined;
@@ -59,7 +55,7 @@ export function createHostGateway<Table extends typeof hostRows & Readonly<Recor
     ...findGuardProblems(values, isGiven, nameOf),
     ...findBackendTlsProblems(values),
     ...findCorsProblems(values, nameOf),
-    ...others,
+    ...(findProblems?.() ?? []),
     ...findUnknownNames(options, [...Object.keys(table), ...otherNames]),
   );
   if (problems.length > 0) throw new TypeError(`Cannot create the gateway: ${problems.join('; ')}.`);

@@ -11,7 +11,7 @@ import type { BodyLength, RequestHead } from '../../http1/head.ts';
 import type { Client, RequestReceiver, Reply, Transport } from '../../http1/transport.ts';
 import { nextTurn, piecesPerTurn } from '../common/piece-turns.ts';
 import { fieldNameOf, listReplyHeaders } from '../common/fields.ts';
-import { createHostGateway, hostRows, requireObject } from '../common/host-gateway.ts';
+import { createHostGateway, hostRows } from '../common/host-gateway.ts';
 import { corsRows, type CorsOptions } from '../options/cors-options.ts';
 import { handlerRows } from '../options/host-options.ts';
 import type { ValueKind } from '../options/kinds.ts';
@@ -52,9 +52,7 @@ export interface FetchHandler {
 /** Creates a handler with its own connections to the backend. Throws a `TypeError` that lists every invalid option. */
 export function createFetchHandler(options: FetchHandlerOptions): FetchHandler {
   const table = { ...handlerRows, ...fetchRows, ...hostRows, ...corsRows };
-  requireObject(options);
-  const problems = findProblems(options);
-  const { gateway, values, end } = createHostGateway(options, table, { problems });
+  const { gateway, values, end } = createHostGateway(options, table, { findProblems: () => findProblems(options) });
   const bodyDeadlines = new Deadlines(values.requestTimeoutMs);
   const addressOf = values.clientAddress ?? (() => undefined);
   const answer = (request: Request): Promise<Response> =>

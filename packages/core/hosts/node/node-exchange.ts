@@ -12,9 +12,9 @@ import { linger } from './linger.ts';
 import type { NodeHost } from './node-host.ts';
 import { beginInTurn } from './requests-ahead.ts';
 
-/** True for a request of node:http2, whatever version its text names. */
+/** True for a request of node:http2. A request of node:http can name the version 2.0, but has no stream. */
 export function isHttp2(request: IncomingMessage): boolean {
-  return 'stream' in request;
+  return request.httpVersionMajor === 2 && 'stream' in request;
 }
 
 export class NodeExchange implements Transport, Client, DeadlineOwner {

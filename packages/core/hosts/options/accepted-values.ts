@@ -38,6 +38,12 @@ export function quoteIfPlain(text: string): string | undefined {
   return plainText.test(text) ? JSON.stringify(text) : undefined;
 }
 
+/** Returns the name of a setting, with the path of its file if the path is safe to show. */
+export function nameWithPath(name: string, path: string): string {
+  const shown = quoteIfPlain(path);
+  return shown === undefined ? name : `${name} (${shown})`;
+}
+
 /** Removes the query, which may contain a secret. */
 export function withoutQuery(address: string): string {
   return address.replace(/\?.*/s, '');
