@@ -51,7 +51,7 @@ export const publishedBounds: readonly number[] = [
 ];
 
 // Each published bucket is split into this many parts, whose bounds grow by a constant factor. So the error of a
-// percentile is at most 20 % from 0.5 ms to 10 s, and at most 25 % above.
+// percentile is at most about 20 % from 0.5 ms to 10 s, and about 25 % above.
 const partsOfBucket = 5;
 
 /** Upper bounds of the internal buckets, in milliseconds; every fifth is also a published bound. */

@@ -7,8 +7,8 @@ const strictUtf8 = new TextDecoder('utf-8', { fatal: true });
 const idMember = /^\s*"(?:i|\\u0069)(?:d|\\u0064)"\s*:\s*/;
 
 /**
- * The JSON text of a work item without the value of its `id`. `beforeId` + an id in decimal + `afterId` is the text
- * of the item with that id.
+ * The JSON text of a work item without the value of its `id`. The item with an id has the text
+ * `beforeId` + the id in decimal + `afterId`.
  */
 export interface ItemText {
   readonly beforeId: string;

@@ -70,8 +70,9 @@ interface Lock {
 }
 
 /**
- * Creates the package's software bill of materials (SBOM) as JSON. It lists the packages that npm installs, and Swagger UI,
- * whose files the package contains. The dependency of Swagger UI is left out, because it is not installed.
+ * Creates the package's software bill of materials (SBOM) as JSON. It lists the packages that npm installs.
+ * It also lists Swagger UI, because the package contains its files, but not the dependency of Swagger UI, which is not
+ * installed.
  */
 export async function createSbom({ folder }: Installed, format: (typeof sbomFormats)[number]): Promise<string> {
   const source = join(folder, 'node_modules/work-item-gateway');

@@ -1,4 +1,4 @@
-// `npm run secure`: a gateway with every protection on. Checks that the printed commands work.
+// `npm run secure`: a gateway with TLS, tokens, CORS and a rate limit. Checks that the printed commands work.
 
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';

@@ -3,7 +3,7 @@
 import type { X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 
-import { quoteIfPlain } from '../../core/hosts/options/accepted-values.ts';
+import { nameWithPath } from '../../core/hosts/options/accepted-values.ts';
 import type { ClientTls } from '../../core/http1/client-connection.ts';
 import type { ServerTls } from '../../core/http1/handshake.ts';
 
@@ -121,11 +121,7 @@ export function dateOf(time: number): string {
   return new Date(time).toISOString().slice(0, 10);
 }
 
-// Returns the name of the variable, with the file's path if the path is safe to show.
-function nameOf({ variable, path }: NamedFile): string {
-  const shown = quoteIfPlain(path);
-  return shown === undefined ? variable : `${variable} (${shown})`;
-}
+const nameOf = ({ variable, path }: NamedFile): string => nameWithPath(variable, path);
 
 const begin = '-----BEGIN CERTIFICATE-----';
 const wholeCertificate = /-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g;

@@ -3,7 +3,7 @@
 import { createGuards as create, type Guards } from '../../core/guards/parts.ts';
 import { MissingPackageError } from '../../core/guards/options/missing-package.ts';
 import { CounterGoneError, outageTexts, type GuardObserver, type Keeper } from '../../core/guards/options/ports.ts';
-import { quoteIfPlain } from '../../core/hosts/options/accepted-values.ts';
+import { nameWithPath } from '../../core/hosts/options/accepted-values.ts';
 import { escapeControls } from '../../core/text/escape.ts';
 import type { Logger } from '../log/log.ts';
 import type { Records } from '../../figures/report.ts';
@@ -79,8 +79,7 @@ export async function createGuards(
   // If an issuer is down, the start succeeds, because the issuer may recover.
   if (guards.fileProblem !== undefined) {
     close();
-    const shown = quoteIfPlain(settings.authJwksFile);
-    const name = `AUTH_JWKS_FILE${shown === undefined ? '' : ` (${shown})`}`;
+    const name = nameWithPath('AUTH_JWKS_FILE', settings.authJwksFile);
     throw new StartError(`${name} cannot be used: ${guards.fileProblem}`, undefined);
   }
   return { ...guards, close };

@@ -1,11 +1,11 @@
-// Resolves the settings from flags, the environment and the settings file. Checks each setting alone, then combinations
-// of settings.
+// Resolves the settings from flags, the environment and the settings file. Checks each setting alone, then together with
+// others.
 
 import { accessSync, constants, readFileSync } from 'node:fs';
 import { parseEnv } from 'node:util';
 
 import { findGuardProblems } from '../../core/guards/options/guard-options.ts';
-import { quoteIfPlain } from '../../core/hosts/options/accepted-values.ts';
+import { nameWithPath, quoteIfPlain } from '../../core/hosts/options/accepted-values.ts';
 import { findCorsProblems } from '../../core/hosts/options/cors-options.ts';
 import { Problem } from '../../core/hosts/options/problem.ts';
 import { suggest } from '../../core/hosts/options/similar.ts';
@@ -135,8 +135,7 @@ function findKeyFileProblems({ authIssuer = '', authJwksFile = '', authJwksUrl }
     return [];
   } catch (error) {
     const { code = String(error) } = error as NodeJS.ErrnoException;
-    const shown = quoteIfPlain(authJwksFile);
-    return [`AUTH_JWKS_FILE${shown === undefined ? '' : ` (${shown})`} cannot be read (${code})`];
+    return [`${nameWithPath('AUTH_JWKS_FILE', authJwksFile)} cannot be read (${code})`];
   }
 }
 

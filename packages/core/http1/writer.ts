@@ -23,9 +23,9 @@ export function writeRequestHead(
 const plainFieldText = /^[!-$&-~](?:[ -$&-~]*[!-$&-~])?$/;
 
 /**
- * Percent-encodes well-formed text as a field value; percent-decoding restores the text [D48]. Encodes the UTF-8 bytes
- * of `%`, of all characters that are not printable ASCII, and of spaces at the beginning and end. A field value cannot
- * begin or end with a space [RFC 9110, 5.5].
+ * Percent-encodes well-formed text as a field value; percent-decoding restores the text [D48]. Encodes `%`,
+ * characters that are not printable ASCII, and spaces at the beginning and end, byte by byte in UTF-8. A field value
+ * cannot begin or end with a space [RFC 9110, 5.5].
  */
 export function encodeFieldText(text: string): string {
   return plainFieldText.test(text)
