@@ -98,10 +98,11 @@ describe('clients over TLS', { skip: noOpenssl }, () => {
     return stderr.replace(/Nothing was started.*\n/, '');
   }
 
-  test('incomplete TLS settings are problems at the start, reported together [D41]', async () => {
+  test('incomplete TLS settings and unreadable files are problems at the start, reported together [D41]', async () => {
+    const none = folder.file('none.pem');
     assert.equal(
       await problemsOf({
-        TLS_CERT_FILE: server.certFile,
+        TLS_CERT_FILE: none,
         BACKEND_URL: 'http://localhost:1',
         BACKEND_CA_FILE: authority.certFile,
         BACKEND_SERVER_NAME: '127.0.0.1',
@@ -110,6 +111,7 @@ describe('clients over TLS', { skip: noOpenssl }, () => {
 error: TLS_CERT_FILE and TLS_KEY_FILE belong together: TLS_KEY_FILE is missing
 error: BACKEND_CA_FILE needs an https address in BACKEND_URL
 error: BACKEND_SERVER_NAME needs an https address in BACKEND_URL
+error: TLS_CERT_FILE ("${none}") cannot be read (ENOENT)
 `,
     );
     assert.equal(

@@ -70,9 +70,10 @@ export function findTlsProblems(
   if (sets.length === 0 && isSet('tlsReloadMs')) {
     problems.push('TLS_RELOAD_MS has no effect without certificate files: set them, or leave TLS_RELOAD_MS out');
   }
-  if (!readsFiles || problems.length > 0) return problems;
-  return sets.flatMap((each) => {
+  if (!readsFiles) return problems;
+  for (const each of sets) {
     const set = readCertificateSet(each, readFileTexts(each));
-    return 'own' in set ? [] : set;
-  });
+    if (!('own' in set)) problems.push(...set);
+  }
+  return problems;
 }
