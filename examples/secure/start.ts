@@ -8,6 +8,12 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
+if (process.argv.length > 2) {
+  process.stderr.write(
+    'error: npm run secure takes no arguments: set PORT or other settings as environment variables\n',
+  );
+  process.exit(1);
+}
 const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-secure-'));
 const file = (name: string): string => join(folder, name);
 const issuer = 'https://issuer.example';

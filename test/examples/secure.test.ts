@@ -61,3 +61,11 @@ test(
     }
   },
 );
+
+test('npm run secure refuses arguments, which it would ignore', async () => {
+  await assert.rejects(promisify(execFile)(process.execPath, [script, '--help']), {
+    code: 1,
+    stdout: '',
+    stderr: 'error: npm run secure takes no arguments: set PORT or other settings as environment variables\n',
+  });
+});
