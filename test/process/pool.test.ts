@@ -3,6 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { createServer, type AddressInfo } from 'node:net';
 import { test } from 'node:test';
@@ -94,7 +95,14 @@ async function isServedBy({ pids }: Served, count: number, gone: readonly number
 
 for (const portSharing of ['cluster', 'reuse-port', 'auto']) {
   test(`workers share a port, and reports cover all workers (PORT_SHARING=${portSharing})`, async () => {
+    const listened: number[] = [];
+    const onListen = (message: unknown): void =>
+      void listened.push((message as { options: { port: number } }).options.port);
+    subscribe('tracing:net.server.listen:asyncStart', onListen);
     await using served = await start({ portSharing });
+    unsubscribe('tracing:net.server.listen:asyncStart', onListen);
+    // A port that is closed and opened again could meanwhile be taken by another program.
+    if (portSharing !== 'auto') assert.deepEqual(listened, portSharing === 'cluster' ? [0] : []);
     assert.equal(served.pool.hasWorkers, true);
     assert.match(served.pool.url, /^http:\/\/127\.0\.0\.1:\d+$/);
     assert.equal(new Set(await served.pids()).size, 2);

@@ -195,6 +195,27 @@ for (const WORKERS of ['1', '2']) {
       assertReply(await command.call('GET', list), 200, '[]');
       assert.doesNotMatch(await command.metrics(), /certificate_days_left\{use="clients"\} \d/);
     });
+
+    test('if a reload changes only settings that do not concern connections, the connections stay open', async () => {
+      await using command = await start({ WORKERS }, 'LOG_LEVEL=error');
+      await using one = await command.connect();
+      await using other = await command.connect();
+      for (const client of [one, other]) assertReply(await client.call('GET', list), 200, '[]');
+      command.write('LOG_LEVEL=info', 'INSTANCE_NAME=another', 'SHUTDOWN_TIMEOUT_MS=5000');
+      const line = await reload(command);
+      assert.deepEqual(line['changed'], {
+        instanceName: ' → another',
+        shutdownTimeoutMs: '10000 → 5000',
+        logLevel: 'error → info',
+      });
+      for (const client of [one, other]) {
+        const reply = await client.call('GET', list);
+        assertReply(reply, 200, '[]');
+        assert.equal(reply.header('connection'), 'keep-alive');
+      }
+      assert.equal(await shownSetting(command, 'LOG_LEVEL'), 'info');
+      await logged(command, 'request');
+    });
   });
 }
 
@@ -236,24 +257,6 @@ describe('SIGHUP with one process', () => {
     );
     assert.equal(await postsALongItem(command), 413);
     assert.equal(await shownSetting(command, 'PORT'), '0');
-  });
-
-  test('if a reload changes only settings that do not concern connections, the connections stay open', async () => {
-    await using command = await start({ WORKERS: '1' }, 'LOG_LEVEL=error');
-    await using client = await command.connect();
-    assertReply(await client.call('GET', list), 200, '[]');
-    command.write('LOG_LEVEL=info', 'INSTANCE_NAME=another', 'SHUTDOWN_TIMEOUT_MS=5000');
-    const line = await reload(command);
-    assert.deepEqual(line['changed'], {
-      instanceName: ' → another',
-      shutdownTimeoutMs: '10000 → 5000',
-      logLevel: 'error → info',
-    });
-    const reply = await client.call('GET', list);
-    assertReply(reply, 200, '[]');
-    assert.equal(reply.header('connection'), 'keep-alive');
-    assert.equal(await shownSetting(command, 'LOG_LEVEL'), 'info');
-    await logged(command, 'request');
   });
 
   test('an idle connection is closed a second after SIGHUP; until then, requests on this connection get the old settings', async () => {

@@ -140,7 +140,8 @@ class WorkerPool implements ClientService {
   /** @internal */
   async start(): Promise<void> {
     const hasPort = this.#passed.length === 0;
-    if (hasPort) await this.#findPort();
+    const isAnyPort = hasPort && this.#settings.port === 0;
+    if (hasPort && !isAnyPort) await this.#checkPort();
     this.#heartbeat = setInterval(() => this.#lookForHanging(), heartbeatMs);
     await this.#launch();
     // Opened only now, so that the OS refuses connections until a worker is ready.
@@ -148,17 +149,18 @@ class WorkerPool implements ClientService {
       this.#listener = await openListener(this.#server, 'clients', this.#settings, this.#logger);
       this.#url = this.#listener.url;
     }
+    // The other workers and all replacements use the port that the OS chose.
+    if (isAnyPort) this.#settings = { ...this.#settings, port: Number(new URL(this.#url).port) };
     await Promise.all(this.#launchMissing());
     this.#phase = 'running';
     this.#reconcile();
   }
 
   // Checks the port before any worker starts. With `reuse-port` this is the only check, because the OS silently lets two
-  // gateways share a port [D31]. Port 0 becomes a fixed port, which all workers and their replacements use.
-  async #findPort(): Promise<void> {
+  // gateways share a port [D31].
+  async #checkPort(): Promise<void> {
     const server = createServer((socket) => socket.destroy());
     const listener = await openListener(server, 'clients', this.#settings, this.#logger);
-    this.#settings = { ...this.#settings, port: listener.port };
     await listener.close();
   }
 

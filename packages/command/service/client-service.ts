@@ -25,12 +25,14 @@ interface ClientServiceOptions {
   readonly parts: Partial<Parts>;
 }
 
-// New values of these settings take effect without a new `Serving`.
+// New values of these settings take effect without a new `Serving`. A worker that was started with port 0 learns its port
+// with the first reload.
 const settingsOfProcess: ReadonlySet<SettingName> = new Set([
   'adminAllowedHosts',
   'instanceName',
   'logFormat',
   'logLevel',
+  'port',
   'settingsFile',
   'shutdownDelayMs',
   'shutdownTimeoutMs',
