@@ -2,6 +2,7 @@
 // test/unit/settings.test.ts and cli.test.ts have more cases.
 
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { createServer, type AddressInfo } from 'node:net';
 import { networkInterfaces } from 'node:os';
@@ -90,6 +91,38 @@ describe('listening', () => {
       await new Promise((resolve_) => holder.close(resolve_));
     }
   });
+
+  for (const [command, environment] of [
+    ['serve', {}],
+    ['serve', { WORKERS: '2' }],
+    ['dev', {}],
+  ] as const) {
+    test(`${command} ${JSON.stringify(environment)}: if all ports are in use, each has an error line [D31]`, async () => {
+      const places = ['PORT', 'ADMIN_PORT', ...(command === 'dev' ? ['EMBEDDED_BACKEND_PORT'] : [])];
+      await using holders = new AsyncDisposableStack();
+      const taken: Record<string, string> = {};
+      for (const variable of places) {
+        const holder = holders.use(createServer());
+        await once(holder.listen(0, '127.0.0.1'), 'listening');
+        taken[variable] = String((holder.address() as AddressInfo).port);
+        taken[variable.replace('PORT', 'HOST')] = '127.0.0.1';
+      }
+      const { code, stdout, stderr } = await runToEnd([command], {
+        ...taken,
+        // Node 22 warns that its SQLite is experimental.
+        NODE_NO_WARNINGS: '1',
+        LOG_FORMAT: 'json',
+        ...environment,
+      });
+      assert.equal(code, 1);
+      const lines = places.map((variable) => {
+        const flag = `--${variable.toLowerCase().replaceAll('_', '-')}`;
+        return `error: port ${taken[variable]} on 127.0.0.1 is in use: stop the program that uses it, or choose another port with ${flag} (${variable})\n`;
+      });
+      assert.deepEqual(stderr, command === 'dev' ? [lines[2], lines[0], lines[1]].join('') : lines.join(''));
+      assert.equal(stdout, '');
+    });
+  }
 
   for (const [command, variable, environment] of [
     ['serve', 'HOST', {}],

@@ -150,7 +150,7 @@ async function runCommand(line: CommandLine, terminal: Terminal, parts: Partial<
       const help = `Nothing was started. \`${invocation.line(name, '--help')}\` lists every setting.`;
       terminal.writeError(`${error.problems.map((problem) => `error: ${problem}\n`).join('')}${help}\n`);
     } else if (error instanceof StartError) {
-      terminal.writeError(`error: ${error.message}\n`);
+      terminal.writeError(`error: ${error.message.replaceAll('\n', '\nerror: ')}\n`);
     } else {
       throw error;
     }

@@ -1,6 +1,7 @@
 // The command `dev`: runs the gateway and the embedded backend in one process.
 
 import { listenForStop, runUntilStopped } from '../service/lifecycle.ts';
+import { startOnPorts } from '../service/listener.ts';
 import { loadPart } from '../service/parts.ts';
 import { startClientService } from '../service/client-service.ts';
 import { addAdmin, type WholeService } from '../service/service.ts';
@@ -24,17 +25,19 @@ async function runDev({ resolved, terminal, parts }: CommandRun, log: Log): Prom
   // `dev` does not reload, so SIGHUP always stops it.
   const stop = listenForStop(log.logger, terminal, true);
   const { startEmbeddedBackend } = await loadPart(parts, 'standInBackend', 'dev');
-  const backend = await startEmbeddedBackend({ host, port, database, sampleItems: true });
-  let service;
-  try {
-    const withBackend = { ...settings, backendUrl: new URL(backend.url) };
-    const inForce = { resolved: { ...resolved, settings: withBackend }, certificates };
-    const clients = await startClientService(withBackend, log, { tls: certificates.inForce, parts });
-    service = await addAdmin(clients, inForce, log.logger, { clients: [], admin: [] }, parts);
-  } catch (error) {
-    await backend.stop();
-    throw error;
-  }
+  const { backend, service } = await startOnPorts(['clients', 'admin'], settings, log.logger, async () => {
+    const started = await startEmbeddedBackend({ host, port, database, sampleItems: true });
+    try {
+      const withBackend = { ...settings, backendUrl: new URL(started.url) };
+      const inForce = { resolved: { ...resolved, settings: withBackend }, certificates };
+      const clients = await startClientService(withBackend, log, { tls: certificates.inForce, parts });
+      const whole = await addAdmin(clients, inForce, log.logger, { clients: [], admin: [] }, parts);
+      return { backend: started, service: whole };
+    } catch (error) {
+      await started.stop();
+      throw error;
+    }
+  });
   log.logger.debug({ sources }, 'settings');
   log.output.write(describeDev(service, backend.url, settings));
   logWarnings(settings, terminal, log.logger);

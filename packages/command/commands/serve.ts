@@ -10,6 +10,7 @@ import { version } from '../../core/version.ts';
 import type { Log, Logger } from '../log/log.ts';
 import { startClientService } from '../service/client-service.ts';
 import { listenForReloads, listenForStop, runUntilStopped, untilAborted } from '../service/lifecycle.ts';
+import { startOnPorts } from '../service/listener.ts';
 import { loadPart } from '../service/parts.ts';
 import { findPassedSockets, openServiceManager, type ServiceManager, settingsOfSockets } from '../service/systemd.ts';
 import { addAdmin, type InForce, type WholeService } from '../service/service.ts';
@@ -62,13 +63,16 @@ async function serve(
   const isStopping = (): boolean => stop.wanted.signal.aborted;
   const beginReloads = terminal.isInteractive ? undefined : listenForReloads(terminal.signals);
   const tls = inForce.certificates.inForce;
-  const clients =
-    settings.workers === 1
-      ? await startClientService(settings, log, { tls, passed: passed.clients, parts })
-      : await (
-          await loadPart(parts, 'cluster', `WORKERS=${settings.workers}`)
-        ).startPool(settings, log, tls, passed.clients);
-  const service = await addAdmin(clients, inForce, log.logger, passed, parts);
+  const ownUses = (['clients', 'admin'] as const).filter((use) => passed[use].length === 0);
+  const { clients, service } = await startOnPorts(ownUses, settings, log.logger, async () => {
+    const started =
+      settings.workers === 1
+        ? await startClientService(settings, log, { tls, passed: passed.clients, parts })
+        : await (
+            await loadPart(parts, 'cluster', `WORKERS=${settings.workers}`)
+          ).startPool(settings, log, tls, passed.clients);
+    return { clients: started, service: await addAdmin(started, inForce, log.logger, passed, parts) };
+  });
   inForce.resolved = withSockets(resolved, settingsOfSockets(passed, service.url, service.adminUrl));
   const notifyReady = (): void => manager.ready(`serving at ${service.url}`);
   // Lets Node deliver a signal that came during the start, because `ready` must not be reported after a stop signal.

@@ -1,14 +1,17 @@
 // Opens the client listener and the admin listener.
 
-import type { Server } from 'node:net';
+import { createServer, type Server } from 'node:net';
 
 import { listen, listenOnPassed, type Listener, type PortSharing } from '../../core/hosts/common/listen.ts';
+import { StartError } from '../../core/hosts/common/start-error.ts';
 import type { Logger } from '../log/log.ts';
 import { flagOf, variableOf, type SettingName, type Settings } from '../settings/settings.ts';
 
 const reportMs = 1_000;
 
 const addresses = { clients: ['host', 'port'], admin: ['adminHost', 'adminPort'] } as const;
+
+type ListenerUse = keyof typeof addresses;
 
 /**
  * Makes `server` listen on the configured address, or on the sockets in `passed` if there are any. Rejects with a
@@ -17,7 +20,7 @@ const addresses = { clients: ['host', 'port'], admin: ['adminHost', 'adminPort']
  */
 export async function openListener(
   server: Server,
-  use: keyof typeof addresses,
+  use: ListenerUse,
   settings: Settings,
   logger: Logger,
   passed: readonly number[] = [],
@@ -33,6 +36,38 @@ export async function openListener(
   const report = onceASecond((error: Error) => logger.error({ err: error }, 'could not accept a connection'));
   server.on('error', report);
   return listener;
+}
+
+/**
+ * Runs `start`. If it rejects with a StartError, opens and closes the listeners in `uses`, and adds their problems to
+ * the error, one a line. So the operator learns of all ports in use at once.
+ */
+export async function startOnPorts<T>(
+  uses: readonly ListenerUse[],
+  settings: Settings,
+  logger: Logger,
+  start: () => Promise<T>,
+): Promise<T> {
+  try {
+    return await start();
+  } catch (error) {
+    if (!(error instanceof StartError)) throw error;
+    const problems = new Set([error.message]);
+    for (const use of uses) {
+      try {
+        const listener = await openListener(
+          createServer((socket) => socket.destroy()),
+          use,
+          settings,
+          logger,
+        );
+        await listener.close();
+      } catch (other) {
+        problems.add((other as Error).message);
+      }
+    }
+    throw new StartError([...problems].join('\n'), error.cause);
+  }
 }
 
 /** Returns a function that passes its argument to `report`, except within a second after a report. */
