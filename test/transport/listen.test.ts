@@ -15,7 +15,9 @@ import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
 import { startGateway } from '../helpers/gateway.ts';
 import { isRefused } from '../helpers/raw-client.ts';
 
-const hasIpv6 = Object.values(networkInterfaces()).some((all) => all?.some(({ address }) => address === '::1'));
+const [loopback = ''] =
+  Object.entries(networkInterfaces()).find(([, all]) => all?.some(({ address }) => address === '::1')) ?? [];
+const hasIpv6 = loopback !== '';
 const names = { host: 'HOST', port: 'PORT' };
 
 /** An echo server. It ends its side one event-loop turn after its client's FIN. */
@@ -49,11 +51,14 @@ test('the URL of a listener can be used on this machine, also for the addresses 
     ['0.0.0.0', undefined, 'localhost'],
     ['::', 'http', 'localhost'],
     ['::1', 'http', '[::1]'],
+    // An address with a zone, which is the name of an interface.
+    [`::1%${loopback}`, 'http', '[::1]'],
   ] as const) {
     if (!hasIpv6 && host.startsWith(':')) continue;
     const listener = await listen(echo(), host, 0, names, 'none', scheme);
     assert.equal(listener.url, `${scheme ?? 'http'}://${shown}:${listener.port}`);
-    if (host !== '::1') assert.equal(await echoes(listener.port), 'x.');
+    assert.ok(URL.canParse(listener.url));
+    if (!host.startsWith('::1')) assert.equal(await echoes(listener.port), 'x.');
     await listener.close();
   }
 });

@@ -124,10 +124,11 @@ async function startHelper(server: Server, place: ListenOptions | Socket): Promi
   return helper.on('error', (error) => server.emit('error', error));
 }
 
-// Returns a host name that works on this machine: `localhost` for a wildcard address.
+// Returns a host name that works on this machine: `localhost` for a wildcard address. A URL cannot have the zone of an IPv6
+// address, such as `%eth0`.
 function hostInUrl(host: string): string {
   if (host === '0.0.0.0' || host === '::') return 'localhost';
-  return host.includes(':') ? `[${host}]` : host;
+  return host.includes(':') ? `[${host.replace(/%.*/, '')}]` : host;
 }
 
 /** Returns the listening servers: two, or one if the machine has no `::1`. */
