@@ -56,10 +56,13 @@ test('the URL of a listener can be used on this machine, also for the addresses 
   ] as const) {
     if (!hasIpv6 && host.startsWith(':')) continue;
     const listener = await listen(echo(), host, 0, names, 'none', scheme);
-    assert.equal(listener.url, `${scheme ?? 'http'}://${shown}:${listener.port}`);
-    assert.ok(URL.canParse(listener.url));
-    if (!host.startsWith('::1')) assert.equal(await echoes(listener.port), 'x.');
-    await listener.close();
+    try {
+      assert.equal(listener.url, `${scheme ?? 'http'}://${shown}:${listener.port}`);
+      assert.ok(URL.canParse(listener.url));
+      if (!host.startsWith('::1')) assert.equal(await echoes(listener.port), 'x.');
+    } finally {
+      await listener.close();
+    }
   }
 });
 

@@ -19,7 +19,7 @@ import type { TlsInForce } from '../certificates/certificates.ts';
 import type { Log, Logger } from '../log/log.ts';
 import { createKeeper } from '../service/keeper.ts';
 import { startDeadline, untilAborted } from '../service/lifecycle.ts';
-import { openListener } from '../service/listener.ts';
+import { checkPort, openListener } from '../service/listener.ts';
 import type { ClientService } from '../service/parts.ts';
 import type { Settings } from '../settings/settings.ts';
 import { describeEnd, isForGroup, Member, type MemberObserver, type StartOutcome } from './member.ts';
@@ -141,7 +141,8 @@ class WorkerPool implements ClientService {
   async start(): Promise<void> {
     const hasPort = this.#passed.length === 0;
     const isAnyPort = hasPort && this.#settings.port === 0;
-    if (hasPort && !isAnyPort) await this.#checkPort();
+    // With `reuse-port` this is the only check, because the OS silently lets two gateways share a port [D31].
+    if (hasPort && !isAnyPort) await checkPort('clients', this.#settings, this.#logger);
     this.#heartbeat = setInterval(() => this.#lookForHanging(), heartbeatMs);
     await this.#launch();
     // Opened only now, so that the OS refuses connections until a worker is ready.
@@ -154,14 +155,6 @@ class WorkerPool implements ClientService {
     await Promise.all(this.#launchMissing());
     this.#phase = 'running';
     this.#reconcile();
-  }
-
-  // Checks the port before any worker starts. With `reuse-port` this is the only check, because the OS silently lets two
-  // gateways share a port [D31].
-  async #checkPort(): Promise<void> {
-    const server = createServer((socket) => socket.destroy());
-    const listener = await openListener(server, 'clients', this.#settings, this.#logger);
-    await listener.close();
   }
 
   /**

@@ -38,9 +38,16 @@ export async function openListener(
   return listener;
 }
 
+/** Opens and closes the listener. Rejects with a StartError if the port cannot be opened. */
+export async function checkPort(use: ListenerUse, settings: Settings, logger: Logger): Promise<void> {
+  const server = createServer((socket) => socket.destroy());
+  const listener = await openListener(server, use, settings, logger);
+  await listener.close();
+}
+
 /**
- * Runs `start`. If it rejects with a StartError, opens and closes the listeners in `uses`, and adds their problems to
- * the error, one a line. So the operator learns of all ports in use at once.
+ * Runs `start`. If it rejects with a StartError, checks the ports of `uses`, and adds their problems to the error, one a
+ * line. So the operator learns of all ports in use at once.
  */
 export async function startOnPorts<T>(
   uses: readonly ListenerUse[],
@@ -55,13 +62,7 @@ export async function startOnPorts<T>(
     const problems = new Set([error.message]);
     for (const use of uses) {
       try {
-        const listener = await openListener(
-          createServer((socket) => socket.destroy()),
-          use,
-          settings,
-          logger,
-        );
-        await listener.close();
+        await checkPort(use, settings, logger);
       } catch (other) {
         problems.add((other as Error).message);
       }

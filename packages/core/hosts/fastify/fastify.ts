@@ -165,8 +165,8 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
   // At shutdown, Fastify closes connections on which a large reply is still being sent; with `forceCloseConnections` it
   // closes all connections. The `preClose` hook makes Fastify wait until the requests have ended, or until shortly
   // before `pluginTimeout`, Fastify's limit for a hook [D55]. A connection with an incomplete request head would delay
-  // the shutdown without limit. So `openRequests` knows every connection, and the timer below cuts
-  // the connections that are still open.
+  // the shutdown without limit. So `openRequests` knows every connection, and the timer below cuts the connections that
+  // are still open.
   fastify.server.on('connection', (socket: Socket) => openRequests.watch(socket));
   let timer: NodeJS.Timeout | undefined;
   const cut = (): Promise<void> => {

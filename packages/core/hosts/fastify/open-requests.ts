@@ -55,6 +55,7 @@ export class OpenRequests {
       clearTimeout(timer);
     }
   }
+
   /** Destroys all connections. Those of a second server, for another address, are known only after a request. */
   cut(): void {
     for (const socket of this.#bySocket.keys()) socket.destroy();
