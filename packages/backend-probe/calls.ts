@@ -133,10 +133,8 @@ export class Calls {
         if (body !== undefined) incoming.onBody(Buffer.from(body));
         incoming.onBodyEnd();
       },
-      reply: ({ head, pieces }, onTaken) => {
-        // A copy, because the memory of the pieces is reused.
-        reply = { status: head.status, body: Buffer.concat(pieces) };
-        onTaken();
+      reply: ({ head, body: bytes }) => {
+        reply = { status: head.status, body: bytes.copy() };
       },
       cut: () => undefined,
     };

@@ -19,6 +19,7 @@ import {
   tooLarge,
 } from '../helpers/expected.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
+import { answerSizes, OwnBytes } from '../helpers/own-bytes.ts';
 import { chunk, RawClient } from '../helpers/raw-client.ts';
 import {
   answer,
@@ -158,6 +159,16 @@ for (const [name, [host, program, ...args]] of Object.entries(programs)) {
       const reply = await server.call('POST', '/api/work-items', { body: `${body.toString()} ` });
       assertReply(reply, 413, tooLarge);
       assert.equal(backend.requests.length, 1);
+    });
+
+    test('each client gets the bytes of its own item, however it reads', async () => {
+      const open = () => RawClient.open(server.port);
+      // Bun does not answer requests that arrive together.
+      const openRaw = name === 'bun' ? undefined : open;
+      for (const size of answerSizes) {
+        await new OwnBytes(size, { backend, open, openRaw }).all();
+        backend.reset();
+      }
     });
 
     test('a list of 5 MB is complete, in many concurrent calls', async () => {

@@ -7,6 +7,7 @@
 import { once } from 'node:events';
 import { connect, type AddressInfo, type Socket } from 'node:net';
 import { parseArgs } from 'node:util';
+import { BorrowedBytes } from '../../packages/core/http1/borrowed-bytes.ts';
 import type { RequestHead } from '../../packages/core/http1/head.ts';
 import { ClientServer } from '../../packages/core/http1/server.ts';
 import type { Client, RequestReceiver, RequestHandler, Transport } from '../../packages/core/http1/transport.ts';
@@ -45,7 +46,7 @@ class Received implements RequestReceiver {
   isReplied = false;
   isGone = false;
   isCut = false;
-  takenCount = 0;
+  releasedCount = 0;
   readonly isLast: boolean;
   readonly #transport: Transport;
   readonly #connection: Connection;
@@ -79,18 +80,14 @@ class Received implements RequestReceiver {
     }
     this.isReplied = true;
     const body = this.#isLarge ? largeReply : Buffer.from(this.id);
-    this.#transport.reply(
-      {
-        head: createReplyHead(200, []),
-        added: [],
-        requestId: this.id,
-        pieces: [body],
-        length: body.length,
-        closes: this.isLast,
-        drains: false,
-      },
-      () => (this.takenCount += 1),
-    );
+    this.#transport.reply({
+      head: createReplyHead(200, []),
+      added: [],
+      requestId: this.id,
+      body: new BorrowedBytes([body], { drop: () => (this.releasedCount += 1) }),
+      closes: this.isLast,
+      drains: false,
+    });
   };
 
   start(): void {
@@ -169,14 +166,11 @@ const handler: RequestHandler = {
     if (connection.refusedCount > 1 || (last?.isReplied === true && (last.isLast || !last.head.persists))) {
       report('a request was refused after the last reply', connection);
     }
-    const body = Buffer.from('no');
-    const length = body.length;
     return {
       head: createReplyHead(400, []),
       added: [],
       requestId: 'refused',
-      pieces: [body],
-      length,
+      body: BorrowedBytes.ofConstant(Buffer.from('no')),
       closes: true,
       drains: false,
     };
@@ -303,8 +297,8 @@ async function runOne(): Promise<void> {
   for (const each of received) {
     if (!each.isOver)
       report(`request ${each.id} got neither a reply nor the event that its client has gone`, connection);
-    if (each.takenCount !== (each.isReplied ? 1 : 0)) {
-      report(`onTaken was called ${each.takenCount} times for the reply to request ${each.id}`, connection);
+    if (each.releasedCount !== (each.isReplied ? 1 : 0)) {
+      report(`the body of the reply to request ${each.id} was released ${each.releasedCount} times`, connection);
     }
   }
   byPort.delete(socket.localPort);

@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { resolve } from 'node:path';
 import { DEADLINE_MS, poll } from './changes.ts';
+import { overwriteFlag } from './overwrite-released.ts';
 import { figureIn } from './process-figures.ts';
 import { Program } from './program.ts';
 import { RawClient, request, type CallOptions, type Reply } from './raw-client.ts';
@@ -46,7 +47,7 @@ function commandLine(args: readonly string[], limits: ProcessLimits): readonly s
   const main = resolve(limits.root ?? root, 'dist/command/main.js');
   const command = isUnderNpm
     ? ['npm', 'run', args[0] ?? '', '--', ...args.slice(1)]
-    : [...runner, nodeOfCommand, ...nodeFlags, main, ...args];
+    : [...runner, nodeOfCommand, overwriteFlag, ...nodeFlags, main, ...args];
   const preparations = [
     ...(limits.descriptors === undefined ? [] : [`ulimit -n ${limits.descriptors}`]),
     ...(passed.length === 0 ? [] : [`export LISTEN_FDS=${passed.length} LISTEN_PID=$$`]),

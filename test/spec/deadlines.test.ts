@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { test } from 'node:test';
 import { BackendClient, type Outcome } from '../../packages/core/backend/client.ts';
+import { BorrowedBytes } from '../../packages/core/http1/borrowed-bytes.ts';
 import { BufferBudget } from '../../packages/core/body/budget.ts';
 import { within } from '../helpers/changes.ts';
 import { BlockingListener, startBlackHole } from '../helpers/black-hole.ts';
@@ -213,7 +214,7 @@ test('after an idle connection has died, BACKEND_CONNECT_TIMEOUT_MS limits the w
   const call = {
     method: 'POST',
     path: '/',
-    body: [Buffer.from('{}')],
+    body: BorrowedBytes.ofConstant(Buffer.from('{}')),
     requestId: 'x',
     traceContext: [],
     needsAnswer: true,

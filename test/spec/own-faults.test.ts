@@ -4,6 +4,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { FastifyInstance } from 'fastify';
+import { noBody } from '../../packages/core/http1/borrowed-bytes.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { assertReply, badRequest, operations, succeeded, unavailable } from '../helpers/expected.ts';
 import { Fastify } from '../helpers/fastify.ts';
@@ -109,7 +110,7 @@ test('a fault after the outcome of a call is reported and does not change the re
   await using server = await startGateway({ host: 'http1' });
   server.gateway.backend.send = (_request, handler) => {
     setImmediate(() => {
-      handler.onOutcome({ kind: 'ok', status: 200, pieces: [], blocks: [], length: 0 });
+      handler.onOutcome({ kind: 'ok', status: 200, body: noBody });
       handler.onFault(fault);
     });
     return { cancel: () => undefined };

@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { BackendClient, type BackendRequest, type Outcome } from '../../packages/core/backend/client.ts';
+import { BorrowedBytes, noBody } from '../../packages/core/http1/borrowed-bytes.ts';
 import { BufferBudget } from '../../packages/core/body/budget.ts';
 import { startBlackHole } from '../helpers/black-hole.ts';
 import { createGate, poll, within } from '../helpers/changes.ts';
@@ -21,12 +22,17 @@ import {
 const get: BackendRequest = {
   method: 'GET',
   path: '/api/WorkItem',
-  body: [],
+  body: noBody,
   requestId: 'id',
   traceContext: [],
   needsAnswer: true,
 };
-const put: BackendRequest = { ...get, method: 'PUT', body: [Buffer.from('{}')], needsAnswer: false };
+const put: BackendRequest = {
+  ...get,
+  method: 'PUT',
+  body: BorrowedBytes.ofConstant(Buffer.from('{}')),
+  needsAnswer: false,
+};
 const responseBytesMax = 1000;
 const chunkedHead = 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n';
 
@@ -68,7 +74,7 @@ async function start({
   /** Makes a call, waits for its outcome and releases the answer's bytes. */
   const call = async (request: BackendRequest): Promise<Outcome> => {
     const outcome = await within(send(request).outcome, 'an outcome');
-    if (outcome.kind === 'ok') budget.giveBack(outcome.length);
+    if (outcome.kind === 'ok') outcome.body.release();
     return outcome;
   };
   return {
@@ -353,10 +359,10 @@ test('an answer of exactly the largest size succeeds, with a Content-Length and 
     one.backend.answersOnce(each);
     const outcome = await within(one.send(get).outcome, 'an outcome');
     assert.ok(outcome.kind === 'ok');
-    assert.equal(outcome.length, responseBytesMax);
-    assert.equal(Buffer.concat([...outcome.pieces]).toString(), body);
+    assert.equal(outcome.body.length, responseBytesMax);
     assert.equal(one.budget.bytes, responseBytesMax);
-    one.budget.giveBack(outcome.length);
+    assert.equal(outcome.body.copy().toString(), body);
+    assert.equal(one.budget.bytes, 0);
   }
 });
 
@@ -441,7 +447,7 @@ for (const [name, answers, state] of [
     one.client.send(get, {
       onOutcome: (outcome) => {
         kind = outcome.kind;
-        if (outcome.kind === 'ok') one.budget.giveBack(outcome.length);
+        if (outcome.kind === 'ok') outcome.body.release();
         throw fault;
       },
       onFault: resolve,

@@ -14,6 +14,7 @@ import {
   type ExchangeOwner,
   type SocketTap,
 } from '../../packages/core/http1/client-connection.ts';
+import { BorrowedBytes, noBody } from '../../packages/core/http1/borrowed-bytes.ts';
 import type { AnswerHead, Flaw } from '../../packages/core/http1/head.ts';
 import { poll } from '../helpers/changes.ts';
 
@@ -113,7 +114,7 @@ async function beginIdle(t: TestContext, tap?: SocketTap) {
   const served = await serve(t);
   const opened = served.connect(tap);
   const exchange = new Exchange();
-  opened.connection.send(head, [], exchange);
+  opened.connection.send(head, noBody, exchange);
   const end = await served.socket(0);
   end.write(small);
   await poll(() => exchange.last === 'end, reusable', 'the answer');
@@ -124,7 +125,7 @@ async function beginIdle(t: TestContext, tap?: SocketTap) {
 async function begin(t: TestContext, { exchange = new Exchange(), body = [] as Buffer[], isStuck = false } = {}) {
   const served = await serve(t, { isPaused: isStuck });
   const opened = served.connect();
-  opened.connection.send(head, body, exchange);
+  opened.connection.send(head, new BorrowedBytes(body), exchange);
   return { ...served, ...opened, exchange };
 }
 
@@ -160,7 +161,7 @@ for (const [what, answer, body, isReusable] of [
     assert.equal(connection.isClosed, !isReusable);
     if (isReusable) {
       const second = new Exchange();
-      connection.send(head, [Buffer.from('body')], second);
+      connection.send(head, BorrowedBytes.ofConstant(Buffer.from('body')), second);
       await poll(() => received[0] === `${head}${head}body`, 'the next request');
       assert.equal(connection.isReusedAndSilent, true);
       end.write(small.slice(0, 3));
@@ -215,7 +216,7 @@ test('a connection can be used again even if its request is flushed only in the 
   });
   const ask = async (): Promise<Exchange> => {
     const exchange = new Exchange();
-    connection.send(head, [], exchange);
+    connection.send(head, noBody, exchange);
     // From now on the socket buffers its writes.
     own?.cork();
     const end = await socket(0);
@@ -239,7 +240,7 @@ test('an owner that destroys the connection in onAnswerHead gets no more events,
   const { connection, closeCount } = connect();
   const exchange = new Exchange();
   exchange.onAnswerHead = () => connection.destroy();
-  connection.send(head, [], exchange);
+  connection.send(head, noBody, exchange);
   (await socket(0)).write(small);
   await poll(() => closeCount() > 0, 'the connection closes');
   assert.deepEqual(exchange.events, ['sent']);
@@ -272,7 +273,9 @@ test('nothing is sent on a failed connection, and the request can be sent on ano
   });
   const second = new Exchange();
   // `send` runs between the `error` and the `close` of the socket.
-  own?.once('error', () => connection.send('PUT / HTTP/1.1\r\n\r\n', [Buffer.from('body')], second));
+  own?.once('error', () =>
+    connection.send('PUT / HTTP/1.1\r\n\r\n', BorrowedBytes.ofConstant(Buffer.from('body')), second),
+  );
   end.resetAndDestroy();
   await poll(() => second.last === 'broken', 'the break is reported');
   assert.deepEqual(second.events, ['broken']);
@@ -293,7 +296,7 @@ for (const [what, strike] of [
     const second = new Exchange();
     onStrike = () => {
       onStrike = undefined;
-      connection.send('PUT / HTTP/1.1\r\n\r\n', [Buffer.from('body')], second);
+      connection.send('PUT / HTTP/1.1\r\n\r\n', BorrowedBytes.ofConstant(Buffer.from('body')), second);
     };
     strike(end);
     await poll(() => second.last === 'broken', 'the break is reported');
@@ -320,7 +323,7 @@ test('if the server resets a connection just before a request, the request has b
   end.resetAndDestroy();
   const second = new Exchange();
   // Either the reset arrives before the request is sent, or the request gets no answer.
-  connection.send(head, [], second);
+  connection.send(head, noBody, second);
   await poll(() => second.last === 'broken', 'the break is reported');
   assert.equal(connection.hasDiedUnsent, !second.events.includes('sent'));
   assert.ok(connection.hasDiedUnsent || connection.isReusedAndSilent);
@@ -357,7 +360,7 @@ test('destroy causes no event; breakOff causes `broken`', async (t) => {
 test('a request that has not been sent before breakOff is never sent [D20]', async (t) => {
   const { connection, closeCount, received } = await beginIdle(t);
   const second = new Exchange();
-  connection.send(head, [], second);
+  connection.send(head, noBody, second);
   connection.breakOff();
   await poll(() => second.last === 'broken' && closeCount() > 0, 'both are reported');
   assert.deepEqual(second.events, ['broken']);
@@ -392,7 +395,7 @@ test('a connection keeps the process alive while it has an exchange, but an idle
   await poll(() => first.last === 'end, reusable', 'the answer');
   assert.equal(alive(), busy - 1);
   const second = new Exchange();
-  connection.send(head, [], second);
+  connection.send(head, noBody, second);
   assert.equal(alive(), busy);
   await poll(() => second.last === 'sent', 'the next request');
   end.write(small);
@@ -410,7 +413,7 @@ test('a request waits for its connection to open', async (t) => {
     return connectTcp({ host: 'held', port, lookup, autoSelectFamily: false }, onConnected);
   });
   const exchange = new Exchange();
-  connection.send(head, [], exchange);
+  connection.send(head, noBody, exchange);
   await nextTurn();
   await nextTurn();
   assert.equal(connection.isConnecting, true);
@@ -431,7 +434,7 @@ test('a refused connection ends the exchange as broken', async (t) => {
   const connection = new ClientConnection(createOpenSocket(new URL(`http://127.0.0.1:${port}`)), () => undefined);
   t.after(() => connection.destroy());
   const exchange = new Exchange();
-  connection.send(head, [], exchange);
+  connection.send(head, noBody, exchange);
   await poll(() => exchange.last === 'broken', 'the break is reported');
   assert.deepEqual(exchange.events, ['broken']);
 });

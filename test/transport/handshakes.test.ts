@@ -7,6 +7,7 @@ import { connect, type AddressInfo, type Socket } from 'node:net';
 import { describe, test, type TestContext } from 'node:test';
 import { connect as connectTls, type ConnectionOptions } from 'node:tls';
 
+import { BorrowedBytes } from '../../packages/core/http1/borrowed-bytes.ts';
 import type { ServerLimits } from '../../packages/core/http1/connection.ts';
 import type { ServerTls } from '../../packages/core/http1/handshake.ts';
 import { ServerConnection } from '../../packages/core/http1/server-connection.ts';
@@ -39,8 +40,7 @@ describe('TLS handshakes', { skip: noOpenssl }, () => {
           head: createReplyHead(400, []),
           added: [],
           requestId: 'none',
-          pieces: [Buffer.from('no')],
-          length: 2,
+          body: BorrowedBytes.ofConstant(Buffer.from('no')),
           closes: true,
           drains: false,
         }),

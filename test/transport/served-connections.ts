@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
+import { BorrowedBytes } from '../../packages/core/http1/borrowed-bytes.ts';
 import { fieldValue, type RequestHead } from '../../packages/core/http1/head.ts';
 import type { ServerLimits } from '../../packages/core/http1/connection.ts';
 import { ClientServer } from '../../packages/core/http1/server.ts';
@@ -75,18 +76,14 @@ export class Received implements RequestReceiver {
 
   reply(text: string, options: ReplyOptions = {}) {
     const { status = 200, closes = false, drains = false, pieces = [Buffer.from(text)] } = options;
-    this.transport.reply(
-      {
-        head: createReplyHead(status, ['content-type', 'text/plain']),
-        added: [],
-        requestId: fieldValue(this.head.fields, 'x-request-id') ?? 'none',
-        pieces,
-        length: pieces.reduce((sum, piece) => sum + piece.length, 0),
-        closes,
-        drains,
-      },
-      () => this.events.push('taken'),
-    );
+    this.transport.reply({
+      head: createReplyHead(status, ['content-type', 'text/plain']),
+      added: [],
+      requestId: fieldValue(this.head.fields, 'x-request-id') ?? 'none',
+      body: new BorrowedBytes(pieces, { drop: () => this.events.push('taken') }),
+      closes,
+      drains,
+    });
   }
 }
 
@@ -135,8 +132,7 @@ export function createHandler(script: Script) {
         head: createReplyHead(isLate ? 408 : isMalformed ? 400 : 431, []),
         added: [],
         requestId: 'refused',
-        pieces: [body],
-        length: body.length,
+        body: BorrowedBytes.ofConstant(body),
         closes: script.refusalCloses ?? true,
         drains: false,
       };

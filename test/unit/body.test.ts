@@ -2,8 +2,24 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { AnswerBody, blockBytes, giveBackBlocks, RequestBody, takeBlock } from '../../packages/core/body/body.ts';
+import {
+  AnswerBody,
+  blockBytes,
+  giveBackBlocks,
+  RequestBody,
+  takeBlock,
+  type Body,
+} from '../../packages/core/body/body.ts';
+import { BufferBudget } from '../../packages/core/body/budget.ts';
+import '../helpers/overwrite-released.ts';
 import { createRandom } from '../json/texts.ts';
+
+const budget = new BufferBudget(64 * 1024 * 1024);
+
+function write(body: Body, piece: Buffer): boolean {
+  assert.ok(body.reserve(piece.length));
+  return body.write(piece);
+}
 
 for (const Body of [RequestBody, AnswerBody]) {
   test(`${Body.name}: pieces of any size give the same bytes and the same result of isJson`, () => {
@@ -13,115 +29,122 @@ for (const Body of [RequestBody, AnswerBody]) {
       const isValid = run % 2 === 0;
       const text = `[${'"Käse",12.5,'.repeat(below(6000))}${isValid ? '1]' : '1'}`;
       const bytes = Buffer.from(text);
-      const body = new Body();
+      const body = new Body(budget);
       for (let at = 0; at < bytes.length;) {
         // Tiny, about 4,096 bytes, or large, in random order.
         const size = [1 + below(4), 4094 + below(4), 1 + below(40_000)][below(3)] ?? 1;
         const piece = Buffer.from(bytes.subarray(at, at + size));
-        assert.equal(body.write(piece), true);
+        assert.equal(write(body, piece), true);
         if (Body === AnswerBody) piece.fill(0);
         at += size;
       }
       assert.equal(body.length, bytes.length);
       assert.equal(body.isJson(), isValid);
-      assert.ok(Buffer.concat(body.takePieces()).equals(bytes));
-      assert.equal(body.length, 0);
+      assert.ok(body.lend().copy().equals(bytes));
+      assert.deepEqual([body.length, budget.bytes], [0, 0]);
     }
   });
 
   test(`${Body.name}: write returns false as soon as the JSON is invalid, and keeps the bytes`, () => {
-    const body = new Body();
-    assert.equal(body.write(Buffer.from('[1,')), true);
-    assert.equal(body.write(Buffer.from(']')), false);
-    assert.equal(body.write(Buffer.from('1]')), false);
+    const body = new Body(budget);
+    assert.equal(write(body, Buffer.from('[1,')), true);
+    assert.equal(write(body, Buffer.from(']')), false);
+    assert.equal(write(body, Buffer.from('1]')), false);
     assert.equal(body.isJson(), false);
-    assert.equal(Buffer.concat(body.takePieces()).toString(), '[1,]1]');
+    assert.equal(body.lend().copy().toString(), '[1,]1]');
   });
 
   test(`${Body.name}: an empty body is not JSON`, () => {
-    assert.equal(new Body().isJson(), false);
-    assert.deepEqual(new Body().takePieces(), []);
+    assert.equal(new Body(budget).isJson(), false);
+    assert.equal(new Body(budget).lend().length, 0);
   });
 }
 
-test('a single piece is not copied', () => {
-  const body = new RequestBody();
-  const piece = Buffer.from('{}');
-  body.write(piece);
-  assert.equal(body.takePieces()[0], piece);
+test('a million pieces of one byte take at most 1.1 MB', () => {
+  const body = new RequestBody(budget);
+  const before = process.memoryUsage().arrayBuffers;
+  for (let count = 0; count < 1_000_000; count += 1) write(body, one);
+  const bytes = process.memoryUsage().arrayBuffers - before;
+  body.drop();
+  assert.ok(bytes < 1_100_000, `${bytes} bytes`);
 });
 
-test('a million pieces of one byte are joined into at most a hundred pieces', () => {
-  const body = new RequestBody();
-  for (let count = 0; count < 1_000_000; count += 1) body.write(Buffer.from('1'));
-  assert.ok(body.takePieces().length <= 100);
-});
+const one = Buffer.from('1');
 
-test('alternating small and large pieces leave no half-empty buffers', () => {
-  const body = new RequestBody();
-  let expected = 0;
-  for (let count = 0; count < 200; count += 1) {
-    body.write(Buffer.from('1'));
-    body.write(Buffer.alloc(4096, '1'));
-    expected += 4097;
+test('an answer counts the blocks that its bytes take, and a small answer its length [D69]', () => {
+  const unit = 16_384;
+  for (const [announced, pieces, counted] of [
+    [2, [2], 2],
+    [0, [4_095], 4_095],
+    [0, [4_096], unit],
+    [0, [2, 1], 2 + unit],
+    [0, [2, ...Array<number>(3 * unit).fill(1), 1], 2 + 4 * unit],
+    [5_000, [5_000], unit],
+    [16_385, [5_000], 2 * unit],
+    [65_536, [5_000, 60_536], 4 * unit],
+    [65_537, [65_536], 4 * unit],
+    [65_537, [65_536, 1], 5 * unit],
+    [90_000, [65_536, 24_464], 6 * unit],
+    [600_000, [5_000], 4 * unit],
+  ] as const) {
+    const body = new AnswerBody(budget);
+    body.announcedLength = announced;
+    for (const length of pieces) write(body, Buffer.alloc(length, '1'));
+    assert.equal(budget.bytes, counted, `${announced} announced, ${pieces.slice(0, 2).join()}`);
+    body.drop();
+    body.drop();
+    assert.equal(budget.bytes, 0);
   }
-  const held = new Map(body.takePieces().map(({ buffer }) => [buffer, buffer.byteLength]));
-  const bytes = [...held.values()].reduce((sum, each) => sum + each, 0);
-  assert.ok(bytes < expected * 1.3, `${bytes} bytes allocated for a body of ${expected}`);
 });
 
-test('an answer in one-byte pieces uses only as many blocks as its bytes fill', () => {
-  const body = new AnswerBody();
-  const piece = Buffer.from('1');
-  for (let count = 0; count < 3 * blockBytes; count += 1) body.write(piece);
-  assert.equal(body.blocks.length, 3);
-  // The first piece is kept without a block, because most answers have only one piece.
-  const lengths = body.takePieces().map(({ length }) => length);
-  assert.deepEqual(lengths, [1, blockBytes, blockBytes, blockBytes - 1]);
+test('the memory of a body is counted until its bytes are released, and released once [D69]', () => {
+  for (const Body of [RequestBody, AnswerBody]) {
+    const body = new Body(budget);
+    write(body, Buffer.alloc(10_000, '1'));
+    const lent = body.lend();
+    assert.ok(budget.bytes >= 10_000);
+    lent.release();
+    lent.release();
+    assert.equal(budget.bytes, 0);
+    assert.throws(() => lent.copy(), /released/);
+  }
 });
 
-test('a small answer uses no block', () => {
-  const body = new AnswerBody();
-  body.write(Buffer.from('{}'));
-  assert.deepEqual(body.blocks, []);
-  assert.deepEqual(body.takePieces(), [Buffer.from('{}')]);
+test('a piece that finds no room counts nothing [D69]', () => {
+  const small = new BufferBudget(blockBytes);
+  const body = new AnswerBody(small);
+  write(body, Buffer.alloc(blockBytes, '1'));
+  assert.equal(body.reserve(1), false);
+  assert.equal(small.bytes, blockBytes);
+  body.drop();
+  assert.equal(small.bytes, 0);
 });
 
-test('an answer of one large piece is checked in its block, without a copy', () => {
-  const body = new AnswerBody();
-  const text = Buffer.from(JSON.stringify('x'.repeat(blockBytes - 2)));
-  body.write(text);
-  assert.equal(body.isJson(), true);
-  const { blocks } = body;
-  assert.equal(blocks.length, 1);
-  const pieces = body.takePieces();
-  assert.deepEqual(pieces, [text]);
-  assert.equal(pieces[0]?.buffer, blocks[0]?.buffer);
+test('a copy has memory of its own', () => {
+  for (const length of [2, 5_000]) {
+    const body = new AnswerBody(budget);
+    write(body, Buffer.alloc(length, '1'));
+    const copy = body.lend().copy();
+    assert.deepEqual([copy.length, copy.buffer.byteLength], [length, length]);
+  }
 });
 
-test('blocks are reused only after they are given back', () => {
-  const large = Buffer.alloc(10_000, '1');
-  const dropped = new AnswerBody();
-  dropped.write(large);
-  const [block] = dropped.blocks;
-  dropped.drop();
-  assert.deepEqual(dropped.blocks, []);
-  assert.equal(takeBlock(), block);
-
-  const taken = new AnswerBody();
-  taken.write(large);
-  const { blocks } = taken;
-  taken.takePieces();
-  taken.drop();
-  assert.notEqual(takeBlock(), blocks[0]);
+test('blocks are reused only after they are given back, and tests overwrite them', () => {
+  const blocks = [takeBlock(blockBytes), takeBlock(blockBytes)];
+  assert.notEqual(blocks[0], blocks[1]);
   giveBackBlocks(blocks);
-  assert.equal(takeBlock(), blocks[0]);
+  assert.ok(blocks.every((block) => block.every((byte) => byte === '!'.charCodeAt(0))));
+  assert.equal(takeBlock(1_000_000), blocks[1]);
+  assert.notEqual(takeBlock(40_000), blocks[0]);
+  assert.equal(takeBlock(50_000), blocks[0]);
+  giveBackBlocks(blocks);
 });
 
 test('at most 16 MiB of unused blocks are kept', () => {
-  const blocks = Array.from({ length: 300 }, takeBlock);
+  const blocks = Array.from({ length: 300 }, () => takeBlock(blockBytes));
   assert.equal(new Set(blocks).size, 300);
   giveBackBlocks(blocks);
-  const again = new Set(Array.from({ length: 300 }, takeBlock));
-  assert.equal(blocks.filter((block) => again.has(block)).length, (16 * 1024 * 1024) / blockBytes);
+  const again = new Set(Array.from({ length: 300 }, () => takeBlock(blockBytes)));
+  const keptMib = (blocks.filter((block) => again.has(block)).length * blockBytes) / 1024 ** 2;
+  assert.ok(keptMib <= 16 && keptMib > 15, `${keptMib} MiB`);
 });

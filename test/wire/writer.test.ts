@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { STATUS_CODES } from 'node:http';
 import { test } from 'node:test';
+import { BorrowedBytes, noBody } from '../../packages/core/http1/borrowed-bytes.ts';
 import { listReplyHeaders } from '../../packages/core/hosts/common/fields.ts';
 import type { Reply } from '../../packages/core/http1/transport.ts';
 import {
@@ -41,8 +42,7 @@ function reply(changes: Partial<Reply> = {}): Reply {
     head: createReplyHead(200, headers),
     added: [],
     requestId: 'r1',
-    pieces: [],
-    length: 2,
+    body: BorrowedBytes.ofConstant(Buffer.from('{}')),
     closes: false,
     drains: false,
     ...changes,
@@ -56,7 +56,10 @@ test('a reply head has the headers, content-length, request id and connection fi
   assert.equal(writeReplyHead(reply(), 'connection: close\r\n'), expected);
   // The next reply with the same cached headers has its own id and length.
   assert.equal(
-    writeReplyHead(reply({ requestId: 'r2', length: 345 }), 'connection: close\r\n'),
+    writeReplyHead(
+      reply({ requestId: 'r2', body: BorrowedBytes.ofConstant(Buffer.alloc(345)) }),
+      'connection: close\r\n',
+    ),
     expected.replace('r1', 'r2').replace('length: 2', 'length: 345'),
   );
 });
@@ -67,7 +70,7 @@ test('a 204 has no content-length, and an unknown status has no reason phrase', 
     'HTTP/1.1 204 No Content\r\nx-request-id: r1\r\n\r\n',
   );
   assert.equal(
-    writeReplyHead(reply({ head: createReplyHead(599, []), length: 0 }), ''),
+    writeReplyHead(reply({ head: createReplyHead(599, []), body: noBody }), ''),
     'HTTP/1.1 599 \r\ncontent-length: 0\r\nx-request-id: r1\r\n\r\n',
   );
 });

@@ -7,6 +7,7 @@ import type { ServerLimits } from '../../core/http1/connection.ts';
 import { fieldValue, type RequestHead } from '../../core/http1/head.ts';
 import { ClientServer } from '../../core/http1/server.ts';
 import type { BrokenReason, Reply, RequestReceiver, Transport } from '../../core/http1/transport.ts';
+import { BorrowedBytes } from '../../core/http1/borrowed-bytes.ts';
 import { createFixedReply, replyHeaders, replyToBroken, type FixedReply } from '../../core/replies.ts';
 import { latestBackendStatus } from '../../figures/backend-status.ts';
 import { dashboardFolder, type CreateDashboard, type DashboardPort, type DashboardSources } from './dashboard-port.ts';
@@ -87,7 +88,7 @@ export function createAdminServer(sources: AdminSources, createDashboard?: Creat
   const accept = (head: RequestHead, transport: Transport): RequestReceiver => {
     let isGone = false;
     const send = (reply: FixedReply): void => {
-      if (!isGone) transport.reply(closingReply(reply, head.fields), ignore);
+      if (!isGone) transport.reply(closingReply(reply, head.fields));
     };
     answer(head).catch(answerFault).then(send).catch(sources.onFault);
     const onGone = (): void => {
@@ -113,9 +114,9 @@ function ignore(): void {
 }
 
 function closingReply(head: FixedReply, fields: readonly string[]): Reply {
-  const pieces = [head.body];
+  const body = BorrowedBytes.ofConstant(head.body);
   const requestId = readRequestId(fields);
-  return { head, added: [], requestId, pieces, length: head.body.length, closes: true, drains: false };
+  return { head, added: [], requestId, body, closes: true, drains: false };
 }
 
 // Starts recording the history. Returns the function that ends the recording.

@@ -3,6 +3,7 @@
 
 import { AnswerBody } from '../body/body.ts';
 import type { BufferBudget } from '../body/budget.ts';
+import { noBody, type BorrowedBytes } from '../http1/borrowed-bytes.ts';
 import {
   ClientConnection,
   createOpenSocket,
@@ -12,7 +13,7 @@ import {
   type SocketTap,
 } from '../http1/client-connection.ts';
 import type { AnswerHead, Flaw } from '../http1/head.ts';
-import { byteLength, encodeFieldText, writeRequestHead } from '../http1/writer.ts';
+import { encodeFieldText, writeRequestHead } from '../http1/writer.ts';
 import type { Reason } from '../reasons.ts';
 import { Deadline, Deadlines, type DeadlineOwner } from './deadlines.ts';
 import { describeError, reasonOfError, type Peer } from './describe-error.ts';
@@ -23,18 +24,11 @@ import { withoutEndSlashes } from '../text/addresses.ts';
 type BackendFailure = 'refused' | 'unreachable' | 'timed-out' | 'not-json' | 'too-large' | 'no-descriptor';
 
 /**
- * The outcome of one call: an answer or a failure. `pieces` are the exact bytes of the answer's body, an empty list if
- * the request had `needsAnswer: false`. The kind `refused` is an answer with a status other than 200 to 299 [D15].
+ * The outcome of one call: an answer or a failure. `body` has the exact bytes of the answer's body; it is empty if the
+ * request had `needsAnswer: false`. The receiver releases it. The kind `refused` is an answer with a status other than 200 to 299 [D15].
  */
 export type Outcome =
-  | {
-      readonly kind: 'ok';
-      readonly status: number;
-      readonly pieces: readonly Buffer[];
-      /** The memory blocks that contain the pieces. The receiver gives the blocks back after use. */
-      readonly blocks: readonly Buffer[];
-      readonly length: number;
-    }
+  | { readonly kind: 'ok'; readonly status: number; readonly body: BorrowedBytes }
   | {
       readonly kind: BackendFailure;
       readonly status: number | undefined;
@@ -47,8 +41,8 @@ export interface BackendRequest {
   readonly method: 'GET' | 'POST' | 'PUT' | 'DELETE';
   /** The path below the backend's base path, for instance `/api/WorkItem/7`. */
   readonly path: string;
-  /** The pieces of the JSON body; none for a request without a body. */
-  readonly body: readonly Buffer[];
+  /** The JSON body; empty for a request without a body. Released when the call no longer needs it. */
+  readonly body: BorrowedBytes;
   readonly requestId: string;
   /** The client's identity, if a guard has established it. Sent only if `identityHeader` is set [D48]. */
   readonly identity?: string | undefined;
@@ -69,7 +63,7 @@ interface BackendClientOptions {
   readonly responseBytesMax: number;
   /** Name of the header with the client's identity. Default: the identity is not sent [D48]. */
   readonly identityHeader?: string | undefined;
-  /** Counts the buffered bytes of answers. The receiver of an `ok` must pass the outcome's `length` to `giveBack`. */
+  /** Counts the memory of answers. */
   readonly budget: BufferBudget;
   /** How error messages name the backend and what they advise. Default: words for a program that embeds the gateway. */
   readonly peer?: Peer | undefined;
@@ -93,8 +87,6 @@ export interface Exchange {
 // exceeds `discardBytesMax` or `discardTimeoutMs`, the connection is closed instead.
 const discardBytesMax = 65_536;
 const discardTimeoutMs = 1_000;
-
-const noPieces: readonly Buffer[] = [];
 
 /** Makes calls to one backend over its own keep-alive connections, one call at a time on each. */
 export class BackendClient {
@@ -138,8 +130,11 @@ export class BackendClient {
 
   /** Makes one call. After `close` every call fails. */
   send(request: BackendRequest, handler: OutcomeHandler): Exchange {
-    if (this.pool.isClosed) return failClosed(handler);
     const { method, path, body, requestId, traceContext, identity } = request;
+    if (this.pool.isClosed) {
+      body.release();
+      return failClosed(handler);
+    }
     const { identityHeader } = this.options;
     const head = writeRequestHead(
       method,
@@ -149,7 +144,7 @@ export class BackendClient {
       identityHeader === undefined || identity === undefined
         ? traceContext
         : [...traceContext, identityHeader, encodeFieldText(identity)],
-      body.length === 0 ? undefined : byteLength(body),
+      body.length === 0 ? undefined : body.length,
     );
     return new BackendExchange(this, head, request, handler);
   }
@@ -184,7 +179,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
   // True if only the close of the connection marks the end of the answer, and Node may report a broken connection as
   // normally closed. Then bytes may be missing.
   #mayBeCut = false;
-  readonly #body = new AnswerBody();
+  readonly #body: AnswerBody;
   #discarded = 0;
 
   constructor(client: BackendClient, head: string, request: BackendRequest, handler: OutcomeHandler) {
@@ -192,6 +187,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
     this.#head = head;
     this.#request = request;
     this.#handler = handler;
+    this.#body = new AnswerBody(client.options.budget);
     this.#connection = client.pool.acquire(false);
     try {
       this.#dispatch();
@@ -203,7 +199,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
 
   cancel(): void {
     if (this.#state !== 'ended') {
-      this.#dropBody();
+      this.#body.drop();
       this.#end();
       this.#client.pool.discard(this.#connection);
     }
@@ -211,7 +207,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
 
   // Called for a bug in the gateway. The backend is not at fault, and the call must still end [D28].
   onFault(error: unknown): void {
-    this.#dropBody();
+    this.#body.drop();
     this.#end();
     this.#client.pool.discard(this.#connection);
     this.#handler.onFault(error);
@@ -251,14 +247,16 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
     if (status > 299) {
       this.#decide({ kind: 'refused', status, reason: 'status', cause: `status ${status}` }, bodyLength !== 0);
     } else if (!this.#request.needsAnswer) {
-      this.#decide({ kind: 'ok', status, pieces: noPieces, blocks: noPieces, length: 0 }, bodyLength !== 0);
+      this.#decide({ kind: 'ok', status, body: noBody }, bodyLength !== 0);
     } else if (typeof bodyLength === 'number' && bodyLength > this.#client.options.responseBytesMax) {
       this.#failTooLarge();
+    } else if (typeof bodyLength === 'number') {
+      this.#body.announcedLength = bodyLength;
     }
   }
 
   onAnswerBody(piece: Buffer): void {
-    const { responseBytesMax, budget } = this.#client.options;
+    const { responseBytesMax } = this.#client.options;
     if (this.#state === 'discarding') {
       this.#discarded += piece.length;
       if (this.#discarded > discardBytesMax) this.cancel();
@@ -266,7 +264,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
       // An earlier piece of the same read has ended the call, so this piece is ignored.
     } else if (this.#body.length + piece.length > responseBytesMax) {
       this.#failTooLarge();
-    } else if (!budget.take(piece.length)) {
+    } else if (!this.#body.reserve(piece.length)) {
       this.#fail('too-large', 'no-room', 'the limit of buffered bytes is reached', this.#status);
     } else if (!this.#body.write(piece)) {
       // These bytes cannot begin a JSON text, so the rest is not needed.
@@ -286,15 +284,13 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
     if (!wasWaiting) return;
     const { length } = this.#body;
     if (!this.#body.isJson()) {
-      this.#dropBody();
+      this.#body.drop();
       this.#handler.onOutcome(notJson(this.#status, length));
     } else if (this.#mayBeCut && isDigit(this.#body.lastByte)) {
-      this.#dropBody();
+      this.#body.drop();
       this.#handler.onOutcome(unreachable('cut-number', cutNumber));
     } else {
-      const { blocks } = this.#body;
-      const pieces = this.#body.takePieces();
-      this.#handler.onOutcome({ kind: 'ok', status: this.#status, pieces, blocks, length });
+      this.#handler.onOutcome({ kind: 'ok', status: this.#status, body: this.#body.lend() });
     }
   }
 
@@ -307,7 +303,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
       this.#dispatch();
       return;
     }
-    this.#dropBody();
+    this.#body.drop();
     this.#end();
     if (!wasWaiting) return;
     if (error instanceof Error) {
@@ -335,7 +331,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
   // Reports an outcome that is known before the answer has ended. The rest of the answer is read and dropped, up to a size
   // limit, for at most a second and within the call's deadline. If there is no rest, `onAnswerEnd` follows immediately.
   #decide(outcome: Outcome, hasRest: boolean): void {
-    this.#dropBody();
+    this.#body.drop();
     this.#state = 'discarding';
     if (hasRest) {
       this.#secondDeadline = new Deadline(this);
@@ -355,13 +351,9 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
     if (wasWaiting) this.#handler.onOutcome({ kind, status, reason, cause });
   }
 
-  #dropBody(): void {
-    this.#client.options.budget.giveBack(this.#body.length);
-    this.#body.drop();
-  }
-
   #end(): void {
     this.#state = 'ended';
+    this.#request.body.release();
     this.#deadline.clear();
     this.#secondDeadline?.clear();
   }

@@ -1,18 +1,37 @@
-// Collects the bytes of one body and checks that they are JSON. The caller enforces the size limit.
+// Collects the bytes of one body and checks that they are JSON. Counts the body's memory until it is dropped. The caller
+// enforces the size limit.
 
+import { BorrowedBytes, type Lender } from '../http1/borrowed-bytes.ts';
 import { appendBytes } from '../http1/growing-buffer.ts';
 import { isJson, JsonChecker } from '../json/json.ts';
+import type { BufferBudget } from './budget.ts';
 
 const noBytes: Buffer = Buffer.alloc(0);
 
-export abstract class Body {
+export abstract class Body implements Lender {
+  readonly #budget: BufferBudget;
+  #heldBytes = 0;
   #length = 0;
   #first: Buffer | undefined;
   #checker: JsonChecker | undefined;
   #isValid = true;
 
+  constructor(budget: BufferBudget) {
+    this.#budget = budget;
+  }
+
   get length(): number {
     return this.#length;
+  }
+
+  /** Takes the memory that `write` needs for a piece of `length` bytes [D69]. Returns false if there is no room. */
+  abstract reserve(length: number): boolean;
+
+  /** Counts `bytes` until `drop`. Returns false if there is no room. */
+  protected hold(bytes: number): boolean {
+    if (!this.#budget.take(bytes)) return false;
+    this.#heldBytes += bytes;
+    return true;
   }
 
   /** Adds the next piece. Returns false once the body can no longer become JSON; the first call always returns true. */
@@ -40,14 +59,24 @@ export abstract class Body {
       : this.#isValid && this.#checker.end();
   }
 
+  /** Lends the bytes until they are released or `drop` is called. */
+  lend(): BorrowedBytes {
+    this.#first = undefined;
+    this.#checker = undefined;
+    return new BorrowedBytes(this.takePieces(), this);
+  }
+
+  /** Frees the body's memory. Later calls do nothing. */
   drop(): void {
     this.#first = undefined;
     this.#checker = undefined;
     this.#length = 0;
+    this.#budget.giveBack(this.#heldBytes);
+    this.#heldBytes = 0;
   }
 
-  /** Returns the bytes in a few pieces, which then belong to the caller. The body is empty afterwards. */
-  abstract takePieces(): Buffer[];
+  /** Returns the bytes in a few pieces. */
+  protected abstract takePieces(): Buffer[];
   /** Keeps the first piece or a copy of it, and returns the kept bytes. */
   protected abstract keepFirst(piece: Buffer): Buffer;
   protected abstract keep(piece: Buffer): void;
@@ -65,16 +94,18 @@ export class RequestBody extends Body {
   // The last piece, if it was joined from small pieces; otherwise empty.
   #joined = noBytes;
 
-  override takePieces(): Buffer[] {
-    const pieces = this.#pieces;
-    this.drop();
-    return pieces;
-  }
-
   override drop(): void {
     super.drop();
     this.#pieces = [];
     this.#joined = noBytes;
+  }
+
+  override reserve(length: number): boolean {
+    return this.hold(length);
+  }
+
+  protected override takePieces(): Buffer[] {
+    return this.#pieces;
   }
 
   protected override keepFirst(piece: Buffer): Buffer {
@@ -96,59 +127,84 @@ export class RequestBody extends Body {
 }
 
 // Answers are copied into reusable memory blocks. With a new buffer for each piece, a list of 42 KB needs a third more
-// processor time, and a list of 417 KB over 50 % more.
+// processor time, and a list of 417 KB over 50 % more. A block has 16, 32, 48 or 64 KiB.
 export const blockBytes = 65_536;
-// Largest number of unused blocks that are kept. Together they take 16 MiB.
-const spareBlocksMax = 256;
-const spareBlocks: Buffer[] = [];
+const unitBytes = 16_384;
+// Largest total size of the unused blocks that are kept.
+const spareBytesMax = 16 * 1_024 * 1_024;
+let spareBytes = 0;
+const spareBlocks: Buffer[][] = [[], [], [], []];
 
-/** Returns a block. It may still contain old data. */
-export function takeBlock(): Buffer {
-  return spareBlocks.pop() ?? Buffer.allocUnsafeSlow(blockBytes);
+/** Returns a block for `bytes` bytes, or for `blockBytes` if that is less. It may still contain old data. */
+export function takeBlock(bytes: number): Buffer {
+  const units = Math.ceil(Math.min(bytes, blockBytes) / unitBytes);
+  const spare = spareBlocks[units - 1]?.pop();
+  spareBytes -= spare?.length ?? 0;
+  return spare ?? Buffer.allocUnsafeSlow(units * unitBytes);
 }
+
+// Tests set this property of the global object, so that bytes that are used after their release are seen as wrong bytes.
+const overwriteName = Symbol.for('work-item-gateway.overwrites-released-blocks');
 
 /** Takes back blocks. The caller must not use them any more, and no write of their bytes may be pending. */
 export function giveBackBlocks(blocks: readonly Buffer[]): void {
+  const isOverwritten = Reflect.has(globalThis, overwriteName);
   for (const block of blocks) {
-    if (spareBlocks.length < spareBlocksMax) spareBlocks.push(block);
+    if (isOverwritten) block.fill('!');
+    if (spareBytes + block.length <= spareBytesMax) {
+      spareBytes += block.length;
+      spareBlocks[block.length / unitBytes - 1]?.push(block);
+    }
   }
 }
 
-const noBlocks: readonly Buffer[] = [];
-
-/** The body of an answer. Copies pieces, because the next read overwrites them. A piece has at most `blockBytes`. */
+/** The body of an answer. Copies pieces, because the next read overwrites them. */
 export class AnswerBody extends Body {
+  /** The length that the answer's head announces; 0 if it announces none. */
+  announcedLength = 0;
   // A small first piece, which is most often the whole answer. All other bytes are in the blocks.
   #small: Buffer | undefined;
-  #blocks: Buffer[] | undefined;
-  #filled = blockBytes;
-
-  /**
-   * The blocks that contain the pieces. Read `blocks` before you call `takePieces`, which forgets the blocks. The
-   * caller gives the blocks back when it no longer needs the pieces.
-   */
-  get blocks(): readonly Buffer[] {
-    return this.#blocks ?? noBlocks;
-  }
+  #blocks: Buffer[] = [];
+  // The block that is being filled, the bytes in it, and the free bytes in all blocks.
+  #block = 0;
+  #filled = 0;
+  #room = 0;
 
   /** The body's last byte; undefined if the body is empty. */
   get lastByte(): number | undefined {
-    return this.#blocks === undefined ? this.#small?.at(-1) : this.#blocks.at(-1)?.[this.#filled - 1];
-  }
-
-  override takePieces(): Buffer[] {
-    const pieces = this.#small === undefined ? [...this.blocks] : [this.#small, ...this.blocks];
-    const last = this.#blocks?.at(-1);
-    if (last !== undefined) pieces[pieces.length - 1] = last.subarray(0, this.#filled);
-    super.drop();
-    this.#forget();
-    return pieces;
+    return this.#filled > 0
+      ? this.#blocks[this.#block]?.[this.#filled - 1]
+      : (this.#blocks[this.#block - 1] ?? this.#small)?.at(-1);
   }
 
   override drop(): void {
     super.drop();
-    giveBackBlocks(this.blocks);
-    this.#forget();
+    giveBackBlocks(this.#blocks);
+    this.#small = undefined;
+    this.#blocks = [];
+    this.#block = this.#filled = this.#room = 0;
+  }
+
+  override reserve(length: number): boolean {
+    if (this.length === 0 && length < smallBytes) return this.hold(length);
+    while (this.#room < length) {
+      const block = takeBlock(Math.max(length, this.announcedLength - this.length) - this.#room);
+      if (!this.hold(block.length)) {
+        giveBackBlocks([block]);
+        return false;
+      }
+      this.#blocks.push(block);
+      this.#room += block.length;
+    }
+    return true;
+  }
+
+  protected override takePieces(): Buffer[] {
+    const pieces = this.#blocks.slice(0, this.#block);
+    if (this.#small !== undefined) pieces.unshift(this.#small);
+    const last = this.#blocks[this.#block]?.subarray(0, this.#filled);
+    if (last !== undefined && last.length > 0) pieces.push(last);
+    return pieces;
   }
 
   protected override keepFirst(piece: Buffer): Buffer {
@@ -157,27 +213,23 @@ export class AnswerBody extends Body {
       return this.#small;
     }
     this.keep(piece);
-    return this.blocks[0]?.subarray(0, piece.length) ?? piece;
+    return this.#blocks[0]?.subarray(0, piece.length) ?? piece;
   }
 
   protected override keep(piece: Buffer): void {
-    this.#blocks ??= [];
+    this.#room -= piece.length;
     for (let from = 0; from < piece.length;) {
-      if (this.#filled === blockBytes) {
-        this.#blocks.push(takeBlock());
+      const block = this.#blocks[this.#block];
+      if (block === undefined) throw new Error('no memory was reserved');
+      const room = block.length - this.#filled;
+      const part = from === 0 && piece.length <= room ? piece : piece.subarray(from, from + room);
+      block.set(part, this.#filled);
+      from += part.length;
+      this.#filled += part.length;
+      if (this.#filled === block.length) {
+        this.#block += 1;
         this.#filled = 0;
       }
-      const room = blockBytes - this.#filled;
-      const part = from === 0 && piece.length <= room ? piece : piece.subarray(from, from + room);
-      this.#blocks.at(-1)?.set(part, this.#filled);
-      this.#filled += part.length;
-      from += part.length;
     }
-  }
-
-  #forget(): void {
-    this.#small = undefined;
-    this.#blocks = undefined;
-    this.#filled = blockBytes;
   }
 }

@@ -23,6 +23,11 @@ export class BufferBudget {
     return true;
   }
 
+  /** Counts `bytes` that are already held, whatever the limit is. */
+  add(bytes: number): void {
+    this.#bytes += bytes;
+  }
+
   giveBack(bytes: number): void {
     this.#bytes -= bytes;
   }

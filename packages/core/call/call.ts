@@ -2,10 +2,11 @@
 // operations.ts. The body of a reply is fixed, or is the backend's answer after a check. Uses no socket.
 
 import type { BackendRequest, Exchange, Outcome, OutcomeHandler } from '../backend/client.ts';
-import { giveBackBlocks, RequestBody } from '../body/body.ts';
+import { RequestBody } from '../body/body.ts';
 import type { BufferBudget } from '../body/budget.ts';
 import type { Cors } from '../admission/cors.ts';
 import { monotonicMs } from '../time/monotonic.ts';
+import { BorrowedBytes, noBody } from '../http1/borrowed-bytes.ts';
 import type { RequestHead } from '../http1/head.ts';
 import type { BrokenReason, Client, RequestReceiver, ReplyHead, Transport } from '../http1/transport.ts';
 import type { CallRecord } from './call-record.ts';
@@ -97,9 +98,6 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
   #isClientGone = false;
   // True if the reply must close the connection: after a body that is too large or broken, after CONNECT, or after a bug.
   #mustClose = false;
-  // `#heldBytes`: the bytes taken from the gateway's budget. `#blocks`: the memory blocks that contain the answer.
-  #heldBytes = 0;
-  #blocks: readonly Buffer[] = noPieces;
 
   constructor(gateway: CallContext, head: RequestHead, transport: Transport, client: Client) {
     this.#gateway = gateway;
@@ -231,12 +229,13 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
       } else if (isTooLarge) {
         this.#mustClose = true;
         this.#reply(replies.bodyTooLarge, 'body-too-large');
-      } else if (this.#gateway.budget.take(piece.length)) {
-        this.#heldBytes += piece.length;
-        this.#body ??= new RequestBody();
-        this.#body.write(piece);
       } else {
-        this.#reply(replies.overload, 'overload');
+        this.#body ??= new RequestBody(this.#gateway.budget);
+        if (this.#body.reserve(piece.length)) {
+          this.#body.write(piece);
+        } else {
+          this.#reply(replies.overload, 'overload');
+        }
       }
     } catch (error) {
       this.onFault(error);
@@ -264,13 +263,9 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
   // Forward: makes one call to the backend [spec 4].
   #forward(): void {
     const operation = this.#calledOperation;
-    let body = noPieces;
-    if (operation.takesBody) {
-      if (this.#body?.isJson() !== true) {
-        this.#reply(failureReplies[operation.name], 'invalid-body');
-        return;
-      }
-      body = this.#body.takePieces();
+    if (operation.takesBody && this.#body?.isJson() !== true) {
+      this.#reply(failureReplies[operation.name], 'invalid-body');
+      return;
     }
     // The limit is checked again, because other calls may have started while the body arrived.
     if (!this.#gateway.enter()) {
@@ -279,6 +274,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
     }
     this.#state = 'calling';
     this.#exchangeStartedAt = monotonicMs();
+    const body = this.#body?.lend() ?? noBody;
     this.#exchange = this.#gateway.backend.send(
       {
         method: operation.method,
@@ -291,6 +287,8 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
       },
       this,
     );
+    // From now on, the exchange decides when the body's memory is free.
+    this.#body = undefined;
   }
 
   get #calledOperation(): Operation {
@@ -311,10 +309,8 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
       this.#noteBackendOutcome(outcome.kind);
       this.backendStatus = outcome.status;
       if (outcome.kind === 'ok') {
-        this.#heldBytes += outcome.length;
-        this.#blocks = outcome.blocks;
         if (operation.passesAnswer) {
-          this.#end(answerHeads[operation.name], outcome.pieces, outcome.length, 'ok');
+          this.#end(answerHeads[operation.name], outcome.body, 'ok');
         } else {
           this.#reply(replies.success, 'ok');
         }
@@ -363,11 +359,14 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
   }
 
   #reply(reply: FixedReply, outcome: CallOutcome): void {
-    this.#end(reply, [reply.body], reply.body.length, outcome);
+    this.#end(reply, BorrowedBytes.ofConstant(reply.body), outcome);
   }
 
-  #end(head: ReplyHead, pieces: readonly Buffer[], length: number, outcome: CallOutcome): void {
-    if (this.#state === 'ended') return;
+  #end(head: ReplyHead, body: BorrowedBytes, outcome: CallOutcome): void {
+    if (this.#state === 'ended') {
+      body.release();
+      return;
+    }
     if (this.#state === 'calling') this.#gateway.exit();
     this.#state = 'ended';
     this.outcome = outcome;
@@ -376,21 +375,21 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
       if (outcome === 'ok' || outcome === 'client-gone') {
         this.outcome = this.#gateway.isCutting ? 'shutdown' : 'client-gone';
       }
-      this.#giveBack();
+      body.release();
     } else {
-      this.#write(head, pieces, length);
+      this.#write(head, body);
     }
     this.durationMs = monotonicMs() - this.#startedAt;
     this.#gateway.notifyEnd(this, this.#trace);
   }
 
-  #write(head: ReplyHead, pieces: readonly Buffer[], length: number): void {
+  #write(head: ReplyHead, body: BorrowedBytes): void {
     try {
-      this.#send(head, pieces, length, this.#heldBytes === 0 ? doNothing : () => this.#giveBack());
+      this.#send(head, body);
     } catch (error) {
       this.cause = error;
       this.outcome = 'bug';
-      this.#giveBack();
+      body.release();
       this.#writeFault();
     }
   }
@@ -400,30 +399,22 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
     const reply = this.#faultReply;
     this.#mustClose = true;
     try {
-      this.#send(reply, [reply.body], reply.body.length, doNothing);
+      this.#send(reply, BorrowedBytes.ofConstant(reply.body));
     } catch {
       // Only the first exception is reported.
       this.#transport.cut();
     }
   }
 
-  #send(head: ReplyHead, pieces: readonly Buffer[], length: number, onTaken: () => void): void {
+  #send(head: ReplyHead, body: BorrowedBytes): void {
     const { requestId } = this;
     this.status = head.status;
-    this.replyBytes = length;
+    this.replyBytes = body.length;
     const { cors, isDraining: drains } = this.#gateway;
     const closes = this.#mustClose || drains;
     const added =
       cors === undefined ? this.#guardHeaders : [...cors.fieldsFor(head.headers, this.#head), ...this.#guardHeaders];
-    this.#transport.reply({ head, added, requestId, pieces, length, closes, drains }, onTaken);
-  }
-
-  // Called when the OS has the reply, or no more is sent. Until then the reply's memory is counted and not reused.
-  #giveBack(): void {
-    this.#gateway.budget.giveBack(this.#heldBytes);
-    this.#heldBytes = 0;
-    giveBackBlocks(this.#blocks);
-    this.#blocks = noPieces;
+    this.#transport.reply({ head, added, requestId, body, closes, drains });
   }
 
   /** Ends the request after an exception, which is a bug in the gateway [D28]. */
@@ -446,6 +437,4 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
   }
 }
 
-const noPieces: readonly Buffer[] = [];
 const noHeaders: readonly string[] = [];
-const doNothing = (): void => undefined;

@@ -7,6 +7,7 @@ import { clientAddress, normalizeAddress, type TrustedProxies } from '../admissi
 import type { Cors } from '../admission/cors.ts';
 import { isCrossSiteWrite } from '../admission/cross-site.ts';
 import { isAllowedHost } from '../admission/host-names.ts';
+import { BorrowedBytes } from '../http1/borrowed-bytes.ts';
 import { absoluteForm } from '../http1/grammar.ts';
 import { fieldValue, fieldValues, type RequestHead } from '../http1/head.ts';
 import type { BrokenReason, Client, RequestReceiver, Reply, RequestHandler, Transport } from '../http1/transport.ts';
@@ -161,9 +162,8 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
     }
     // The origin of a malformed request is unknown, so `fieldsFor` receives no request.
     const added = this.cors?.fieldsFor(reply.headers, undefined) ?? [];
-    const { body } = reply;
-    const drains = this.isDraining;
-    return { head: reply, added, requestId, pieces: [body], length: body.length, closes: true, drains };
+    const body = BorrowedBytes.ofConstant(reply.body);
+    return { head: reply, added, requestId, body, closes: true, drains: this.isDraining };
   }
 
   notifyStall(record: CallRecord): void {

@@ -7,7 +7,7 @@ import type { ConnectionOptions, SecureContext } from 'node:tls';
 import { holdClock, releaseClock } from '../time/monotonic.ts';
 import type { AnswerHead, Flaw } from './head.ts';
 import { AnswerReader } from './answer-reader.ts';
-import { writeMessage } from './writer.ts';
+import { noBody, type BorrowedBytes } from './borrowed-bytes.ts';
 
 /** Receives the events of an exchange. `onFault` receives the exceptions of the other methods. */
 export interface ExchangeOwner {
@@ -27,8 +27,6 @@ type State = 'connecting' | 'idle' | 'looking' | 'busy' | 'closed';
 
 // Limit of an answer's head, and of its trailers, in bytes.
 const headBytesMax = 16_384;
-
-const noPieces: readonly Buffer[] = [];
 
 // The receive buffer of all connections. Its bytes are consumed before the next read on any connection. So the pieces of
 // an answer need no memory of their own, and they stay in the processor's cache. Together with body/body.ts, this buffer
@@ -64,7 +62,7 @@ export class ClientConnection {
   // True if an answer ended before its request was fully sent. The connection then waits for one event-loop iteration.
   #hasWaited = false;
   #waitingHead = '';
-  #waitingBody = noPieces;
+  #waitingBody = noBody;
 
   /**
    * Opens a socket with `open`. Calls `onClose` when the socket has closed, for any reason. `breakOff` also calls
@@ -119,7 +117,7 @@ export class ClientConnection {
    * arrived: the end of the connection, or stray bytes that could be mistaken for the answer. Call `send` only when no
    * exchange is in progress.
    */
-  send(head: string, body: readonly Buffer[], owner: ExchangeOwner): void {
+  send(head: string, body: BorrowedBytes, owner: ExchangeOwner): void {
     this.#owner = owner;
     this.#waitingHead = head;
     this.#waitingBody = body;
@@ -136,7 +134,7 @@ export class ClientConnection {
     const owner = this.#owner;
     if (owner !== undefined && !this.#socket.destroyed) {
       const body = this.#waitingBody;
-      this.#waitingBody = noPieces;
+      this.#waitingBody = noBody;
       try {
         this.#write(owner, this.#waitingHead, body);
       } catch (error) {
@@ -169,12 +167,12 @@ export class ClientConnection {
     this.sendWaiting();
   }
 
-  #write(owner: ExchangeOwner, head: string, body: readonly Buffer[]): void {
+  #write(owner: ExchangeOwner, head: string, body: BorrowedBytes): void {
     this.#state = 'busy';
     this.#sentCount += 1;
     this.#isSilent = true;
     owner.onSent();
-    writeMessage(this.#socket, head, body);
+    body.writeTo(this.#socket, head);
   }
 
   #onBytes(bytes: Buffer): void {

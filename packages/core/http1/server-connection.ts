@@ -12,7 +12,7 @@ import { SentAhead } from './sent-ahead.ts';
 import type { StallWatch } from './stall-watch.ts';
 import type { BrokenReason, Client, RequestReceiver, Reply, RequestHandler, Transport } from './transport.ts';
 import { TurnShare, type TurnTaker } from './turns.ts';
-import { writeDate, writeMessage, writeReplyHead } from './writer.ts';
+import { writeDate, writeReplyHead } from './writer.ts';
 
 export interface ConnectionContext extends ServerLimits {
   readonly handler: RequestHandler;
@@ -384,9 +384,9 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     }
   }
 
-  reply(reply: Reply, onTaken: () => void): void {
+  reply(reply: Reply): void {
     if (this.#incoming === undefined) throw new Error('the request has been answered, or its client has left');
-    this.#send(reply, onTaken);
+    this.#send(reply);
   }
 
   cut(): void {
@@ -394,14 +394,19 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   }
 
   #refuse(reason: BrokenReason): void {
-    this.#send(this.#context.handler.refuse(reason, this), () => undefined);
+    this.#send(this.#context.handler.refuse(reason, this));
   }
 
-  #send(reply: Reply, onTaken: () => void): void {
+  #send(reply: Reply): void {
     this.#releaseBody();
     const goesOn = this.#goesOnAfter(reply);
     const head = writeReplyHead(reply, (goesOn ? this.#context.keepAliveLines : closeLine) + writeDate());
-    writeMessage(this.socket, head, this.#head?.method === 'HEAD' ? noPieces : reply.pieces, onTaken);
+    if (this.#head?.method === 'HEAD') {
+      this.socket.write(head, 'latin1');
+      reply.body.release();
+    } else {
+      reply.body.sendTo(this.socket, head);
+    }
     if (this.socket.writableLength > 0) this.#context.stallWatch.watch(this.socket, this.#incoming);
     this.#incoming = undefined;
     if (!goesOn) {
@@ -449,5 +454,4 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
 }
 
 const noBytes = Buffer.alloc(0);
-const noPieces: readonly Buffer[] = [];
 const endFlaw: BrokenReason = { kind: 'malformed', reason: 'an incomplete request' };

@@ -1,6 +1,7 @@
 // The interfaces between a transport, which receives requests, and a handler, which never sees a socket. Our
 // HTTP/1.1 server, the HTTP/2 server and the adapters for other hosts are transports.
 
+import type { BorrowedBytes } from './borrowed-bytes.ts';
 import type { Flaw, RequestHead } from './head.ts';
 
 /** The constant part of a reply's head. */
@@ -18,9 +19,7 @@ export interface Reply {
   /** Headers that differ from reply to reply, as name, value, name, value. */
   readonly added: readonly string[];
   readonly requestId: string;
-  readonly pieces: readonly Buffer[];
-  /** Total length of the pieces, in bytes. */
-  readonly length: number;
+  readonly body: BorrowedBytes;
   /** True if the connection closes after the reply. Protocols with concurrent requests ignore this. */
   readonly closes: boolean;
   /** True if the gateway is stopping, so that the client should send its next requests on another connection [D33]. */
@@ -33,10 +32,10 @@ export interface Transport {
   /** Starts or resumes the delivery of the body. Sends `100 Continue` if the client expects it. */
   readBody(): void;
   /**
-   * Sends the reply and drops the rest of the request's body. Calls `onTaken` once, now or later, when the OS has the bytes
-   * or they are no longer needed. If `reply` throws, nothing has been sent.
+   * Sends the reply and drops the rest of the request's body. Releases the reply's body once. If `reply` throws, nothing
+   * has been sent, and the caller releases the body.
    */
-  reply(reply: Reply, onTaken: () => void): void;
+  reply(reply: Reply): void;
   cut(): void;
 }
 

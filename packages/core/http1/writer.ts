@@ -1,6 +1,4 @@
-// Writes HTTP/1.1 messages. Each head is built from scratch, never copied from an incoming message.
-
-import type { Socket } from 'node:net';
+// Writes the heads of HTTP/1.1 messages. Each head is built from scratch, never copied from an incoming message.
 
 import type { Reply, ReplyHead } from './transport.ts';
 
@@ -65,11 +63,11 @@ export function createReplyHead(status: number, headers: readonly string[]): Rep
  * Returns the head of a reply, with its empty line [D24]. `ending` has the field lines that the connection adds,
  * including `date`.
  */
-export function writeReplyHead({ head, added, requestId, length }: Reply, ending: string): string {
+export function writeReplyHead({ head, added, requestId, body }: Reply, ending: string): string {
   const start = added.length === 0 ? head.start : head.start + writeFields(added);
   return head.status === noContent
     ? `${start}x-request-id: ${requestId}\r\n${ending}\r\n`
-    : `${start}content-length: ${length}\r\nx-request-id: ${requestId}\r\n${ending}\r\n`;
+    : `${start}content-length: ${body.length}\r\nx-request-id: ${requestId}\r\n${ending}\r\n`;
 }
 
 /** The status of a reply that has neither a body nor a `content-length` [RFC 9110, 8.6]. */
@@ -95,36 +93,4 @@ export function writeDate(): string {
     dateLine = `date: ${new Date(second).toUTCString()}\r\n`;
   }
   return dateLine;
-}
-
-// Up to this size, in bytes, one string is cheaper to write than two buffers.
-const oneWriteBytesMax = 16_384;
-
-/** Writes `head`, then `pieces`. Calls `onTaken` when the OS has the bytes or they are no longer needed. */
-export function writeMessage(socket: Socket, head: string, pieces: readonly Buffer[], onTaken?: () => void): void {
-  if (byteLength(pieces) <= oneWriteBytesMax) {
-    let text = head;
-    for (const piece of pieces) {
-      // latin1 maps every byte to one character and back, whatever the encoding of the body is.
-      text += piece.toString('latin1');
-    }
-    socket.write(text, 'latin1');
-    onTaken?.();
-    return;
-  }
-  socket.cork();
-  socket.write(head, 'latin1');
-  const last = pieces.length - 1;
-  for (const [index, piece] of pieces.entries()) {
-    socket.write(piece, index === last ? onTaken : undefined);
-  }
-  socket.uncork();
-}
-
-export function byteLength(pieces: readonly Buffer[]): number {
-  let length = 0;
-  for (const piece of pieces) {
-    length += piece.length;
-  }
-  return length;
 }

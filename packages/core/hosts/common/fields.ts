@@ -12,11 +12,13 @@ export function fieldNameOf(name: string): FieldName | undefined {
   return known.has(lowerCase) ? (lowerCase as FieldName) : undefined;
 }
 
-type ReplyFields = Pick<Reply, 'head' | 'added' | 'requestId' | 'length'>;
+interface ReplyFields extends Pick<Reply, 'head' | 'added' | 'requestId'> {
+  readonly body: { readonly length: number };
+}
 
 /** Lists the headers that `writeReplyHead` writes, except connection headers: name, value, name, value. */
-export function listReplyHeaders({ head, added, requestId, length }: ReplyFields): string[] {
+export function listReplyHeaders({ head, added, requestId, body }: ReplyFields): string[] {
   return head.status === noContent
     ? [...head.headers, ...added, 'x-request-id', requestId]
-    : [...head.headers, ...added, 'content-length', String(length), 'x-request-id', requestId];
+    : [...head.headers, ...added, 'content-length', String(body.length), 'x-request-id', requestId];
 }

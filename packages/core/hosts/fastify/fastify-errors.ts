@@ -51,7 +51,7 @@ export function frameworkErrors(
   const given = request.headers['x-request-id'];
   const requestId = typeof given === 'string' && isRequestId(given) ? given : createRequestId();
   const { status, body } = refusal;
-  const fields = listReplyHeaders({ head: refusal, added: [], requestId, length: body.length });
+  const fields = listReplyHeaders({ head: refusal, added: [], requestId, body });
   reply.code(status);
   for (let index = 0; index < fields.length; index += 2) {
     reply.header(fields[index] ?? '', fields[index + 1] ?? '');

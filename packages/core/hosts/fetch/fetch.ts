@@ -204,16 +204,15 @@ class FetchExchange implements Transport, Client, DeadlineOwner {
     this.#incoming?.onBroken('timeout');
   }
 
-  reply(reply: Reply, onTaken: () => void): void {
+  reply(reply: Reply): void {
     if (this.#hasReplied) throw new Error('the request has been answered, or its client has left');
-    const { head, pieces, length } = reply;
-    const [first] = pieces;
-    const hasBody = length > 0 && this.#request.method !== 'HEAD';
-    const bytes = hasBody ? (pieces.length === 1 && first !== undefined ? first : Buffer.concat(pieces)) : null;
-    // `Response` copies the bytes, so their memory can be reused.
-    const response = new Response(bytes, { status: head.status, headers: pairs(listReplyHeaders(reply)) });
-    this.#finish(response);
-    onTaken();
+    const { head, body } = reply;
+    // A host's `Response` may keep these bytes for as long as the client reads.
+    const bytes = body.copy();
+    const hasBody = bytes.length > 0 && this.#request.method !== 'HEAD';
+    this.#finish(
+      new Response(hasBody ? bytes : null, { status: head.status, headers: pairs(listReplyHeaders(reply)) }),
+    );
   }
 
   cut(): void {

@@ -3,6 +3,7 @@
 import { constants, type ServerHttp2Stream } from 'node:http2';
 
 import type { BufferBudget } from '../../body/budget.ts';
+import type { BorrowedBytes } from '../../http1/borrowed-bytes.ts';
 import { monotonicMs } from '../../time/monotonic.ts';
 import type { ServerLimits } from '../../http1/connection.ts';
 import type { StallWatch } from '../../http1/stall-watch.ts';
@@ -67,13 +68,10 @@ export class Http2Exchange implements Transport {
   // True if the stream must be reset after the reply, so that the client stops sending the body.
   #refusesRest = false;
   #bodyBytes = 0;
-  // `#pieces`: the reply. `#piece`: the index of the next piece to write. `#at`: the position in that piece.
-  #pieces: readonly Buffer[] = noPieces;
-  #piece = 0;
-  #at = 0;
-  // `#onTaken`: called when the client has read the reply; undefined afterwards. `#tookAt`: the time when the client last
+  // `#body`: the reply's body; undefined when the client has read it. `#at`: the position of the next slice. `#tookAt`: the time when the client last
   // read a slice; before the first slice, the time when the reply began. `#hasTaken`: the client has read a slice.
-  #onTaken: (() => void) | undefined;
+  #body: BorrowedBytes | undefined;
+  #at = 0;
   #tookAt = 0;
   #hasTaken = false;
 
@@ -109,7 +107,7 @@ export class Http2Exchange implements Transport {
 
   /** True while a part of the reply is unread. */
   get isTaking(): boolean {
-    return this.#onTaken !== undefined;
+    return this.#body !== undefined;
   }
 
   /** The number of body bytes that are buffered while a guard decides [D58]. */
@@ -132,7 +130,7 @@ export class Http2Exchange implements Transport {
       const { handler, requestHeadBytesMax } = this.#context;
       const head = readHead(fields, this.#isWhole, requestHeadBytesMax);
       if ('reason' in head) {
-        this.#send(handler.refuse(head, this.#owner), () => undefined);
+        this.#send(handler.refuse(head, this.#owner));
         return;
       }
       this.#owesContinue = head.expectation === 'continue' && !this.#isWhole;
@@ -157,7 +155,7 @@ export class Http2Exchange implements Transport {
       }
       // If the socket has unsent bytes, the whole connection may be slow. Then http2.ts watches the socket instead.
       const limitMs = this.#hasTaken ? replyStallTimeoutMs : Math.min(replyStallTimeoutMs, untakenMs);
-      if (this.#onTaken !== undefined && !isQueued && now - this.#tookAt >= limitMs) {
+      if (this.#body !== undefined && !isQueued && now - this.#tookAt >= limitMs) {
         this.incoming?.onStall();
         this.#reset(constants.NGHTTP2_CANCEL);
       }
@@ -209,58 +207,47 @@ export class Http2Exchange implements Transport {
     }
   }
 
-  reply(reply: Reply, onTaken: () => void): void {
-    this.#send(reply, onTaken);
+  reply(reply: Reply): void {
+    this.#send(reply);
     // `reply.closes` does not close the connection, because a faulty request ends only its own stream.
     if (reply.drains) this.#owner.announceEnd();
   }
 
-  #send(reply: Reply, onTaken: () => void): void {
+  #send(reply: Reply): void {
     if (this.#state !== 'body' && this.#state !== 'answering') {
       throw new Error('the request has been answered, or its client has left');
     }
     if (this.#isReset) {
       this.#state = 'replied';
-      onTaken();
+      reply.body.release();
       // Reads the body: after a reset without an error, Node closes the stream only when all its data has been read.
       this.#read();
       return;
     }
-    const hasBody = reply.length > 0 && !this.#isHead;
+    const hasBody = reply.body.length > 0 && !this.#isHead;
     // Without `date`, because Node adds it.
     const fields = [':status', String(reply.head.status), ...listReplyHeaders(reply)];
     this.#stream.respond(fields, { endStream: !hasBody });
     this.#state = this.#isWhole ? 'replied' : 'dropping';
     this.#refusesRest ||= !this.#isWhole && (reply.closes || this.#owesContinue);
     if (hasBody) {
-      this.#onTaken = onTaken;
+      this.#body = reply.body;
       this.#tookAt = monotonicMs();
-      this.#pieces = reply.pieces;
       for (let slices = 0; slices < slicesAhead; slices += 1) {
         this.#writeNext();
       }
     } else {
-      onTaken();
+      reply.body.release();
     }
     if (this.#refusesRest) this.#refuseRest();
     if (!this.#stream.closed) this.#read();
   }
 
   #writeNext(): void {
-    const piece = this.#pieces[this.#piece];
-    if (piece === undefined) return;
-    const from = this.#at;
-    const slice = from === 0 && piece.length <= sliceBytes ? piece : piece.subarray(from, from + sliceBytes);
-    this.#at += slice.length;
-    if (this.#at === piece.length) {
-      this.#at = 0;
-      this.#piece += 1;
-    }
-    if (this.#piece < this.#pieces.length) {
-      this.#stream.write(slice, this.#onSliceTaken);
-    } else {
-      this.#stream.end(slice, this.#onLastTaken);
-    }
+    const body = this.#body;
+    if (body === undefined || this.#at === body.length) return;
+    const isLast = this.#at + sliceBytes >= body.length;
+    this.#at = body.writePartTo(this.#stream, this.#at, sliceBytes, isLast ? this.#onLastTaken : this.#onSliceTaken);
   }
 
   readonly #onSliceTaken = (error?: Error | null): void => {
@@ -272,19 +259,17 @@ export class Http2Exchange implements Transport {
   };
 
   readonly #onLastTaken = (): void => {
-    // After a reset, node:http2 may still use the reply's bytes. In this case `#onClose` calls `#onTaken`, one turn later.
+    // After a reset, node:http2 may still use the reply's bytes. In this case `#onClose` releases them, one turn later.
     if (this.#stream.destroyed) return;
-    const onTaken = this.#onTaken;
-    this.#onTaken = undefined;
-    this.#pieces = noPieces;
-    onTaken?.();
+    this.#body?.release();
+    this.#body = undefined;
     if (this.#refusesRest) this.#refuseRest();
   };
 
   // Resets the stream after the whole reply, because an earlier reset would cut the reply off [RFC 9113, 8.1].
   #refuseRest(): void {
     this.#refusesRest = true;
-    if (this.#onTaken === undefined) this.#reset(constants.NGHTTP2_NO_ERROR);
+    if (this.#body === undefined) this.#reset(constants.NGHTTP2_NO_ERROR);
   }
 
   /** Resets the stream as malformed. */
@@ -305,12 +290,10 @@ export class Http2Exchange implements Transport {
     this.#owner.onClosed(this);
     this.#state = 'closed';
     if (!hasReplied) this.incoming?.onGone();
-    if (this.#onTaken !== undefined) {
-      // Called in the next turn of the event loop, because by then node:http2 has released the reply's bytes.
-      setImmediate(this.#onTaken);
-      this.#onTaken = undefined;
-      this.#pieces = noPieces;
-    }
+    const body = this.#body;
+    this.#body = undefined;
+    // In the next turn of the event loop, node:http2 no longer uses the reply's bytes.
+    if (body !== undefined) setImmediate(() => body.release());
   }
 
   // A fault of the gateway ends only this stream [D28].
@@ -319,5 +302,3 @@ export class Http2Exchange implements Transport {
     this.#context.handler.onFault(error);
   }
 }
-
-const noPieces: readonly Buffer[] = [];

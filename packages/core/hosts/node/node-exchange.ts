@@ -94,7 +94,7 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
   accept(head: RequestHead | Flaw): RequestReceiver | undefined {
     const { gateway } = this.#host;
     if ('reason' in head) {
-      this.reply(gateway.refuse(head, this), () => undefined);
+      this.reply(gateway.refuse(head, this));
       return undefined;
     }
     this.#persists = head.persists;
@@ -176,8 +176,9 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
     }
   }
 
-  reply(reply: Reply, onTaken: () => void): void {
+  reply(reply: Reply): void {
     const response = this.#response;
+    const { budget } = this.#host.gateway;
     this.#hasReplied = true;
     this.#bodyDeadline?.clear();
     this.#releaseBody();
@@ -187,16 +188,13 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
       this.#isLingering = true;
       linger(this.#request.socket);
     }
-    // Node sends all pieces together if they are written in the same turn.
-    for (const piece of reply.pieces) {
-      response.write(piece);
-    }
-    response.end();
+    // Middleware, such as compression, may keep the bytes after Node has reported them as written.
+    const bytes = reply.body.copy();
+    response.end(bytes);
     const { socket } = this.#request;
-    if (response.writableLength === 0 || socket.destroyed) {
-      onTaken();
-    } else {
-      response.once('close', onTaken);
+    if (!response.writableFinished && !socket.destroyed) {
+      budget.add(bytes.length);
+      response.once('close', () => budget.giveBack(bytes.length));
       if (this.#incoming !== undefined) this.#host.stallWatch.watch(socket, this.#incoming);
     }
   }
@@ -209,8 +207,12 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
       response.writeHead(reply.head.status, [...headers, ...this.#inheritedHeaders]);
       return;
     }
-    // HTTP forbids `transfer-encoding` together with the `content-length` that is set below.
-    response.removeHeader('transfer-encoding');
+    // HTTP forbids `transfer-encoding` together with the `content-length` that is set below. After `removeHeader`, Node
+    // never chunks this reply, unless the property is reset. Middleware that compresses replies removes `content-length`.
+    if (response.hasHeader('transfer-encoding')) {
+      response.removeHeader('transfer-encoding');
+      Reflect.set(response, '_removedTE', false);
+    }
     // The headers are set one by one, because middleware that replaces `writeHead` may drop a list of headers.
     for (let index = 0; index < headers.length; index += 2) {
       response.setHeader(headers[index] ?? '', headers[index + 1] ?? '');
