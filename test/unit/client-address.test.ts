@@ -2,14 +2,12 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import {
-  clientAddress,
-  createTrustedProxies,
-  isAddressRange,
-  normalizeAddress,
-  parseAddressRanges,
-} from '../../packages/core/admission/client-address.ts';
+import { clientAddress, normalizeAddress } from '../../packages/core/admission/client-address.ts';
+import { createTrustedProxies, parseAddressRanges } from '../../packages/core/hosts/options/address-ranges.ts';
+import { addressRanges } from '../../packages/core/hosts/options/kinds.ts';
+import { Problem } from '../../packages/core/hosts/options/problem.ts';
 
+const problemOf = (value: unknown) => (value instanceof Problem ? value.text : assert.fail('the value is accepted'));
 const trusted = createTrustedProxies(['10.0.0.0/8', '192.168.1.7', '2001:db8:ffff::/48', '::1']);
 
 describe('without trusted proxies', () => {
@@ -104,23 +102,54 @@ describe('ranges', () => {
   ]; // prettier-ignore
   for (const wrong of invalidRanges) {
     test(`${wrong} is not a range [D46]`, () => {
-      assert.equal(parseAddressRanges(`10.0.0.1, ${wrong}`), undefined);
+      assert.match(problemOf(parseAddressRanges(`10.0.0.1, ${wrong}`)), /^must be IP addresses and ranges separated/);
+      assert.match(
+        problemOf(addressRanges.accept(['10.0.0.1', wrong])),
+        /^must be an array of IP addresses and ranges/,
+      );
       assert.throws(() => createTrustedProxies([wrong]), {
         name: 'TypeError',
-        message: `${JSON.stringify(wrong)} is neither an IP address nor a CIDR range`,
+        message: `${JSON.stringify(wrong)} must be an IP address or a CIDR range`,
       });
     });
   }
 
-  test('a value that is not a string is not a range [D46]', () => {
-    for (const value of [['10.0.0.1'], 1, null, undefined]) assert.equal(isAddressRange(value), false);
+  test('a value that is not a string, or that has several ranges, is not a range [D46]', () => {
+    for (const value of [['10.0.0.1'], 1, null, undefined, '', '10.0.0.1,10.0.0.2']) {
+      assert.match(problemOf(addressRanges.accept([value] as never)), /^must be an array/, String(value));
+    }
   });
+
+  for (const [range, instead] of [
+    ['::ffff:10.0.0.0/8', '10.0.0.0/8'], ['::FFFF:a00:0/8', '10.0.0.0/8'], ['0:0:0:0:0:ffff:10.0.0.0/24', '10.0.0.0/24'],
+    ['::ffff:10.0.0.7/32', '10.0.0.7/32'], ['::ffff:10.0.0.0/95', '10.0.0.0, or 0.0.0.0/0 for all IPv4 addresses'],
+    ['::ffff:10.0.0.0/96', '10.0.0.0, or 0.0.0.0/0 for all IPv4 addresses'],
+    ['::ffff:0.0.0.0/64', '0.0.0.0, or 0.0.0.0/0 for all IPv4 addresses'],
+    ['10.0.0.0/0', '10.0.0.0, or 0.0.0.0/0 for all IPv4 addresses'],
+    ['::1/64', '::1 for IPv6, and 0.0.0.0/0 for all IPv4 addresses'],
+    ['::1/80', '::1 for IPv6, and 0.0.0.0/0 for all IPv4 addresses'],
+    ['2001:db8::/1', '2001:db8:: for IPv6, and 0.0.0.0/0 for all IPv4 addresses'],
+    ['::/0', '2000::/3 for IPv6, and 0.0.0.0/0 for all IPv4 addresses'],
+    ['::/8', '2000::/3 for IPv6, and 0.0.0.0/0 for all IPv4 addresses'],
+  ] as const) {
+    test(`${range} is refused, because it contains all IPv4 addresses; the message says what to write [D46]`, () => {
+      const problem = `must not have ${range}, because this range contains all IPv4 addresses: write ${instead}`;
+      assert.equal(problemOf(parseAddressRanges(`192.0.2.1,${range}`)), problem);
+      assert.equal(problemOf(addressRanges.accept([range])), problem);
+      assert.throws(() => createTrustedProxies([range]), { name: 'TypeError' });
+    });
+  } // prettier-ignore
 
   const members: [range: string, inside: string[], outside: string[]][] = [
     ['10.1.2.3/8', ['10.0.0.0', '10.255.255.255'], ['11.0.0.0', '9.255.255.255', '::a01:203']],
     ['0.0.0.0/0', ['1.2.3.4'], ['2001:db8::1']],
-    ['::/0', ['2001:db8::1'], []],
+    ['2000::/3', ['2001:db8::1'], ['10.0.0.1', '::1']],
     ['::ffff:10.0.0.0/104', ['10.1.1.1'], ['11.1.1.1']],
+    ['::ffff:10.0.0.7', ['10.0.0.7'], ['10.0.0.8']],
+    ['::ffff:a00:0/127', ['10.0.0.1'], ['10.0.0.2']],
+    ['::ffff:0:0/96', ['1.2.3.4'], ['2001:db8::1', '::1']],
+    ['::ffff:0:0/97', ['1.2.3.4'], ['128.0.0.1']],
+    ['::1/81', ['::1'], ['10.0.0.1']],
     ['192.168.1.7', ['192.168.1.7'], ['192.168.1.8']],
     ['2001:db8::/33', ['2001:db8:7fff::1'], ['2001:db8:8000::1']],
   ];

@@ -1,46 +1,11 @@
 // Finds a client's address. It is the connection's address, or the address that trusted proxies report in `x-forwarded-for`
 // [D46, D52].
 
-import { BlockList, isIP, isIPv4, isIPv6, SocketAddress } from 'node:net';
-import { splitList } from '../text/lists.ts';
+import { isIPv4, isIPv6, SocketAddress } from 'node:net';
 
-/** The proxies whose `x-forwarded-for` is trusted. Created by `createTrustedProxies`. */
+/** The proxies whose `x-forwarded-for` is trusted. Created from options. */
 export interface TrustedProxies {
   has(address: string): boolean;
-}
-
-// An address, then optionally a slash and the length of a prefix.
-const rangePattern = /^([^/]+?)(?:\/(\d{1,3}))?$/;
-
-/** True if `range` is an IP address or a range in CIDR notation. */
-export function isAddressRange(range: unknown): boolean {
-  return typeof range === 'string' && readRange(range) !== undefined;
-}
-
-/** Parses a comma-separated list of addresses and CIDR ranges; undefined if an entry is invalid. */
-export function parseAddressRanges(text: string): readonly string[] | undefined {
-  const ranges = splitList(text);
-  return ranges.every(isAddressRange) ? ranges : undefined;
-}
-
-function readRange(range: string): [address: string, bits: number, family: 'ipv4' | 'ipv6'] | undefined {
-  const [, address = '', bits] = rangePattern.exec(range) ?? [];
-  const version = address.includes('%') ? 0 : isIP(address);
-  const bitsMax = version === 4 ? 32 : 128;
-  if (version === 0 || Number(bits ?? bitsMax) > bitsMax) return undefined;
-  return [address, Number(bits ?? bitsMax), version === 4 ? 'ipv4' : 'ipv6'];
-}
-
-/** Returns the set of proxies in `ranges`; undefined for an empty list. Throws a `TypeError` for an invalid range. */
-export function createTrustedProxies(ranges: readonly string[]): TrustedProxies | undefined {
-  if (ranges.length === 0) return undefined;
-  const list = new BlockList();
-  for (const each of ranges) {
-    const range = readRange(each);
-    if (range === undefined) throw new TypeError(`${JSON.stringify(each)} is neither an IP address nor a CIDR range`);
-    list.addSubnet(...range);
-  }
-  return { has: (address) => list.check(address, isIPv4(address) ? 'ipv4' : 'ipv6') };
 }
 
 /** Returns `address` in canonical form, without a zone. An IPv4 address that is mapped into IPv6 becomes plain IPv4. */

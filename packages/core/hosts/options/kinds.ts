@@ -1,9 +1,10 @@
 // The kinds of option values. A kind accepts a value from code, parses a string (a flag, a variable, a line of a file),
 // describes the valid values and hides secrets.
 
-import { parseAddressRanges, isAddressRange } from '../../admission/client-address.ts';
 import { parseHostNames } from '../../admission/host-names.ts';
+import { splitList } from '../../text/lists.ts';
 import { parseBackendUrl } from './accepted-values.ts';
+import { parseAddressRanges } from './address-ranges.ts';
 import { Problem } from './problem.ts';
 import { joinWithOr } from './similar.ts';
 
@@ -156,13 +157,17 @@ export const hostNames = listOf(
   { takes: 'host names separated by commas, or empty for no list', placeholder: 'names' },
 );
 
-export const addressRanges = listOf(
-  (given) => given.every(isAddressRange),
-  'must be an array of IP addresses and ranges such as 10.0.0.0/8',
-  parseAddressRanges,
-  'must be IP addresses and ranges separated by commas, for instance 10.0.0.0/8,192.168.1.7',
-  { takes: 'IP addresses and ranges separated by commas, or empty for no addresses', placeholder: 'ranges' },
-);
+const arrayOfRanges = 'must be an array of IP addresses and ranges such as 10.0.0.0/8';
+
+export const addressRanges: Kind<readonly string[]> = {
+  accept: (given: unknown) =>
+    Array.isArray(given) && given.every((each) => typeof each === 'string' && splitList(each).length === 1)
+      ? parseAddressRanges(given.join(), arrayOfRanges)
+      : new Problem(arrayOfRanges),
+  parse: (text) => parseAddressRanges(text),
+  takes: 'IP addresses and ranges separated by commas, or empty for no addresses',
+  placeholder: 'ranges',
+};
 
 export const backendAddress: Kind<URL, string | URL> = {
   accept: (given) => parseBackendUrl(String(given)),

@@ -3,12 +3,12 @@
 import type { Peer } from '../../backend/describe-error.ts';
 import { BackendClient } from '../../backend/client.ts';
 import { BufferBudget } from '../../body/budget.ts';
-import { createTrustedProxies } from '../../admission/client-address.ts';
 import { Gateway, type GatewayObserver } from '../../call/gateway.ts';
 import type { Guard } from '../../call/guard.ts';
 import type { Tracer } from '../../call/tracer.ts';
 import type { ClientTls, SocketTap } from '../../http1/client-connection.ts';
 import { collectionPath } from '../../operations.ts';
+import { createTrustedProxies } from './address-ranges.ts';
 import { corsRows, createCors, type CorsValues } from './cors-options.ts';
 import { addressRanges, backendAddress, choice, hostNames, type ValueKind } from './kinds.ts';
 import { callLimitRows } from './limits.ts';
@@ -56,12 +56,13 @@ const ownRows = {
     help: 'How an id is read; `leading` reads 12abc as 12, `whole` rejects it with 400.',
   },
   /**
-   * Addresses and ranges (CIDR) of proxies whose `x-forwarded-for` is trusted for the client's address [D52]. Default: none.
+   * Addresses and ranges (CIDR) of proxies whose `x-forwarded-for` and `x-forwarded-host` are trusted [D52, D56].
+   * Default: none.
    */
   trustedProxies: {
     kind: addressRanges,
     default: '',
-    help: "Load balancers and proxies in front; for instance `10.0.0.0/8,192.168.1.7,2001:db8::/32`. For a connection from one of them, the client's address is the last address in `x-forwarded-for` that does not belong to such a proxy. On other connections, the header is ignored.",
+    help: "Load balancers and proxies in front; for instance `10.0.0.0/8,192.168.1.7,2001:db8::/32`. For a connection from one of them, the client's address is the last address in `x-forwarded-for` that does not belong to such a proxy, and `x-forwarded-host` replaces `Host` in the check of a write's `Origin`. On other connections, both headers are ignored.",
   },
 } satisfies Readonly<Record<string, OptionRow>>;
 
