@@ -30,7 +30,7 @@ export function createRateLimit(rate: Rate, by: GuardSettings['rateLimitKey'], c
     // `Math.min`, because rounding errors can make `msLeft` slightly longer than the window.
     const seconds = Math.min(Math.ceil(taken.msLeft / 1_000), windowSeconds);
     return taken.left < 0
-      ? refuse(seconds)
+      ? { ...refuse(seconds), identity }
       : { isAdmitted: true, identity, headers: rateHeaders(rate, taken.left, seconds) };
   };
   const keyOf = by === 'address' ? addressKeyOf : identityKeyOf;

@@ -104,6 +104,7 @@ const clientGoneStatus = 499;
 const urlPattern = /^[a-z][a-z0-9+.-]*:\/\/([^/?#]*)([^#]*)/i;
 
 class FetchExchange implements Transport, Client, DeadlineOwner {
+  address: string | undefined;
   readonly #request: Request;
   readonly #clientAddress: ClientAddress;
   readonly #resolve: (response: Response) => void;
@@ -126,7 +127,7 @@ class FetchExchange implements Transport, Client, DeadlineOwner {
   }
 
   // Only IP addresses are used. Otherwise a client could evade the rate limit by inventing a string for each request.
-  get address(): string | undefined {
+  #findAddress(): string | undefined {
     const address: unknown = this.#clientAddress(this.#request);
     return typeof address === 'string' && isIP(address) !== 0 ? address : undefined;
   }
@@ -135,6 +136,8 @@ class FetchExchange implements Transport, Client, DeadlineOwner {
     const { signal } = this.#request;
     let incoming: RequestReceiver;
     try {
+      // The host may not know the address of a client that has left.
+      this.address = this.#findAddress();
       incoming = gateway.accept(readHead(this.#request), this, this);
     } catch (error) {
       gateway.acceptFault(this.#request.method, this.#request.url, this, this, error);

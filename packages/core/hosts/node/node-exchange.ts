@@ -18,6 +18,7 @@ export function isHttp2(request: IncomingMessage): boolean {
 }
 
 export class NodeExchange implements Transport, Client, DeadlineOwner {
+  readonly address: string | undefined;
   readonly #host: NodeHost;
   readonly #request: IncomingMessage;
   readonly #response: ServerResponse;
@@ -35,23 +36,24 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
   // the connection, because Node loses the bytes that arrived with such a request.
   #persists = true;
 
-  /** `inheritedHeaders`: headers that the host's hooks have set; undefined if `response` has them already. */
+  /**
+   * `inheritedHeaders`: headers that the host's hooks have set; undefined if `response` has them already. `address`: the
+   * client's address, read before the client could leave. Node does not report it afterwards.
+   */
   constructor(
     host: NodeHost,
     request: IncomingMessage,
     response: ServerResponse,
     target: string,
     inheritedHeaders?: readonly string[],
+    address = request.socket.remoteAddress,
   ) {
+    this.address = address;
     this.#host = host;
     this.#request = request;
     this.#response = response;
     this.#target = target;
     this.#inheritedHeaders = inheritedHeaders;
-  }
-
-  get address(): string | undefined {
-    return this.#request.socket.remoteAddress;
   }
 
   /** Calls `begin` when all earlier requests of the connection have ended [D27] and it is the connection's turn [D58]. */
