@@ -15,7 +15,7 @@ const PARTS: readonly Part[] = [
   ['request id', 'readRequestId(fields) {', "readRequestId(fields) { return '0123456789abcdef';"],
   ['trace context', 'readTraceContext(fields) {', 'readTraceContext(fields) { return noTraceContext;'],
   ['figures and log', 'notifyEnd(record, trace) {', 'notifyEnd(record, trace) { return;'],
-  ['cross-site and host checks', 'admits({ method, target, fields }) {', 'admits({ method, target, fields }) { return true;'],
+  ['cross-site and host checks', 'admits(head, client) {', 'admits(head, client) { return true;'],
   ['deadline', 'start(deadline) {', 'start(deadline) { return;'],
   ['budget of buffered bytes', 'take(bytes) {', 'take(bytes) { return true;'],
   ['JSON check', 'function isJson(bytes) {', 'function isJson(bytes) { return true;'],

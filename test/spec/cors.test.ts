@@ -44,7 +44,7 @@ const preflightFor = (origin: string, methods: string, maxAgeS: number): string[
   'vary: origin',
   `access-control-allow-origin: ${origin}`,
   `access-control-allow-methods: ${methods}`,
-  `access-control-allow-headers: ${requestHeaders}`,
+  `access-control-allow-headers: ${requestHeaders}, x-anything`,
   `access-control-max-age: ${maxAgeS}`,
 ];
 const nothing = ['vary: origin'];
@@ -78,7 +78,7 @@ allow: GET, HEAD, POST, OPTIONS
 vary: origin
 access-control-allow-origin: https://app.example.com
 access-control-allow-methods: GET, HEAD, POST, OPTIONS
-access-control-allow-headers: authorization, content-type, x-request-id, traceparent, tracestate
+access-control-allow-headers: authorization, content-type, x-request-id, traceparent, tracestate, x-anything
 access-control-max-age: 600
 x-request-id: a
 connection: keep-alive
@@ -133,14 +133,17 @@ date: now`,
       'with two origins and a space in one Origin field': from(`${app} ${local}`),
       'with two Origin fields': [...from(app), ...from(local)],
     })) {
-      test(`a call ${title} is served without CORS headers [D45]`, async () => {
-        for (const { method, path, options, status, body } of operations) {
+      test(`the reply to a call ${title} has no CORS headers; reads are served, and writes without an origin [D45, D56]`, async () => {
+        const served = operations.filter(({ method }) => method === 'GET' || headers.length === 0);
+        for (const operation of operations) {
+          const { method, path, options, status, body } = operation;
           target().backend.answers(answer('{"id":5}'));
           const reply = await target().call(method, path, { ...options, headers });
-          assertReply(reply, status, body, ['vary']);
+          if (served.includes(operation)) assertReply(reply, status, body, ['vary']);
+          else assertReply(reply, 403, forbidden, ['vary']);
           assert.deepEqual(corsOf(reply), nothing);
         }
-        assert.equal(target().backend.requests.length, operations.length);
+        assert.equal(target().backend.requests.length, served.length);
         const preflight = await target().call('OPTIONS', '/api/work-items', {
           headers: [...headers, ['Access-Control-Request-Method', 'PUT']],
         });
@@ -149,6 +152,25 @@ date: now`,
         assert.deepEqual(corsOf(preflight), nothing);
       });
     }
+
+    test('a preflight is granted each valid header name that it asks for, but at most 32 further names [D45]', async () => {
+      const granted = async (...asked: string[]) => {
+        const headers = asked.map((names) => ['Access-Control-Request-Headers', names] as const);
+        const all: Headers = [...from(app), ['Access-Control-Request-Method', 'PUT'], ...headers];
+        const reply = await target().call('OPTIONS', '/api/work-items/5', { headers: all });
+        const names = reply.header('access-control-allow-headers') ?? '';
+        assert.ok(names.startsWith(requestHeaders), names);
+        return names.slice(requestHeaders.length);
+      };
+      assert.equal(await granted(), '');
+      assert.equal(await granted(''), '');
+      assert.equal(await granted('authorization,Content-Type, TraceParent'), '', 'these names are always granted');
+      assert.equal(await granted('Baggage,sentry-trace'), ', baggage, sentry-trace');
+      assert.equal(await granted('if-match, x-a ,,x-a,X-A', 'x-b'), ', if-match, x-a, x-b');
+      assert.equal(await granted('x a,x(b),x:c,"d",é,x-e;q=1,x-f'), ', x-f');
+      const many = Array.from({ length: 40 }, (_, index) => `x-${index}`);
+      assert.equal(await granted(many.join()), ', ' + many.slice(0, 32).join(', '));
+    });
 
     test('OPTIONS without access-control-request-method is not a preflight [D6, D45]', async () => {
       await target().withoutBackendCall(async () => {
@@ -237,7 +259,7 @@ date: now`,
           assert.deepEqual(corsOf(reply), grantTo(origin));
         }
         target().backend.reset();
-        for (const others of [from(elsewhere), [], from('null'), [...from(app), ...from(app)]]) {
+        for (const others of [from(elsewhere), [], from('null'), [...from(app), ...from(app)], from(`${app}, ${app}`)]) {
           const headers = [...crossSite, ...others];
           const reply = await target().call(method, path, { ...options, headers });
           assertReply(reply, 403, forbidden, ['vary']);
@@ -270,7 +292,7 @@ describe('with every origin allowed', () => {
         assert.deepEqual(corsOf(reply), [
           'access-control-allow-origin: *',
           `access-control-allow-methods: ${item}`,
-          `access-control-allow-headers: ${requestHeaders}`,
+          `access-control-allow-headers: ${requestHeaders}, x-anything`,
           'access-control-max-age: 0',
         ]);
       }

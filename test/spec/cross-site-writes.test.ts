@@ -1,7 +1,7 @@
 // Cross-site writes of browsers are refused [D56]. test/docs/cors-in-browser.test.ts uses a real browser.
 
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { describe, test } from 'node:test';
 import {
   allowed,
   assertReply,
@@ -15,7 +15,7 @@ import {
 } from '../helpers/expected.ts';
 import { bytesOf, chunk, requestBytes, type Headers } from '../helpers/raw-client.ts';
 import { answer } from '../helpers/scripted-backend.ts';
-import { forEachTarget, isBeyondRequest, withFetch } from '../helpers/targets.ts';
+import { forEachTarget, isBeyondRequest, withFetch, type Target } from '../helpers/targets.ts';
 
 const crossSite: Headers = [['Sec-Fetch-Site', 'cross-site']];
 const writes = operations.filter(({ method }) => method !== 'GET');
@@ -122,3 +122,106 @@ forEachTarget((target) => {
     await client.closed();
   });
 }, { requestBytesMax: 1000 }, { kinds: withFetch }); // prettier-ignore
+
+const everyProtocol: Parameters<typeof forEachTarget>[2] = {
+  kinds: ['in-process', 'command', 'plugin', 'fetch', 'node', 'http2'],
+};
+
+/** Sends each write with `headers`, and checks that it is served or refused. */
+async function assertWrites(target: Target, isServed: boolean, headers: Headers): Promise<void> {
+  target.backend.answers(answer('{"id":5}'));
+  for (const { method, path, options, status } of writes) {
+    const reply = await target.call(method, path, { ...options, headers });
+    assert.equal(reply.status, isServed ? status : 403, `${method} with ${headers.join('; ')}`);
+    if (!isServed) assert.equal(reply.text, forbidden);
+  }
+  assert.equal(target.backend.requests.length, isServed ? writes.length : 0);
+  target.backend.reset();
+}
+
+describe('without Sec-Fetch-Site, a write must come from the origin of its host', () => {
+  forEachTarget((target) => {
+    test('a write is served if Origin has the host and port of Host [D56]', async () => {
+      for (const [host, origin] of [
+        ['items.example', 'http://items.example'],
+        ['items.example', 'https://items.example'],
+        ['items.example:443', 'https://items.example'],
+        ['Items.Example:8080', 'http://items.example:8080'],
+        ['[::1]:3000', 'http://[::1]:3000'],
+      ] as const) {
+        await assertWrites(target(), true, [['Host', host], ['Origin', origin]]);
+      }
+    });
+
+    test('a write with another Origin, or with the Origin null, is 403, and the backend is not called [D56]', async () => {
+      for (const origin of ['http://elsewhere.example', 'http://items.example:8080', 'null', 'http://items.example.evil.example']) {
+        await assertWrites(target(), false, [['Host', 'items.example'], ['Origin', origin]]);
+      }
+    });
+
+    test('a write with two Origin headers is 403 [D56]', async () => {
+      const origin = ['Origin', 'http://items.example'] as const;
+      await assertWrites(target(), false, [['Host', 'items.example'], origin, ['Origin', 'http://elsewhere.example']]);
+    });
+
+    test('a write with Sec-Fetch-Site same-origin is served with any Origin [D56]', async () => {
+      await assertWrites(target(), true, [['Host', 'a'], ['Origin', 'http://b'], ['Sec-Fetch-Site', 'same-origin']]);
+    });
+
+    test('a read with any Origin is served [D56]', async () => {
+      target().backend.answers(answer('[]'));
+      const reply = await target().call('GET', '/api/work-items', { headers: [['Origin', 'null']] });
+      assert.equal(reply.status, 200);
+    });
+
+    test('x-forwarded-host is ignored, because no proxy is trusted [D56]', async () => {
+      const headers: Headers = [['Host', 'gateway:3000'], ['X-Forwarded-Host', 'items.example']];
+      await assertWrites(target(), false, [...headers, ['Origin', 'http://items.example']]);
+      await assertWrites(target(), true, [...headers, ['Origin', 'http://gateway:3000']]);
+    });
+  }, {}, everyProtocol);
+
+  forEachTarget((target) => {
+    test('x-forwarded-host of a trusted proxy replaces Host; one of several values must match [D56]', async () => {
+      const inside = ['Host', 'gateway:3000'] as const;
+      const origin = ['Origin', 'https://items.example'] as const;
+      for (const hosts of [['items.example'], ['items.example, inner.example'], ['inner.example', 'ITEMS.example:443']]) {
+        const forwarded = hosts.map((host) => ['X-Forwarded-Host', host] as const);
+        await assertWrites(target(), true, [inside, origin, ...forwarded]);
+        await assertWrites(target(), false, [inside, ['Origin', 'http://gateway:3000'], ...forwarded]);
+      }
+      await assertWrites(target(), false, [inside, origin, ['X-Forwarded-Host', 'elsewhere.example']]);
+      await assertWrites(target(), false, [inside, origin]);
+      await assertWrites(target(), true, [['Host', 'items.example'], origin, ['X-Forwarded-Host', '']]);
+    });
+  }, { trustedProxies: ['127.0.0.1'] }, everyProtocol);
+
+  forEachTarget((target) => {
+    test('an origin of CORS_ORIGINS may write to any host; other origins may not [D45, D56]', async () => {
+      await assertWrites(target(), true, [['Host', 'items.example'], ['Origin', 'https://app.example']]);
+      await assertWrites(target(), false, [['Host', 'items.example'], ['Origin', 'https://app.example:8443']]);
+      await assertWrites(target(), false, [['Host', 'items.example'], ['Origin', 'null']]);
+    });
+  }, { corsOrigins: ['https://app.example'] }, { kinds: ['in-process', 'command', 'fetch', 'node', 'http2'] });
+
+  forEachTarget((target) => {
+    test('if a target is in absolute-form, its host and Host must both match Origin [D56]', async () => {
+      target().backend.answers(answer('{"id":5}'));
+      for (const [host, authority, status] of [
+        ['items.example', 'items.example', 200],
+        ['items.example', 'elsewhere.example', 403],
+        ['elsewhere.example', 'items.example', 403],
+      ] as const) {
+        const headers: Headers = [['Host', host], ['Origin', 'http://items.example']];
+        const reply = await target().call('DELETE', `http://${authority}/api/work-items/5`, { headers });
+        assert.equal(reply.status, status, `${host} ${authority}`);
+      }
+    });
+
+    test('a write in HTTP/1.0 without Host is refused if it has an Origin [D56]', async () => {
+      await using client = await target().connect();
+      client.send('DELETE /api/work-items/5 HTTP/1.0\r\nOrigin: http://a\r\n\r\n');
+      assert.equal((await client.reply()).status, 403);
+    });
+  });
+}); // prettier-ignore

@@ -37,7 +37,7 @@ export interface CallContext {
   /** True if another call must be refused: the calls in flight or the buffered bytes have reached their limit [D26]. */
   readonly isFull: boolean;
   /** True if the site of the page that sent the request [D56] and the request's host name [D57] are allowed. */
-  admits(head: RequestHead): boolean;
+  admits(head: RequestHead, client: Client): boolean;
   /** Decides whether requests for operations may proceed; undefined if every request may proceed. */
   readonly guard: Guard | undefined;
   /** Adds header fields for pages of other origins to every reply; undefined if no such page is allowed [D45]. */
@@ -148,7 +148,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
       this.#reply(replies.expectationFailed, 'bad-request');
       return;
     }
-    if (!this.#gateway.admits(this.#head)) {
+    if (!this.#gateway.admits(this.#head, this.#client)) {
       this.#reply(replies.forbidden, 'forbidden');
       return;
     }

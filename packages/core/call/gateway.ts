@@ -115,15 +115,10 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
     this.#inFlight -= 1;
   }
 
-  admits({ method, target, fields }: RequestHead): boolean {
-    const site = fieldValue(fields, 'sec-fetch-site');
-    if (
-      site !== undefined &&
-      isCrossSiteWrite(method, fieldValues(fields, 'sec-fetch-site').join()) &&
-      this.cors?.allows(fields) !== true
-    ) {
-      return false;
-    }
+  admits(head: RequestHead, client: Client): boolean {
+    const { target, fields } = head;
+    const isTrusted = () => this.#trustedProxies?.has(addressOf(client) ?? '') === true;
+    if (isCrossSiteWrite(head, isTrusted) && this.cors?.allows(fields) !== true) return false;
     const allowed = this.#allowedHosts;
     if (allowed.length === 0) return true;
     // An absolute-form target has a host name too. Servers differ in the name they use, so both names must be allowed.

@@ -17,8 +17,10 @@ export const fieldNames = [
   'content-length',
   'sec-fetch-site',
   'x-forwarded-for',
+  'x-forwarded-host',
   'transfer-encoding',
   'access-control-request-method',
+  'access-control-request-headers',
 ] as const;
 
 export type FieldName = (typeof fieldNames)[number];

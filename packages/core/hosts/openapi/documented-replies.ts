@@ -71,8 +71,8 @@ export function sharedReplies(limits: Limits): DocumentedReply[] {
 /** The 403 for pages of other sites and for forbidden host names [D56, D57]; undefined if no request gets a 403. */
 function refusal(method: string, { allowedHosts, corsOrigins }: Limits): DocumentedReply | undefined {
   const reasons = present([
-    isCrossSiteWrite(method, 'cross-site') &&
-      `a page of another site${corsOrigins.length > 0 ? ', whose origin is not allowed,' : ''} made the browser send the request (\`Sec-Fetch-Site: cross-site\`)`,
+    isCrossSiteWrite({ method, target: '', fields: ['origin', 'null'] }, () => false) &&
+      `a page of another site${corsOrigins.length > 0 ? ', whose origin is not allowed,' : ''} made the browser send the request (\`Sec-Fetch-Site: cross-site\`, or without this header an \`Origin\` other than \`Host\`)`,
     allowedHosts.length > 0 && '`Host` is not an allowed name of this gateway',
   ]);
   return reasons.length === 0
