@@ -16,8 +16,8 @@ import { assertReply, badRequest, operations } from '../helpers/expected.ts';
 import { createObserver, hostNames, startGateway, type Settings } from '../helpers/gateway.ts';
 import { audience, createPair, goodToken, issuerName, KeyServer, keySetOf, sending } from '../helpers/issuer.ts';
 import { RedisServer, withoutRedis } from '../helpers/redis.ts';
-import type { Reply } from '../helpers/raw-client.ts';
-import { answer } from '../helpers/scripted-backend.ts';
+import { RawClient, requestBytes, type Reply } from '../helpers/raw-client.ts';
+import { answer, behind } from '../helpers/scripted-backend.ts';
 import { useFolder } from '../helpers/suites.ts';
 import { assertInvalidToken, assertNoKeys, assertNoScope, assertNoToken, bearer } from '../helpers/tokens.ts';
 
@@ -206,6 +206,35 @@ for (const name of hostNames) {
       assert.equal((await as('ada')).status, 200);
       assertTooMany(await as('ada'), 1, 3_600);
       assert.equal((await as('eve')).status, 200);
+      const logged = host.told.ended.map(({ outcome, subject }) => [outcome, subject]);
+      assert.deepEqual(logged, [
+        ['ok', 'ada'],
+        ['rate-limited', 'ada'],
+        ['ok', 'eve'],
+      ]);
+    });
+
+    test('the record of a client that has left has its address [D52]', async () => {
+      // Like a host that no longer knows the address of a closed connection.
+      const clientAddress = (request: Request) => (request.signal.aborted ? undefined : '127.0.0.1');
+      const settings = name === 'fetch' ? { clientAddress } : {};
+      await using host = await startGateway({ host: name, settings });
+      const gate = createGate();
+      host.backend.answers(behind(gate, answer('{"id":5}')));
+      for (const method of ['DELETE', 'GET']) {
+        await using client = await RawClient.open(host.port);
+        client.send(requestBytes(method, item));
+        await host.backend.nextRequest();
+      }
+      // The client of the read left last, so the gateway now knows that both clients have left.
+      await host.backend.connectionClosed(1);
+      gate.open();
+      await poll(() => host.told.ended.length === 2, 'both calls have ended');
+      const logged = host.told.ended.map(({ outcome, client }) => [outcome, client]);
+      assert.deepEqual(logged, [
+        ['client-gone', '127.0.0.1'],
+        ['client-gone', '127.0.0.1'],
+      ]);
     });
 
     test('bodies of refused requests are not buffered', async () => {

@@ -78,10 +78,6 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
       delete raw.headers['content-type'];
     }
   };
-  // Read when a connection opens, because a client may leave while the host's hooks run.
-  const addresses = new WeakMap<Socket, string | undefined>();
-  const noteAddress = (socket: Socket): void => void addresses.set(socket, socket.remoteAddress);
-  fastify.server.on('connection', noteAddress).on('secureConnection', noteAddress);
   const bodies = new WeakMap<FastifyRequest, HeldBody>();
   const openRequests = new OpenRequests();
   fastify.removeAllContentTypeParsers();
@@ -118,8 +114,7 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
     reply.hijack();
     const { raw, id } = request;
     // `raw.url` is the target that Fastify's router used: the rewritten target if the host sets `rewriteUrl`.
-    const address = addresses.get(raw.socket) ?? raw.socket.remoteAddress;
-    const exchange = new NodeExchange(host, raw, reply.raw, raw.url ?? '', inheritedHeaders, address);
+    const exchange = new NodeExchange(host, raw, reply.raw, raw.url ?? '', inheritedHeaders);
     exchange.inTurn(() => {
       const body = bodies.get(request);
       // Fastify's default id is not used: it is a counter, so it is not unique outside this process [D25].

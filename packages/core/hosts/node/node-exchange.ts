@@ -36,19 +36,16 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
   // the connection, because Node loses the bytes that arrived with such a request.
   #persists = true;
 
-  /**
-   * `inheritedHeaders`: headers that the host's hooks have set; undefined if `response` has them already. `address`: the
-   * client's address, read before the client could leave. Node does not report it afterwards.
-   */
+  /** `inheritedHeaders`: headers that the host's hooks have set; undefined if `response` has them already. */
   constructor(
     host: NodeHost,
     request: IncomingMessage,
     response: ServerResponse,
     target: string,
     inheritedHeaders?: readonly string[],
-    address = request.socket.remoteAddress,
   ) {
-    this.address = address;
+    // Read now, because Node does not report it after the client has left.
+    this.address = request.socket.remoteAddress;
     this.#host = host;
     this.#request = request;
     this.#response = response;
