@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Redis } from 'ioredis';
+import { RedisCounter } from '../../packages/core/guards/rate-limit/redis-counter.ts';
 import { poll } from '../helpers/changes.ts';
 import { runCommand, startCommand } from '../helpers/command.ts';
 import { codeBlock } from '../helpers/documents.ts';
@@ -15,16 +16,53 @@ const ours = 'work-item-gateway:rate:60:203.0.113.1';
 const refused = [
   'KEYS *', 'SCAN 0', 'FLUSHALL', 'FLUSHDB', 'CONFIG GET *', 'INFO', 'MONITOR', 'SHUTDOWN', 'ACL LIST',
   'CLIENT LIST', 'CLIENT KILL TYPE normal', 'CLIENT PAUSE 1', 'SCRIPT FLUSH', 'FUNCTION LIST', 'PUBLISH a b', 'SUBSCRIBE a',
-  'GET other', 'SET other 1', 'INCRBY other 1', 'PTTL other', `DEL ${ours}`, `EXPIRE ${ours} 1`, `RENAME ${ours} other`,
+  'GET other', 'SET other 1', 'INCR other', 'PTTL other', `DEL ${ours}`, `EXPIRE ${ours} 1`, `RENAME ${ours} other`,
   'EVAL return(redis.call("GET","other")) 0', 'EVAL return(redis.call("SET",KEYS[1],1)) 1 other', 'EVAL return(redis.call("FLUSHALL")) 0',
 ]; // prettier-ignore
+
+const rights = line.split(' ').filter((word) => word.startsWith('+'));
+
+/** Uses the user for all that a gateway does: connects twice, counts one key several times, and counts after its expiry. */
+async function countAll(redis: RedisServer): Promise<number[]> {
+  // The first question of a gateway loads the script.
+  await redis.send('SCRIPT FLUSH');
+  await redis.send('FLUSHALL');
+  const url = new URL(`redis://gateway:password@127.0.0.1:${redis.port}/1`);
+  const counter = new RedisCounter(url, () => undefined);
+  const lefts: number[] = [];
+  const count = async (...keys: string[]) => {
+    const answer = await counter.ask({ rate: { limit: 3, windowMs: 60_000 }, keys });
+    lefts.push(...answer.filter((_, index) => index % 2 === 0));
+  };
+  try {
+    await counter.revive(() => undefined);
+    await count('a', 'a');
+    await counter.revive(() => undefined);
+    await count('a', 'b');
+    await count('a');
+    const key = 'work-item-gateway:rate:60:a';
+    const admin = new Redis({ port: redis.port, db: 1 });
+    await admin.pexpire(key, 1);
+    await poll(async () => (await admin.exists(key)) === 0, 'the key expires');
+    admin.disconnect();
+    await count('a');
+    return lefts;
+  } finally {
+    counter.close();
+  }
+}
 
 for (const { name, program } of redisPrograms.length > 0
   ? redisPrograms
   : [{ name: 'Redis', program: undefined }]) {
   test(`${name}: the user of docs/security.md can only count requests`, { skip: withoutRedis }, async () => {
     await using redis = await RedisServer.start({ ...(program !== undefined && { program }) });
+    for (const right of rights) {
+      await redis.send(line.replace(` ${right}`, ''));
+      await assert.rejects(countAll(redis), /NOPERM|No permissions|can't run this command/i, `without ${right}`);
+    }
     assert.equal(await redis.send(line), '+OK\r\n', line);
+    assert.deepEqual(await countAll(redis), [2, 1, 0, 2, -1, 2]);
     const environment = {
       BACKEND_URL: backend.url,
       RATE_LIMIT: '1000/1h',
@@ -35,6 +73,7 @@ for (const { name, program } of redisPrograms.length > 0
     await using gateway = await startCommand(environment);
     const isCounted = async () => (await gateway.call('GET', '/api/work-items/5')).status === 200;
     await poll(isCounted, 'Redis counts a call');
+    for (const time of ['second', 'third']) assert.ok(await isCounted(), `Redis counts a ${time} call of the client`);
     const saysOnCheck = (said: RegExp) =>
       poll(async () => {
         await using command = runCommand(['check'], environment);
