@@ -97,13 +97,12 @@ describe('counts in Redis', { skip: withoutRedis }, () => {
     assert.equal(gone, 1);
   });
 
-  redisTest('if Redis is stopped, counting fails after the time limit', async () => {
+  test('if Redis is stopped, a try to count fails after the time limit', async () => {
     await using redis = await RedisServer.start();
-    using counter = await open(redis.url);
     redis.signal('SIGSTOP');
-    await assert.rejects(within(counter.ask({ rate, keys: ['a'] }), 'the limit ends the wait'), new Error('no answer within 100 ms'));
+    await assert.rejects(within(tryRedis(redis.url), 'the limit ends the wait'), new Error('no answer within 100 ms'));
     redis.signal('SIGCONT');
-  }); // prettier-ignore
+  });
 
   redisTest('a counter does not connect to a Redis that cannot write', async () => {
     await using redis = await RedisServer.start();

@@ -305,6 +305,27 @@ describe('when the connection to the counter is closed', () => {
     assert.deepEqual(shared.changes, []);
   });
 
+  test('if a question finds the connection closed, all requests are asked in order on the new connection', async () => {
+    using shared = await begin();
+    const { clock, counter, count } = shared;
+    await clock.pass(500);
+    counter.answer = () => {
+      counter.answer = undefined;
+      counter.lose();
+      return Promise.reject(new Error('closed'));
+    };
+    const keys = Array.from({ length: 1_001 }, (_, index) => String(index));
+    const taken = Promise.all(keys.map(async (key) => await count.take(key)));
+    await settle();
+    await clock.pass(10);
+    assert.equal(admitted((await taken).map(wait)), keys.length);
+    assert.deepEqual(
+      counter.questions.slice(1).flatMap((question) => question.keys),
+      keys,
+    );
+    assert.deepEqual(shared.changes, []);
+  });
+
   test('requests wait for the new connection at most as long as for an answer; then the fallback counts them', async () => {
     using shared = await begin();
     const { clock, counter, count } = shared;

@@ -78,7 +78,7 @@ function findTable(keeper: Keeper | undefined, name: string): WindowTable {
 
 /** Connects to the Redis at `address` and counts there once. Rejects with an Error for the operator. */
 export const tryRedis: RateLimitPart['tryRedis'] = async (address) => {
-  const { RedisCounter } = await import('./redis-counter.ts');
+  const { answerOf, RedisCounter } = await import('./redis-counter.ts');
   let hasUnusedPassword = false;
   const counter = new RedisCounter(new URL(address), () => {
     hasUnusedPassword = true;
@@ -86,7 +86,7 @@ export const tryRedis: RateLimitPart['tryRedis'] = async (address) => {
   try {
     await counter.revive(() => undefined);
     const startedAt = performance.now();
-    await counter.ask({ rate: { limit: 1, windowMs: 1_000 }, keys: ['check'] });
+    await answerOf(counter.ask({ rate: { limit: 1, windowMs: 1_000 }, keys: ['check'] }));
     const tookMs = performance.now() - startedAt;
     return { version: await counter.version(), tookMs, hasUnusedPassword };
   } finally {

@@ -6,8 +6,10 @@ import { isIP } from 'node:net';
 import { Redis } from 'ioredis';
 
 import { describeError, nodeAuthorities, type Peer } from '../../backend/describe-error.ts';
+import { systemClock } from '../../time/clock.ts';
 import { limitMax } from '../options/rate.ts';
 import type { Counter, Question } from '../options/ports.ts';
+import { noAnswerWithin, within } from '../time/deadline.ts';
 import { isAnswer } from './shared-count.ts';
 
 // Redis runs this script atomically. A key's window begins with its first request and ends when the key expires. The
@@ -57,6 +59,8 @@ export class RedisCounter implements Counter {
   readonly #url: URL;
   #onUnusedPassword: () => void;
   #redis: CountingRedis | undefined;
+  // Reports that the server has closed the connection; reports it once.
+  #noteGone = (): void => undefined;
 
   /**
    * `url`: `redis:` or `rediss:`, with optional user name, password and database number. `onUnusedPassword` is called once
@@ -69,6 +73,11 @@ export class RedisCounter implements Counter {
 
   async ask({ rate: { limit, windowMs }, keys }: Question): Promise<readonly number[]> {
     if (this.#redis === undefined) throw new Error('not connected');
+    // The end of the server's side is known some time before 'close'.
+    if (!this.#redis.stream.writable) {
+      this.#noteGone();
+      throw new Error('Redis closed the connection');
+    }
     try {
       const prefix = `${keyPrefix}${windowMs / 1_000}:`;
       return await this.#redis.countRates(keys.length, ...keys.map((key) => prefix + key), limit, windowMs);
@@ -86,34 +95,46 @@ export class RedisCounter implements Counter {
       failure ??= error;
     });
     try {
-      await redis.connect();
+      await within(systemClock, connectMsMax, redis.connect(), this.#noConnection);
       const authenticated = this.#authenticate(redis);
       const database = Number(this.#url.pathname.slice(1));
       // AUTH and SELECT are sent together. If AUTH is refused, SELECT fails, too. AUTH is awaited first:
       // only its error shows the cause.
       const selected = database === 0 ? undefined : redis.select(database);
       selected?.catch(() => undefined);
-      await authenticated;
-      await selected;
+      await answerOf(authenticated.then(() => selected));
       // Tests a write, because a server that is read-only, full or still loading its data cannot count.
-      if (!isAnswer(await redis.countRates(1, `${keyPrefix}probe`, limitMax, 1_000), 1)) {
+      if (!isAnswer(await answerOf(redis.countRates(1, `${keyPrefix}probe`, limitMax, 1_000)), 1)) {
         throw new Error('the answer is malformed');
       }
       if (failure !== undefined || redis.status !== 'ready') throw new Error('Redis closed the connection');
+      this.#noteGone = () => {
+        this.#noteGone = () => undefined;
+        onGone();
+      };
       // ioredis emits 'close' before it rejects pending commands, as `Counter.revive` requires.
       redis.once('close', () => {
-        if (this.#redis === redis) onGone();
+        if (this.#redis === redis) this.#noteGone();
       });
     } catch (error) {
       redis.disconnect();
-      throw this.#hideSecrets(describeConnecting(failure ?? error, this.#url.protocol === 'rediss:'));
+      throw this.#hideSecrets(describeConnecting(failure ?? error, this.#isTls));
     }
+  }
+
+  get #isTls(): boolean {
+    return this.#url.protocol === 'rediss:';
+  }
+
+  // A server without TLS reads a TLS handshake as the beginning of a command, and waits for the rest.
+  get #noConnection(): string {
+    return `no connection within ${connectMsMax} ms${this.#isTls ? ': did you mean redis:?' : ''}`;
   }
 
   /** The server's name and version, such as `Redis 8.0.2`; undefined if it does not reveal them. */
   async version(): Promise<string | undefined> {
     // INFO fails for a user who is not allowed to run it.
-    const text = (await this.#redis?.info('server').catch(() => '')) ?? '';
+    const text = this.#redis === undefined ? '' : await answerOf(this.#redis.info('server')).catch(() => '');
     const valkey = /^valkey_version:([\w.-]{1,40})/m.exec(text)?.[1];
     if (valkey !== undefined) return `Valkey ${valkey}`;
     const redis = /^redis_version:([\w.-]{1,40})/m.exec(text)?.[1];
@@ -121,6 +142,7 @@ export class RedisCounter implements Counter {
   }
 
   close(): void {
+    this.#noteGone = () => undefined;
     this.#redis?.disconnect();
     this.#redis = undefined;
   }
@@ -157,14 +179,14 @@ const causeLengthMax = 200;
 // Two messages of Redis for an unused password: up to version 5, and from version 6 on.
 const unusedPasswordPattern = /no password is set|without any password configured/;
 
-// Detects a wrong scheme. A server without TLS reads a TLS handshake as the beginning of a command, and waits for the
-// rest until the connection times out. A server with TLS closes or resets a connection without TLS.
+/** Settles like `answer`, with the time limit of an answer. */
+export async function answerOf<T>(answer: Promise<T>): Promise<T> {
+  return await within(systemClock, answerMsMax, answer, noAnswerWithin(answerMsMax));
+}
+
+// Detects a wrong scheme: a server with TLS closes or resets a connection without TLS.
 function describeConnecting(error: unknown, isTls: boolean): string {
-  const { code, syscall, message } = error as NodeJS.ErrnoException;
-  if (code === 'ETIMEDOUT' && syscall === 'connect') {
-    const question = isTls ? ': did you mean redis:?' : '';
-    return `no connection within ${connectMsMax} ms${question}`;
-  }
+  const { code, message } = error as NodeJS.ErrnoException;
   return !isTls && (code === 'ECONNRESET' || message === 'Connection is closed.')
     ? 'Redis closed the connection before it answered: did you mean rediss:?'
     : describeAnswering(error);
@@ -173,14 +195,14 @@ function describeConnecting(error: unknown, isTls: boolean): string {
 // Replaces messages of ioredis that do not help an operator. Keeps the messages of Redis and of the OS.
 function describeAnswering(error: unknown): string {
   const { message } = error as Error;
-  if (message === 'Command timed out') return `no answer within ${answerMsMax} ms`;
   if (message === 'Connection is closed.') return 'Redis closed the connection';
   return /^(?:Unknown RESP type|Command queue state error)/.test(message)
     ? 'the answer is not the protocol of Redis: is this the address of a Redis?'
     : describeError(error, peer);
 }
 
-// ioredis connects once. It must not reconnect, queue or retry, because the caller does all this.
+// ioredis connects once. It must not reconnect, queue or retry, because the caller does all this. It must not limit times,
+// because its timers run before an answer is read.
 function createRedis(url: URL): CountingRedis {
   const host = url.hostname.replace(/^\[|\]$/g, '');
   return new Redis({
@@ -198,8 +220,7 @@ function createRedis(url: URL): CountingRedis {
     enableReadyCheck: false,
     disableClientInfo: true,
     protocol: 2,
-    connectTimeout: connectMsMax,
-    commandTimeout: answerMsMax,
+    connectTimeout: 0,
     scripts: { countRates: { lua: script } },
   }) as CountingRedis;
 }

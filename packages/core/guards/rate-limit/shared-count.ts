@@ -5,6 +5,7 @@
 import type { Clock } from '../../time/clock.ts';
 import type { Counter } from '../options/ports.ts';
 import type { Rate } from '../options/rate.ts';
+import { afterStep, noAnswerWithin, stepsMax, within } from '../time/deadline.ts';
 import { WindowTable, type Count } from './count.ts';
 
 interface SharedCountOptions {
@@ -48,7 +49,7 @@ type State = 'starting' | 'answering' | 'renewing' | 'away' | 'closed';
 
 interface WaitingRequest {
   readonly key: string;
-  /** Time of arrival, on the steady clock. */
+  /** Number of steps that had ended when the first whole step of the wait began. */
   readonly since: number;
   readonly settle: (taken: ReturnType<Count['take']>) => void;
 }
@@ -60,12 +61,16 @@ export class SharedCount implements Count {
   #state: State = 'starting';
   // Requests for the next question, in order of arrival.
   #gathered: WaitingRequest[] = [];
-  // For each unanswered question: its requests, and the function that cancels its deadline.
-  readonly #asked = new Map<readonly WaitingRequest[], () => void>();
+  // The requests of each unanswered question.
+  readonly #asked = new Set<readonly WaitingRequest[]>();
+  // Steps of `answerMsMax` that have ended while requests waited.
+  #steps = 0;
+  // Cancels the current step; undefined if there is none.
+  #callOffStep: (() => void) | undefined;
   #isGathering = false;
   #askedAt = -Infinity;
   #revivedAt = 0;
-  // Cancels the timer for the next try, or for the wait for a new connection.
+  // Cancels the timer for the next try.
   #callOff = (): void => undefined;
 
   constructor(options: SharedCountOptions) {
@@ -87,7 +92,9 @@ export class SharedCount implements Count {
     if (blocked !== undefined) return { left: -1, msLeft: blocked.endsAt - now };
     if (!this.isAnswering) return this.#options.fallback.take(key);
     return new Promise((settle) => {
-      this.#gathered.push({ key, since: now, settle });
+      const since = this.#callOffStep === undefined ? this.#steps : this.#steps + 1;
+      this.#gathered.push({ key, since, settle });
+      this.#watch();
       this.#askSoon(now);
     });
   }
@@ -95,9 +102,29 @@ export class SharedCount implements Count {
   /** Closes the counter. From then on the fallback counts. */
   close(): void {
     this.#callOff();
+    this.#callOffStep?.();
     this.#state = 'closed';
     this.#releaseAll();
     this.#options.counter.close();
+  }
+
+  // One step at a time serves all waiting requests.
+  #watch(): void {
+    const { clock, answerMsMax } = this.#options;
+    this.#callOffStep ??= afterStep(clock, answerMsMax, () => {
+      this.#callOffStep = undefined;
+      this.#steps += 1;
+      const [oldest] = this.#asked.values().next().value ?? this.#gathered;
+      if (oldest === undefined) return;
+      if (this.#steps - oldest.since < stepsMax) {
+        this.#watch();
+        return;
+      }
+      const isAnswering = this.#state === 'answering';
+      this.#goAway(new Error(noAnswerWithin(answerMsMax)));
+      // While a new connection is opened, that try goes on.
+      if (isAnswering) void this.#revive();
+    });
   }
 
   #askSoon(now: number): void {
@@ -113,37 +140,27 @@ export class SharedCount implements Count {
 
   readonly #askGathered = (): void => {
     this.#isGathering = false;
-    if (this.#state !== 'answering') {
-      // The gathered requests went to the fallback, or wait for a new connection.
-      return;
-    }
     this.#askedAt = this.#options.clock.steady();
-    const all = this.#gathered;
-    this.#gathered = [];
-    for (let from = 0; from < all.length; from += questionRequestsMax) {
-      this.#ask(all.slice(from, from + questionRequestsMax));
+    // In other states, the gathered requests went to the fallback, or wait for a new connection. A question may find that
+    // the connection has closed.
+    while (this.#gathered.length > 0 && this.#state === 'answering') {
+      this.#ask(this.#gathered.splice(0, questionRequestsMax));
     }
   };
 
   #ask(requests: readonly WaitingRequest[]): void {
-    const { rate, counter, clock, answerMsMax } = this.#options;
+    const { rate, counter } = this.#options;
     const onFailure = (cause: unknown): void => {
       if (this.#asked.has(requests)) {
         this.#goAway(cause);
         void this.#revive();
       }
     };
-    const waitedMs = this.#askedAt - (requests[0]?.since ?? this.#askedAt);
-    const callOff = clock.after(Math.max(0, answerMsMax - waitedMs), () => {
-      // Deferred, so that an answer that arrived while this process was busy is read first.
-      setImmediate(() => onFailure(noAnswerWithin(answerMsMax)));
-    });
-    this.#asked.set(requests, callOff);
+    this.#asked.add(requests);
     counter.ask({ rate, keys: requests.map(({ key }) => key) }).then((answer) => {
       if (!isAnswer(answer, requests.length)) {
         onFailure(new Error('the answer is malformed'));
       } else if (this.#asked.delete(requests)) {
-        callOff();
         this.#settle(requests, answer);
       }
     }, onFailure);
@@ -169,17 +186,15 @@ export class SharedCount implements Count {
 
   readonly #onGone = (): void => {
     if (this.#state !== 'answering') return;
-    const { clock, answerMsMax } = this.#options;
-    if (clock.steady() - this.#revivedAt < settledMs) {
+    if (this.#options.clock.steady() - this.#revivedAt < settledMs) {
       this.#goAway(new Error('the server closes connections right after accepting them'));
       this.#retrySoon();
       return;
     }
     this.#state = 'renewing';
-    // Perhaps the counter has not counted the unanswered requests. So the next question repeats them. Their deadlines
+    // Perhaps the counter has not counted the unanswered requests. So the next question repeats them. Their time limits
     // do not change.
     this.#gathered = this.#takeWaiting();
-    this.#callOff = clock.after(answerMsMax, () => this.#goAway(noAnswerWithin(answerMsMax)));
     void this.#revive();
   };
 
@@ -189,12 +204,9 @@ export class SharedCount implements Count {
     }
   }
 
-  // Removes and returns all waiting requests in order of arrival, and cancels the deadlines of their questions.
+  // Removes and returns all waiting requests in order of arrival.
   #takeWaiting(): WaitingRequest[] {
-    const waiting = [...this.#asked.keys(), this.#gathered].flat();
-    for (const callOff of this.#asked.values()) {
-      callOff();
-    }
+    const waiting = [...this.#asked, this.#gathered].flat();
     this.#asked.clear();
     this.#gathered = [];
     return waiting;
@@ -202,18 +214,14 @@ export class SharedCount implements Count {
 
   async #revive(): Promise<void> {
     const { clock, counter, onChange } = this.#options;
-    const { promise: late, reject } = Promise.withResolvers<never>();
-    const callOff = clock.after(reviveMsMax, () => reject(noAnswerWithin(reviveMsMax)));
     try {
-      await Promise.race([counter.revive(this.#onGone), late]);
+      await within(clock, reviveMsMax, counter.revive(this.#onGone), noAnswerWithin(reviveMsMax));
     } catch (error) {
       if (this.#state !== 'closed') {
         if (this.#state !== 'away') this.#goAway(error);
         this.#retrySoon();
       }
       return;
-    } finally {
-      callOff();
     }
     if (this.#state === 'closed') return;
     this.#callOff();
@@ -227,10 +235,6 @@ export class SharedCount implements Count {
   #retrySoon(): void {
     this.#callOff = this.#options.clock.after(retryMs, () => void this.#revive());
   }
-}
-
-function noAnswerWithin(ms: number): Error {
-  return new Error(`no answer within ${ms} ms`);
 }
 
 /** True if `answer` has the two numbers of `Counter.ask` for each of `count` requests. */

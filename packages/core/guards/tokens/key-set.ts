@@ -8,6 +8,7 @@ import { describeError, nodeAuthorities, type Peer } from '../../backend/describ
 import type { Clock } from '../../time/clock.ts';
 import type { GuardSettings } from '../options/guard-options.ts';
 import type { FetchedKeys, GuardObserver } from '../options/ports.ts';
+import { within } from '../time/deadline.ts';
 import { explainUnusable, fingerprintOf, readSigningKeys, type SigningKey } from './signing-keys.ts';
 
 // Node's HTTP client, because `fetch` needs 16 MB of memory.
@@ -28,8 +29,8 @@ export interface KeySetOptions {
 
 /** Largest key set, in bytes. A typical set has a few keys of a kilobyte each. */
 export const keySetBytesMax = 1_048_576;
-/** Timeout of a fetch, in ms. A request waits for at most two fetches: the first, and one for an unknown key id. */
-export const fetchTimeoutMs = 5_000;
+// Timeout of a fetch, in ms. A request waits for at most two fetches: the first, and one for an unknown key id.
+const fetchTimeoutMs = 5_000;
 /** Shortest interval between fetches forced by unknown key ids, in milliseconds. */
 const forcedFetchMs = 30_000;
 const retryMinMs = 1_000;
@@ -111,15 +112,8 @@ export class KeySet {
     const { settings, source, clock, observer, share } = this.#options;
     const { authAlgorithms } = settings;
     const startedAt = clock.steady();
-    const deadline = new AbortController();
-    const { promise: late, reject } = Promise.withResolvers<never>();
-    const callOff = clock.after(fetchTimeoutMs, () => {
-      reject(new Error(`no complete answer within ${fetchTimeoutMs} ms`));
-      deadline.abort();
-    });
     try {
-      const signal = AbortSignal.any([deadline.signal, this.#closed.signal]);
-      const text = await Promise.race([source(signal), late]);
+      const text = await fetchText(source, clock, this.#closed.signal);
       const keys = await readSigningKeys(text, authAlgorithms);
       this.#keysAt = startedAt;
       if (this.#keys === noKeys || fingerprintOf(keys) !== fingerprintOf(this.#keys)) {
@@ -131,7 +125,6 @@ export class KeySet {
     } catch (error) {
       if (!this.#closed.signal.aborted) observer.onFetch(describeFetchError(error));
     } finally {
-      callOff();
       this.#fetching = undefined;
       this.#schedule();
     }
@@ -150,6 +143,14 @@ export class KeySet {
     }
     this.#callOff = clock.after(waitMs, () => void this.#fetch());
   }
+}
+
+/** Reads the text from `source` once, with a time limit. */
+export async function fetchText(source: KeySource, clock: Clock, closed?: AbortSignal): Promise<string> {
+  const deadline = new AbortController();
+  const signal = closed === undefined ? deadline.signal : AbortSignal.any([deadline.signal, closed]);
+  const message = `no complete answer within ${fetchTimeoutMs} ms`;
+  return await within(clock, fetchTimeoutMs, source(signal), message, () => deadline.abort());
 }
 
 function explainNoKeys(text: string, algorithms: readonly string[]): string {

@@ -2,7 +2,7 @@
 
 import { systemClock } from '../../time/clock.ts';
 import type { TokenGuardPart } from '../options/ports.ts';
-import { createKeySource, describeFetchError, fetchTimeoutMs, KeySet } from './key-set.ts';
+import { createKeySource, describeFetchError, fetchText, KeySet } from './key-set.ts';
 import { explainUnusable, readSigningKeys } from './signing-keys.ts';
 import { TokenGuard } from './tokens.ts';
 
@@ -41,13 +41,11 @@ export const createTokenGuard: TokenGuardPart['createTokenGuard'] = async (setti
 /** Fetches the issuer's keys once. Rejects with an Error for the operator. */
 export const fetchKeys: TokenGuardPart['fetchKeys'] = async (settings) => {
   const { authAlgorithms } = settings;
-  const signal = AbortSignal.timeout(fetchTimeoutMs);
   try {
-    const text = await createKeySource(settings)(signal);
+    const text = await fetchText(createKeySource(settings), systemClock);
     const keys = await readSigningKeys(text, authAlgorithms);
     return { keys, flaws: keys.length === 0 ? explainUnusable(text, authAlgorithms) : [] };
   } catch (error) {
-    const cause = signal.aborted ? `no complete answer within ${fetchTimeoutMs} ms` : describeFetchError(error);
-    throw new Error(cause, { cause: error });
+    throw new Error(describeFetchError(error), { cause: error });
   }
 };

@@ -1,0 +1,57 @@
+// Time limits for answers. An answer can arrive while the event loop is blocked or the process is paused. Then timers run
+// before the answer is read. So a time limit consists of steps. Each step ends after what has arrived is read, and counts
+// once, however late it ends.
+
+import type { Clock } from '../../time/clock.ts';
+
+/**
+ * Number of steps of a time limit. If every turn of the event loop is long, each turn ends one step. A new connection with
+ * TLS, a password and a first answer takes about eight turns.
+ */
+export const stepsMax = 10;
+
+/** Runs `action` at the end of one step of a time limit of `ms`. Returns a function that cancels it. */
+export function afterStep(clock: Clock, ms: number, action: () => void): () => void {
+  let immediate: NodeJS.Immediate | undefined;
+  const callOff = clock.after(ms / stepsMax, () => {
+    immediate = setImmediate(action);
+  });
+  return () => {
+    callOff();
+    clearImmediate(immediate);
+  };
+}
+
+/** Settles like `promise`. At the time limit of `ms`, calls `onLate` and rejects with an Error with `message`. */
+export async function within<T>(
+  clock: Clock,
+  ms: number,
+  promise: Promise<T>,
+  message: string,
+  onLate = (): void => undefined,
+): Promise<T> {
+  const { promise: late, reject } = Promise.withResolvers<never>();
+  let steps = 0;
+  let callOff = (): void => undefined;
+  const step = (): void => {
+    callOff = afterStep(clock, ms, () => {
+      steps += 1;
+      if (steps < stepsMax) {
+        step();
+      } else {
+        reject(new Error(message));
+        onLate();
+      }
+    });
+  };
+  step();
+  try {
+    return await Promise.race([promise, late]);
+  } finally {
+    callOff();
+  }
+}
+
+export function noAnswerWithin(ms: number): string {
+  return `no answer within ${ms} ms`;
+}
