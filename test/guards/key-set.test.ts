@@ -250,6 +250,21 @@ test('inherited keys are valid immediately, and until staleMs after they were fe
   keys.close();
 });
 
+test('keys stay valid for staleMs after the beginning of their fetch', async () => {
+  const gate = Promise.withResolvers<string>();
+  const { keys, clock, state, kids } = createKeySet(() => gate.promise, { authJwksStaleMs: 10_000 });
+  const started = keys.start();
+  await clock.pass(4_000);
+  gate.resolve(keySetOf(first));
+  await started;
+  state.source = down;
+  await clock.pass(5_999);
+  assert.deepEqual(kids(), ['first']);
+  await clock.pass(1);
+  assert.deepEqual(kids(), [], 'the issuer may have withdrawn the keys right after the beginning of the fetch');
+  keys.close();
+});
+
 test('the age of shared keys includes the duration of their fetch', async () => {
   const shared: FetchedKeys[] = [];
   const gate = Promise.withResolvers<string>();
