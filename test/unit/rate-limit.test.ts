@@ -3,7 +3,13 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { GuardedRequest } from '../../packages/core/call/guard.ts';
-import { createOwnCount, WindowTable, type Count } from '../../packages/core/guards/rate-limit/count.ts';
+import {
+  createJoinedCount,
+  createOwnCount,
+  WindowTable,
+  WindowTables,
+  type Count,
+} from '../../packages/core/guards/rate-limit/count.ts';
 import { createRateLimit, networkOf } from '../../packages/core/guards/rate-limit/rate-limit.ts';
 import { parseRate, rateHeaders } from '../../packages/core/guards/options/rate.ts';
 
@@ -52,7 +58,7 @@ describe('counting in this process', () => {
   });
 
   test('100,000 keys fill the table to its limit; the youngest keys are kept', () => {
-    const table = new WindowTable(1_000);
+    const table = new WindowTables(1_000);
     const count = createOwnCount({ limit: 1, windowMs: 60_000 }, () => 0, table);
     for (let key = 0; key < 100_000; key += 1) {
       assert.equal(wait(count, `2001:db8:0:${key}::/64`), 0);
@@ -65,7 +71,7 @@ describe('counting in this process', () => {
 
   test('when new windows open, expired windows are removed, even if old keys return', () => {
     let now = 0;
-    const table = new WindowTable(1_000_000);
+    const table = new WindowTables(1_000_000);
     const count = createOwnCount({ limit: 1, windowMs: 1_000 }, () => now, table);
     for (let key = 0; key < 10_000; key += 1) {
       wait(count, String(key));
@@ -109,6 +115,49 @@ describe('the table of windows', () => {
     for (const key of ['a', 'a', 'a', 'b', 'c']) full.open(key, 10, 0);
     assert.equal(full.size, 2);
     assert.equal(full.find('a', 0), undefined);
+  });
+});
+
+describe('windows of several lengths', () => {
+  const long = { limit: 1, windowMs: 86_400_000 };
+  const short = { limit: 1, windowMs: 1_000 };
+
+  test('after a reload from a long to a short window, short windows are removed when they have ended', () => {
+    const tables = new WindowTables();
+    for (const key of ['a', 'b']) tables.take(key, long, 0);
+    for (let now = 0; now < 3_000_000; now += 100) tables.take(`short ${now}`, short, now);
+    assert.ok(tables.size <= 13, `${tables.size} windows`);
+    assert.equal(tables.take('a', long, 3_000_000).left, -1, 'the long window still counts');
+  });
+
+  test('after a reload from a short to a long window, the short windows are removed when they have ended', () => {
+    const tables = new WindowTables();
+    for (let key = 0; key < 1_000; key += 1) tables.take(String(key), short, 0);
+    for (let key = 0; key < 10; key += 1) tables.take(`long ${key}`, long, 999);
+    assert.equal(tables.size, 1_010);
+    for (let key = 10; key < 510; key += 1) tables.take(`long ${key}`, long, 1_000);
+    assert.equal(tables.size, 510);
+  });
+
+  test('windows of many lengths together are limited; the windows of other lengths make room first', () => {
+    const tables = new WindowTables(100);
+    for (let seconds = 1; seconds <= 1_000; seconds += 1) {
+      const rate = { limit: 1, windowMs: seconds * 1_000 };
+      for (let key = 0; key < 30; key += 1) assert.equal(tables.take(String(key), rate, 0).left, 0);
+      for (let key = 0; key < 30; key += 1) assert.equal(tables.take(String(key), rate, 0).left, -1);
+      assert.ok(tables.size <= 100);
+    }
+    for (let key = 0; key < 300; key += 1) tables.take(String(key), long, 0);
+    assert.equal(tables.size, 100);
+    assert.equal(tables.take('299', long, 0).left, -1);
+  });
+
+  test('the count for all workers has separate windows for each length', () => {
+    const count = createJoinedCount();
+    assert.deepEqual(count.answer({ rate: long, keys: ['a', 'a'] }, 0), [0, 86_400_000, -1, 86_400_000]);
+    assert.deepEqual(count.answer({ rate: short, keys: ['a', 'a'] }, 0), [0, 1_000, -1, 1_000]);
+    assert.deepEqual(count.answer({ rate: short, keys: ['a'] }, 1_000), [0, 1_000]);
+    assert.deepEqual(count.answer({ rate: long, keys: ['a'] }, 1_000), [-1, 86_399_000]);
   });
 });
 

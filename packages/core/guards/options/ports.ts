@@ -61,7 +61,7 @@ export interface FetchedKeys {
 export interface Keeper {
   /** The counter for all workers; undefined if this process counts by itself. */
   readonly counter: Counter | undefined;
-  /** The latest counts of this process, by `rateLimitKey` and window length. */
+  /** The counts of this process, by `rateLimitKey`. */
   readonly counts: Map<string, object>;
   /** Returns the keys last fetched from an address; undefined if there are none. */
   readonly findKeys: (jwksUrl: string) => FetchedKeys | undefined;

@@ -31,13 +31,13 @@ interface Window {
  * 100,000 times the rate anyway.
  */
 const keysMaxDefault = 100_000;
-// When a window opens, up to this many of the oldest windows are removed, if they have ended. So ended windows do not
-// accumulate, and no request has to remove many windows.
+// When a window opens, up to this many of the oldest windows of each length are removed, if they have ended. So ended
+// windows do not accumulate, and no request has to remove many windows.
 const lookedAtMax = 2;
 
 /**
- * Counts in fixed windows, one per key. A window begins with the key's first request. Callers pass the current time, in
- * milliseconds.
+ * Counts in fixed windows of one length, one per key. A window begins with the key's first request. Callers pass the
+ * current time, in milliseconds.
  */
 export class WindowTable {
   readonly #keysMax: number;
@@ -62,7 +62,7 @@ export class WindowTable {
 
   /** Opens a window for `key`, in place of the key's previous window. */
   open(key: string, endsAt: number, now: number): Window {
-    this.#makeRoom(now);
+    this.trim(now, this.#keysMax - 1);
     const window: Window = { key, endsAt, count: 0, next: undefined };
     this.#windows.set(key, window);
     if (this.#newest === undefined) {
@@ -83,10 +83,11 @@ export class WindowTable {
     return { left: limit - window.count, msLeft };
   }
 
-  #makeRoom(now: number): void {
-    for (let lookedAt = 0; lookedAt < lookedAtMax || this.size >= this.#keysMax; lookedAt += 1) {
+  /** Removes a few ended windows, and then the oldest windows, until at most `sizeMax` are left. */
+  trim(now: number, sizeMax: number): void {
+    for (let lookedAt = 0; lookedAt < lookedAtMax || this.size > sizeMax; lookedAt += 1) {
       const oldest = this.#oldest;
-      if (oldest === undefined || (now < oldest.endsAt && this.size < this.#keysMax)) return;
+      if (oldest === undefined || (now < oldest.endsAt && this.size <= sizeMax)) return;
       this.#oldest = oldest.next;
       if (this.#oldest === undefined) this.#newest = undefined;
       // If the key has a newer window, that window stays.
@@ -95,18 +96,57 @@ export class WindowTable {
   }
 }
 
+/**
+ * Counts in windows of several lengths, because a reload can change the length. Each length has its own table: in a common
+ * table, a long window would delay the removal of all later ones. The tables share the limit of keys.
+ */
+export class WindowTables {
+  readonly #keysMax: number;
+  readonly #byLength = new Map<number, WindowTable>();
+
+  constructor(keysMax = keysMaxDefault) {
+    this.#keysMax = keysMax;
+  }
+
+  get size(): number {
+    return [...this.#byLength.values()].reduce((sum, table) => sum + table.size, 0);
+  }
+
+  /** Counts one request of `key`. */
+  take(key: string, rate: Rate, now: number): Taken {
+    let table = this.#byLength.get(rate.windowMs);
+    if (table === undefined) {
+      table = new WindowTable(this.#keysMax);
+      this.#byLength.set(rate.windowMs, table);
+    }
+    if (this.#byLength.size > 1) this.#trimOthers(table, now);
+    return table.take(key, rate, now);
+  }
+
+  #trimOthers(current: WindowTable, now: number): void {
+    let excess = this.size - this.#keysMax + 1;
+    for (const [windowMs, table] of this.#byLength) {
+      if (table !== current) {
+        const sizeBefore = table.size;
+        table.trim(now, Math.max(0, sizeBefore - Math.max(0, excess)));
+        excess -= sizeBefore - table.size;
+        if (table.size === 0) this.#byLength.delete(windowMs);
+      }
+    }
+  }
+}
+
 /** Creates the counter for the requests of one process. */
-export function createOwnCount(rate: Rate, now: () => number, table = new WindowTable()) {
-  return { take: (key: string) => table.take(key, rate, now()) } satisfies Count;
+export function createOwnCount(rate: Rate, now: () => number, tables = new WindowTables()) {
+  return { take: (key: string) => tables.take(key, rate, now()) } satisfies Count;
 }
 
 export const createJoinedCount: RateLimitPart['createJoinedCount'] = () => {
-  const table = new WindowTable();
+  const tables = new WindowTables();
   return {
     answer: ({ rate, keys }, now) =>
       keys.flatMap((key) => {
-        // The key includes the window length, so counting starts again if a reload changes the length.
-        const { left, msLeft } = table.take(`${rate.windowMs} ${key}`, rate, now);
+        const { left, msLeft } = tables.take(key, rate, now);
         return [left, Math.ceil(msLeft)];
       }),
   };

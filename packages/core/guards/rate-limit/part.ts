@@ -3,7 +3,7 @@
 import { systemClock } from '../../time/clock.ts';
 import { explainMissing } from '../options/missing-package.ts';
 import type { Keeper, RateLimitPart } from '../options/ports.ts';
-import { createOwnCount, WindowTable } from './count.ts';
+import { createOwnCount, WindowTables } from './count.ts';
 import { createRateLimit } from './rate-limit.ts';
 import { SharedCount } from './shared-count.ts';
 
@@ -24,8 +24,7 @@ export const createRateGuard: RateLimitPart['createRateGuard'] = async (settings
     rateLimitRedisUrl === ''
       ? undefined
       : await explainMissing('rateLimitRedisUrl', 'ioredis', () => import('./redis-counter.ts'));
-  const table = findTable(keeper, `${rateLimitKey} ${rate.windowMs}`);
-  const own = createOwnCount(rate, () => systemClock.steady(), table);
+  const own = createOwnCount(rate, () => systemClock.steady(), findTables(keeper, rateLimitKey));
   const common = { rate, clock: systemClock };
   const primary =
     keeper?.counter &&
@@ -59,21 +58,11 @@ export const createRateGuard: RateLimitPart['createRateGuard'] = async (settings
   };
 };
 
-// Largest number of kept tables. There can be several, because a reload may fail after it has created guards with a new
-// table. The previous guards then continue to count in their table, which the next reload must find.
-const tablesMax = 4;
-
-function findTable(keeper: Keeper | undefined, name: string): WindowTable {
+function findTables(keeper: Keeper | undefined, name: string): WindowTables {
   const last = keeper?.counts.get(name);
-  const table = last instanceof WindowTable ? last : new WindowTable();
-  if (keeper !== undefined) {
-    keeper.counts.delete(name);
-    keeper.counts.set(name, table);
-    for (const oldest of [...keeper.counts.keys()].slice(0, -tablesMax)) {
-      keeper.counts.delete(oldest);
-    }
-  }
-  return table;
+  const tables = last instanceof WindowTables ? last : new WindowTables();
+  keeper?.counts.set(name, tables);
+  return tables;
 }
 
 /** Connects to the Redis at `address` and counts there once. Rejects with an Error for the operator. */
