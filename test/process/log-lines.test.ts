@@ -125,6 +125,12 @@ test('with TRUSTED_PROXIES the line has the forwarded address as client; an inva
   const { code, stderr } = await runHere(['serve'], { TRUSTED_PROXIES: '10.0.0.0/8,proxy.internal' });
   assert.equal(code, 1);
   assert.match(stderr, /^error: TRUSTED_PROXIES is "10\.0\.0\.0\/8,proxy\.internal", but must be IP addresses/);
+  const mapped = await runHere(['serve'], { TRUSTED_PROXIES: '::ffff:10.0.0.0/8' });
+  assert.equal(mapped.code, code);
+  assert.match(
+    mapped.stderr,
+    /^error: TRUSTED_PROXIES must not have ::ffff:10\.0\.0\.0\/8, .*: write 10\.0\.0\.0\/8$/m,
+  );
 });
 
 test('with LOG_CLIENT=false, lines and the failures on the dashboard have no address and no agent [D52, D62]', async () => {

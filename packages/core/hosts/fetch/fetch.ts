@@ -28,9 +28,9 @@ const clientAddress: ValueKind<ClientAddress> = {
 
 const fetchRows = {
   /**
-   * Returns the IP address of the connected client, which a `Request` does not contain. Used for `rateLimit`,
-   * `trustedProxies` and the records that `observer` gets. If the result is not an IP address, the client's
-   * address is unknown. All clients with an unknown address count as one client. Default: all addresses are unknown.
+   * Returns the IP address of the connected client, which a `Request` does not contain. Called when a request begins.
+   * Used for `rateLimit`, `trustedProxies` and the records that `observer` gets. If the result is not an IP address, the
+   * client's address is unknown. All clients with an unknown address count as one client. Default: all addresses are unknown.
    */
   clientAddress: { kind: clientAddress },
 };
