@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 
 import type { Flow, Point } from '../../packages/dashboard/state.ts';
-import { TestBrowser, WatchedPage } from '../helpers/browser.ts';
+import { missingFonts, TestBrowser, WatchedPage } from '../helpers/browser.ts';
 import { poll } from '../helpers/changes.ts';
 import { startCommand } from '../helpers/command.ts';
 import { useBackend } from '../helpers/suites.ts';
@@ -44,11 +44,13 @@ const steps = 170;
 async function withPoints(
   change: (step: number) => Partial<Flow>,
   act: (watched: WatchedPage, points: readonly Point[]) => Promise<void>,
+  { width = 1_440, font = '' } = {},
 ): Promise<void> {
   const load = { inFlight: 0, bufferedBytes: 0, residentBytes: 60 * 1_048_576, eventLoopDelayMs: 0, workerDeaths: 0 };
   let points: Point[] = [];
+  await using installed = font === '' ? undefined : await TestBrowser.start({ usesMachineFonts: true });
   await withState(
-    browser,
+    installed ?? browser,
     ({ now }) => {
       points = Array.from({ length: steps }, (_, step) => ({
         at: now.at - (steps - 1 - step) * stepMs,
@@ -60,9 +62,14 @@ async function withPoints(
     },
     async (watched) => {
       await reads(watched, '.requests .when', /^in the last minute$/);
+      await watched.page.evaluate(`(() => {
+        const style = new CSSStyleSheet();
+        style.replaceSync('${font && `:root { font-family: "${font}" }`}');
+        document.adoptedStyleSheets = [style];
+      })()`);
       await act(watched, points);
     },
-    { width: 1_440, height: 900 },
+    { width, height: 900 },
   );
 }
 
@@ -180,6 +187,35 @@ describe('the charts', () => {
       },
     );
   });
+
+  for (const font of ['', 'DejaVu Sans', 'URW Bookman']) {
+    for (const width of [360, 768, 1_024, 1_440]) {
+      const skip = font !== '' && missingFonts;
+      test(
+        `${width} px wide, no chart moves when the pointer comes to it, in the font ${font || 'Open Sans'}`,
+        { skip },
+        async () => {
+          await withPoints(
+            () => ({ requests: 123_456, p50: 12_345, p99: 12_345, backendP50: 12_345, backendP99: 12_345 }),
+            async (watched) => {
+              const { page } = watched;
+              const area = page.locator('.latency .area');
+              const placesOf = async (): Promise<unknown> =>
+                await page.evaluate(
+                  `[...document.querySelectorAll('.area')].map((each) => JSON.stringify(each.getBoundingClientRect()))`,
+                );
+              await area.scrollIntoViewIfNeeded();
+              const places = await placesOf();
+              await area.hover({ position: { x: 100, y: 1 } });
+              await reads(watched, '.latency .when', /^at /);
+              assert.deepEqual(await placesOf(), places);
+            },
+            { width, font },
+          );
+        },
+      );
+    }
+  }
 
   test('a lost connection is shown; after a restart the page is live again, marks the restart and keeps earlier values', async () => {
     let gateway = await startCommand({ BACKEND_URL: backend.url });

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { hostname } from 'node:os';
 import { after, before, beforeEach, describe, test } from 'node:test';
 
-import { TestBrowser, type WatchedPage } from '../helpers/browser.ts';
+import { missingFonts, TestBrowser, type WatchedPage } from '../helpers/browser.ts';
 import { openDashboard, reads } from './dashboard-page.ts';
 import { type Command, startCommand } from '../helpers/command.ts';
 import { answer } from '../helpers/scripted-backend.ts';
@@ -51,6 +51,13 @@ async function boxesOf({ page }: WatchedPage, selector: string): Promise<Box[]> 
     .map((each) => each.getBoundingClientRect().toJSON()).filter(({ height }) => height > 0)`);
 }
 
+/** The names of the tables that cut off a column. */
+async function cutTables({ page }: WatchedPage): Promise<string[]> {
+  return await page.evaluate<string[]>(`[...document.querySelectorAll('.wide')]
+    .filter(({ scrollWidth, clientWidth }) => scrollWidth > clientWidth)
+    .map((each) => each.getAttribute('aria-label'))`);
+}
+
 describe('the dashboard on a screen', () => {
   test('of 1440 x 900 shows the verdict, the charts and every operation without scrolling', async () => {
     await using watched = await openDashboard(browser, command, { width: 1_440, height: 900 });
@@ -73,10 +80,7 @@ describe('the dashboard on a screen', () => {
       await reads(watched, '#operation-table tbody .update', /120/);
       for (const window of ['the last minute', '15 minutes']) {
         await watched.page.getByRole('radio', { name: window }).check({ force: true });
-        const cut = await watched.page.evaluate<string[]>(`[...document.querySelectorAll('.wide')]
-          .filter(({ scrollWidth, clientWidth }) => scrollWidth > clientWidth)
-          .map((each) => each.getAttribute('aria-label'))`);
-        assert.deepEqual(cut, [], 'tables that need horizontal scrolling');
+        assert.deepEqual(await cutTables(watched), [], 'tables that need horizontal scrolling');
       }
       const [place] = await boxesOf(watched, '#charts');
       const rows = Map.groupBy(await boxesOf(watched, '#charts figure'), ({ top }) => top);
@@ -97,6 +101,36 @@ describe('the dashboard on a screen', () => {
       }
       watched.assertClean(`http://127.0.0.1:${command.adminPort}/`);
     });
+  }
+
+  for (const font of [undefined, 'DejaVu Sans', 'Liberation Sans', 'URW Bookman']) {
+    const skip = font !== undefined && missingFonts;
+    test(
+      `of any width fits the window and cuts off no column, in the font ${font ?? 'Open Sans'}`,
+      { skip },
+      async () => {
+        await using installed = await TestBrowser.start({ usesMachineFonts: font !== undefined });
+        await using watched = await openDashboard(installed, command, { width: 2_000, height: 900 });
+        await reads(watched, '#operation-table tbody .update', /120/);
+        if (font !== undefined) {
+          await watched.page.evaluate(`(() => {
+          const style = new CSSStyleSheet();
+          style.replaceSync(':root { font-family: "${font}" }');
+          document.adoptedStyleSheets = [style];
+        })()`);
+        }
+        for (let width = 1_440; width >= 320; width -= 48) {
+          await watched.page.setViewportSize({ width, height: 900 });
+          // The page lays out its tables again before the next frame.
+          await watched.page.evaluate(
+            'new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))',
+          );
+          await watched.assertFits();
+          assert.deepEqual(await cutTables(watched), [], `${width} px`);
+          if (width === 768) await watched.savePicture(`dashboard-${font ?? 'Open Sans'}-768`);
+        }
+      },
+    );
   }
 
   test('360 px wide shows the name of the column before each figure of an operation', async () => {

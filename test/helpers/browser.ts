@@ -5,7 +5,7 @@ import chromium, { inflate } from '@sparticuz/chromium';
 import { AxeBuilder } from '@axe-core/playwright';
 import assert from 'node:assert/strict';
 import { existsSync, mkdirSync, readFileSync } from 'node:fs';
-import { mkdtemp, rename, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, rename, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { chromium as playwright, type Browser, type BrowserContext, type Page } from 'playwright-core';
@@ -13,6 +13,15 @@ import { chromium as playwright, type Browser, type BrowserContext, type Page } 
 // Long, because a browser is slow on a busy machine.
 const deadlineMs = 60_000;
 const root = resolve(import.meta.dirname, '../..');
+const machineFonts = '/etc/fonts/fonts.conf';
+const fontPackages = {
+  'fonts-dejavu': 'truetype/dejavu',
+  'fonts-liberation': 'truetype/liberation',
+  'fonts-urw-base35': 'opentype/urw-base35',
+};
+const missing = Object.entries(fontPackages).find(([, folder]) => !existsSync(join('/usr/share/fonts', folder)));
+/** Why a test with the fonts of a usual Debian is skipped; false if these are installed. */
+export const missingFonts = missing && `${missing[0]} is not installed; on Debian: scripts/install-test-tools.sh`;
 /** The folder of screenshots; not committed. */
 const picturesFolder = join(root, 'test-output');
 
@@ -115,7 +124,8 @@ export class TestBrowser implements AsyncDisposable {
     this.#browser = browser;
   }
 
-  static async start(): Promise<TestBrowser> {
+  /** Starts a browser that sees only Open Sans, or only the fonts of this machine. */
+  static async start({ usesMachineFonts = false } = {}): Promise<TestBrowser> {
     const folder = await unpackChromium();
     const browser = await playwright.launch({
       executablePath: join(folder, 'chromium'),
@@ -125,7 +135,11 @@ export class TestBrowser implements AsyncDisposable {
         PATH: process.env['PATH'] ?? '',
         HOME: folder,
         LD_LIBRARY_PATH: join(folder, 'al2023/lib'),
-        FONTCONFIG_FILE: join(folder, fontsFile),
+        FONTCONFIG_FILE: usesMachineFonts ? machineFonts : join(import.meta.dirname, 'open-sans.conf'),
+        // The folder of the fonts and of their cache in `open-sans.conf`.
+        XDG_DATA_HOME: folder,
+        XDG_DATA_DIRS: folder,
+        XDG_CACHE_HOME: folder,
       },
     });
     return new TestBrowser(browser);
@@ -173,7 +187,6 @@ async function unpackChromium(): Promise<string> {
     if (TMPDIR === undefined) delete process.env['TMPDIR'];
     else process.env['TMPDIR'] = TMPDIR;
   }
-  await writeFile(join(unfinished, fontsFile), fontsOf(folder));
   try {
     await rename(unfinished, folder);
   } catch {
@@ -181,21 +194,4 @@ async function unpackChromium(): Promise<string> {
     await rm(unfinished, { recursive: true });
   }
   return folder;
-}
-
-const fontsFile = 'fonts.conf';
-
-/** The configuration of fontconfig: Open Sans from the package, other fonts from the machine. */
-function fontsOf(folder: string): string {
-  return `<?xml version="1.0"?>
-<!DOCTYPE fontconfig SYSTEM "fonts.dtd">
-<fontconfig>
-  <dir>${folder}/fonts</dir>
-  <dir>/usr/share/fonts</dir>
-  <cachedir>${folder}/fonts-cache</cachedir>
-  <alias><family>system-ui</family><prefer><family>Open Sans</family></prefer></alias>
-  <alias><family>sans-serif</family><prefer><family>Open Sans</family></prefer></alias>
-  <alias><family>monospace</family><prefer><family>DejaVu Sans Mono</family></prefer></alias>
-</fontconfig>
-`;
 }

@@ -271,7 +271,7 @@ const makeChart = (kind, shown, point, handlers) => {
       ' ',
       make('small', {}, unit),
       ' ',
-      make('small', { class: 'when' }, when),
+      make('small', { class: 'when', 'data-widest': summaryName }, when),
     ),
     make('ul', {}, legend),
     make('div', area, makeDrawing(kind, shown, read, point)),

@@ -3,7 +3,16 @@
 import { showCharts, showLoads } from './charts.js';
 import { byId, copy, make, say, show } from './dom.js';
 import { formatAge, formatCount, formatMoment, formatTime, nameOfKind } from './format.js';
-import { parties, partyNames, showFailures, showKinds, showOperations, showSettings, showWorkers } from './tables.js';
+import {
+  fitTables,
+  parties,
+  partyNames,
+  showFailures,
+  showKinds,
+  showOperations,
+  showSettings,
+  showWorkers,
+} from './tables.js';
 import { countOf, describeCertificate, describeParties, judge } from './verdict.js';
 
 /** @import { Description } from './dom.js' */
@@ -121,6 +130,7 @@ function render() {
     showKinds(facts, now);
     showFailures(facts, failures);
     showSettings(facts.settings);
+    fitTables();
   }
   showConnection();
 }
@@ -282,5 +292,6 @@ async function poll() {
   render();
 }
 
+addEventListener('resize', fitTables);
 document.addEventListener('visibilitychange', poll);
 void poll();

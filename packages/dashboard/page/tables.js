@@ -371,3 +371,21 @@ export const showSettings = (settings) => {
   const text = showsDefaults ? 'Hide defaults' : 'Show defaults too';
   show('settings-toggle', { 'aria-expanded': String(showsDefaults), onclick }, text);
 };
+
+// Narrow windows never get the layouts before.
+const layouts = /** @type {const} */ ([
+  ['columns', '(min-width: 64rem)'],
+  ['narrow', '(min-width: 40rem)'],
+  ['lines', 'all'],
+]);
+
+/** Gives each table the first layout that cuts off no column. Fonts and figures decide how much room a table needs. */
+export const fitTables = () => {
+  const fitting = layouts.filter(([, window]) => matchMedia(window).matches);
+  for (const table of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll('.wide'))) {
+    for (const [layout] of fitting) {
+      table.dataset['layout'] = layout;
+      if (table.scrollWidth <= table.clientWidth) break;
+    }
+  }
+};
