@@ -17,8 +17,8 @@ const errors = [
   ['an error without a code', errorOf(undefined, 'the answer ended early'), undefined],
   ['an error whose code is the name of a property of every object', errorOf('constructor'), undefined],
   [
-    'a reset in the TLS handshake, with a message',
-    errorOf('ECONNRESET', 'Client network socket disconnected before secure TLS connection was established'),
+    'a reset in the TLS handshake, in which Node names the host',
+    Object.assign(errorOf('ECONNRESET'), { host: 'backend.example' }),
     undefined,
   ],
 ] as const; // prettier-ignore

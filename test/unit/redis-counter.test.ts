@@ -37,6 +37,32 @@ for (const [what, onData, cause] of [
   });
 } // prettier-ignore
 
+const count = '*2\r\n:9\r\n:1000\r\n';
+for (const [what, auth, probe, result] of [
+  ['requires no password (Redis 5)', '-ERR Client sent AUTH, but no password is set\r\n', count, 'unused'],
+  ['requires no password, in words of its own', '-ERR what is a password?\r\n', count, 'unused'],
+  ['requires another password', '-WRONGPASS invalid password\r\n', '-NOAUTH Authentication required.\r\n', 'WRONGPASS invalid password'],
+  ['refuses AUTH and is then silent', '-ERR no\r\n', '', 'no answer within 100 ms'],
+] as const) {
+  test(`a server that ${what}: ${result} [D47]`, async () => {
+    const server = createServer((socket) =>
+      socket.on('error', () => undefined).on('data', (data) => {
+        if (data.includes('auth')) socket.write(auth);
+        if (data.includes('probe')) socket.write(probe);
+      }),
+    );
+    await once(server.listen(0, '127.0.0.1'), 'listening');
+    let unused = 0;
+    const url = new URL(`redis://:secret@127.0.0.1:${(server.address() as AddressInfo).port}`);
+    const counter = new RedisCounter(url, () => (unused += 1));
+    const outcome = await counter.revive(() => undefined).then(() => 'unused', (error: unknown) => (error as Error).message);
+    counter.close();
+    assert.equal(outcome, result);
+    assert.equal(unused, result === 'unused' ? 1 : 0);
+    await once(server.close(), 'close');
+  });
+} // prettier-ignore
+
 test('a counter without a connection counts nothing [D47]', async () => {
   const counter = new RedisCounter(new URL('redis://127.0.0.1:1'), () => undefined);
   await assert.rejects(counter.ask({ rate: { limit: 1, windowMs: 1_000 }, keys: ['a'] }), new Error('not connected'));

@@ -4,6 +4,9 @@ import assert from 'node:assert/strict';
 import { globSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { test } from 'node:test';
+
+import ts from 'typescript';
+
 import { batches, skippedTests } from '../mutation/test-files.ts';
 
 const root = join(import.meta.dirname, '../..');
@@ -101,15 +104,114 @@ test('the kernel has at most 5,700 lines, comments included', () => {
   assert.ok(lines <= 5_700, `the kernel has ${lines} lines: remove code to add more`);
 });
 
-test('no source file compares the text of a cause, because reasons and flaws have identifiers', () => {
-  const comparison =
-    /\bcause\)?\.(?:starts|ends)With|\bcause\)?\.(?:includes|match)|(?<!typeof (?:\w+\.)?)\bcause\b [!=]== '|\.test\((?:\w+\.)?cause\b/;
-  assert.match("this.cause === 'an empty body'", comparison);
-  assert.deepEqual(
-    sources.filter(({ text }) => comparison.test(text)).map(({ path }) => path),
-    [],
-  );
-});
+/** The places that decide by the text of a message or cause: comparisons, searches and patterns, also through a variable. */
+function findTextDecisions(path: string, text: string): string[] {
+  const file = ts.createSourceFile(path, text, ts.ScriptTarget.Latest, true);
+  const found: string[] = [];
+  const names = new Set(['message', 'cause']);
+  const isText = (node: ts.Node): boolean =>
+    (ts.isIdentifier(node) && names.has(node.text)) ||
+    (ts.isPropertyAccessExpression(node) &&
+      (['message', 'cause'].includes(node.name.text) || (returnsText(node.name) && isText(node.expression)))) ||
+    (ts.isElementAccessExpression(node) &&
+      ts.isStringLiteral(node.argumentExpression) &&
+      ['message', 'cause'].includes(node.argumentExpression.text)) ||
+    (ts.isCallExpression(node) &&
+      (isText(node.expression) ||
+        (ts.isIdentifier(node.expression) && node.expression.text === 'String' && node.arguments.some(isText)))) ||
+    (ts.isTemplateExpression(node) && node.templateSpans.some(({ expression }) => isText(expression))) ||
+    ((ts.isParenthesizedExpression(node) || ts.isAsExpression(node) || ts.isNonNullExpression(node)) &&
+      isText(node.expression)) ||
+    (ts.isBinaryExpression(node) &&
+      [ts.SyntaxKind.QuestionQuestionToken, ts.SyntaxKind.BarBarToken].includes(node.operatorToken.kind) &&
+      (isText(node.left) || isText(node.right)));
+  // These methods return a text that is made from the message.
+  const returnsText = ({ text: name }: ts.Identifier | ts.PrivateIdentifier): boolean =>
+    ['toLowerCase', 'toUpperCase', 'trim', 'slice', 'replace', 'replaceAll', 'split', 'at', 'toString'].includes(name);
+  const isWord = (node: ts.Node): boolean =>
+    (ts.isStringLiteralLike(node) && node.text !== '') ||
+    ts.isRegularExpressionLiteral(node) ||
+    (ts.isIdentifier(node) && words.has(node.text));
+  const words = new Set<string>();
+  const collect = (node: ts.Node): void => {
+    if (ts.isVariableDeclaration(node) && node.initializer !== undefined && ts.isIdentifier(node.name)) {
+      if (ts.isStringLiteralLike(node.initializer) && node.initializer.text !== '') words.add(node.name.text);
+      if (isText(node.initializer) && !ts.isTemplateExpression(node.initializer)) names.add(node.name.text);
+    }
+    if (
+      ts.isBindingElement(node) &&
+      node.propertyName !== undefined &&
+      ts.isIdentifier(node.propertyName) &&
+      ['message', 'cause'].includes(node.propertyName.text) &&
+      ts.isIdentifier(node.name)
+    ) {
+      names.add(node.name.text);
+    }
+    ts.forEachChild(node, collect);
+  };
+  const { EqualsEqualsEqualsToken, ExclamationEqualsEqualsToken, EqualsEqualsToken, ExclamationEqualsToken } =
+    ts.SyntaxKind;
+  const equality = [EqualsEqualsEqualsToken, ExclamationEqualsEqualsToken, EqualsEqualsToken, ExclamationEqualsToken];
+  const decides = (node: ts.Node): boolean => {
+    if (ts.isBinaryExpression(node) && equality.includes(node.operatorToken.kind)) {
+      return (isText(node.left) && isWord(node.right)) || (isText(node.right) && isWord(node.left));
+    }
+    if (ts.isSwitchStatement(node)) return isText(node.expression);
+    if (!ts.isCallExpression(node) || !ts.isPropertyAccessExpression(node.expression)) return false;
+    const {
+      name: { text: method },
+      expression: subject,
+    } = node.expression;
+    return (
+      ([
+        'includes',
+        'startsWith',
+        'endsWith',
+        'indexOf',
+        'lastIndexOf',
+        'search',
+        'match',
+        'matchAll',
+        'localeCompare',
+      ].includes(method) &&
+        isText(subject)) ||
+      (['test', 'exec', 'has', 'get', 'includes', 'indexOf'].includes(method) && node.arguments.some(isText))
+    );
+  };
+  const visit = (node: ts.Node): void => {
+    if (decides(node))
+      found.push(
+        `${path}:${file.getLineAndCharacterOfPosition(node.getStart()).line + 1}: ${node.getText().split('\n')[0] ?? ''}`,
+      );
+    ts.forEachChild(node, visit);
+  };
+  collect(file);
+  visit(file);
+  return found;
+}
+
+test('no source file decides by the text of a message or cause, because errors have codes and reasons', () => {
+  for (const text of [
+    "error.message === 'an empty body'",
+    "if ('gone' !== (error as Error).message) {}",
+    "const closed = 'gone'; error.message === closed",
+    "const { message } = error; message.startsWith('a')",
+    "const { message: text } = error; /gone/.test(text)",
+    "const text = error.message.toLowerCase(); text.includes('gone')",
+    "pattern.exec(String(error.message ?? ''))",
+    "switch (error['message']) { case 'gone': }",
+    "known.has(outcome.cause)",
+    "['gone'].includes(error.message)",
+    "this.cause.match(/gone/)",
+    'new Map().get(`${cause}`)',
+  ]) {
+    assert.equal(findTextDecisions('example.ts', text).length, 1, text);
+  }
+  for (const text of ["cause === undefined", "message === '' ? code : message", "typeof cause === 'string'", "message.kind === 'start'", "message.replace(/a/, 'b')"]) {
+    assert.deepEqual(findTextDecisions('example.ts', text), [], text);
+  }
+  assert.deepEqual(sources.flatMap(({ path, text }) => findTextDecisions(path, text)), []);
+}); // prettier-ignore
 
 test('every export is used', () => {
   const users = globSync(['packages/**/*.{ts,js}', '{test,bench,scripts}/**/*.{ts,js}'], {

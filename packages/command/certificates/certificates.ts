@@ -200,5 +200,5 @@ function describeCertificate(
 // Returns the reason in `error:<code>:<library>:<function>:<reason>` (openssl-errors(3)).
 function reasonOf(error: unknown): string {
   const { message } = error as Error;
-  return /^error:[0-9A-F]+:[^:]*:[^:]*:(.+)$/s.exec(message)?.[1] ?? message;
+  return message.replace(/^error:[0-9A-F]+:[^:]*:[^:]*:(.+)$/s, '$1');
 }

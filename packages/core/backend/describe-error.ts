@@ -11,6 +11,8 @@ export interface Peer {
   readonly authorities: string;
 }
 
+type ConnectionError = NodeJS.ErrnoException & { readonly host?: string; readonly library?: string };
+
 /** How messages describe the backend to a program that embeds the gateway. */
 const embeddersBackend: Peer = {
   name: 'the backend',
@@ -22,8 +24,6 @@ export const nodeAuthorities =
   'before the start, set NODE_EXTRA_CA_CERTS in the environment to a file with the certificate authority to trust';
 
 const noTlsCodes = new Set(['ERR_SSL_WRONG_VERSION_NUMBER', 'ERR_SSL_PACKET_LENGTH_TOO_LONG']);
-// OpenSSL's texts for the same errors, needed because the errors can also have the code `EPROTO`.
-const noTlsReasons = new Set(['wrong version number', 'packet length too long']);
 const unknownAuthorityCodes = new Set([
   'DEPTH_ZERO_SELF_SIGNED_CERT',
   'SELF_SIGNED_CERT_IN_CHAIN',
@@ -31,9 +31,8 @@ const unknownAuthorityCodes = new Set([
   'UNABLE_TO_GET_ISSUER_CERT_LOCALLY',
   'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
 ]);
-const closedEarly = 'Client network socket disconnected before secure TLS connection was established';
 // `<thread>:error:<code>:SSL routines:<function>:<reason>:<file>:<line>:<more>`
-const openSslText = /error:[0-9A-F]{8}:[^:]*:[^:]*:([^:]+):[^:]*:\d+:(.*)/s;
+const openSslText = /^.*error:[0-9A-F]{8}:[^:]*:[^:]*:([^:]+):[^:]*:\d+:(.*)$/s;
 
 const reasonsByCode = new Map<unknown, Reason>([
   ['ECONNREFUSED', 'connection-refused'],
@@ -57,17 +56,22 @@ const tlsCode =
  * is `no-descriptor` if that is one of these reasons, otherwise `connection-failed`.
  */
 export function reasonOfError(error: Error): Reason {
-  const errors = (error instanceof AggregateError ? error.errors : [error]) as NodeJS.ErrnoException[];
+  const errors = (error instanceof AggregateError ? error.errors : [error]) as ConnectionError[];
   const reasons = new Set(errors.map(reasonOfOne));
   if (reasons.has('no-descriptor')) return 'no-descriptor';
   const [first] = reasons;
   return first !== undefined && reasons.size === 1 ? first : 'connection-failed';
 }
 
-function reasonOfOne({ code = '', message }: NodeJS.ErrnoException): Reason {
-  return message === closedEarly || tlsCode.test(code) || openSslText.test(message)
-    ? 'tls'
-    : (reasonsByCode.get(code) ?? 'connection-failed');
+function reasonOfOne(error: ConnectionError): Reason {
+  const { code = '', library } = error;
+  if (isClosedEarly(error) || library !== undefined || tlsCode.test(code)) return 'tls';
+  return reasonsByCode.get(code) ?? 'connection-failed';
+}
+
+/** True if the peer closed the connection during the TLS handshake. Only then does Node name the host in a reset. */
+function isClosedEarly({ code, host }: ConnectionError): boolean {
+  return code === 'ECONNRESET' && host !== undefined;
 }
 
 /** Returns the messages of an error and of its causes, on one line. */
@@ -77,30 +81,24 @@ export function describeError(error: unknown, peer = embeddersBackend): string {
   return [describeOne(error, peer), ...causes.map((each) => describeError(each, peer))].join('; ');
 }
 
-function describeOne(error: NodeJS.ErrnoException, { name: who, plainScheme, authorities }: Peer): string {
-  const { code = error.name, message } = error;
-  const openSsl = reasonOfOpenSsl(message);
-  if (noTlsCodes.has(code) || noTlsReasons.has(openSsl ?? '')) {
-    return `${who} does not speak TLS: did you mean ${plainScheme}?`;
-  }
-  if (message === closedEarly) {
+function describeOne(error: ConnectionError, { name: who, plainScheme, authorities }: Peer): string {
+  const { code = error.name, message, library } = error;
+  if (noTlsCodes.has(code)) return `${who} does not speak TLS: did you mean ${plainScheme}?`;
+  if (isClosedEarly(error)) {
     return `${who} closed the connection during the TLS handshake: did you mean ${plainScheme}?`;
   }
   if (unknownAuthorityCodes.has(code)) {
     // Node's text also suggests a Node flag. The suggestion is removed, because operators do not start Node themselves.
     return `${message.replace(/; if the root CA .*/s, '')}: ${authorities}`;
   }
-  if (openSsl !== undefined) return `TLS failed: ${openSsl}`;
+  if (library !== undefined || code === 'EPROTO') return `TLS failed: ${describeTlsError(error)}`;
   // Node appends the local address. The address is unknown if the connection failed immediately; then it is left out.
   return message === '' ? code : message.replace(' - Local (undefined:undefined)', '');
 }
 
 /** Returns the text of a TLS error without the parts that are only for developers of OpenSSL. */
 export function describeTlsError({ message }: Error): string {
-  return reasonOfOpenSsl(message) ?? message;
-}
-
-function reasonOfOpenSsl(message: string): string | undefined {
-  const [, reason, more = ''] = openSslText.exec(message) ?? [];
-  return reason && [reason, more.trim()].filter((each) => each !== '').join(', ');
+  return message.replace(openSslText, (_, reason: string, more: string) =>
+    [reason, more.trim()].filter((each) => each !== '').join(', '),
+  );
 }

@@ -3,13 +3,13 @@
 
 import { isIP } from 'node:net';
 
-import { Redis } from 'ioredis';
+import { Redis, ReplyError } from 'ioredis';
 
 import { describeError, nodeAuthorities, type Peer } from '../../backend/describe-error.ts';
 import { systemClock } from '../../time/clock.ts';
 import { limitMax } from '../options/rate.ts';
 import type { Counter, Question } from '../options/ports.ts';
-import { noAnswerWithin, within } from '../time/deadline.ts';
+import { LateError, noAnswerWithin, within } from '../time/deadline.ts';
 import { isAnswer } from './shared-count.ts';
 
 // Redis runs this script atomically. A key's window begins with its first request and ends when the key expires. The
@@ -53,7 +53,11 @@ const connectMsMax = 350;
 
 interface CountingRedis extends Redis {
   countRates(keys: number, ...keysAndArguments: (string | number)[]): Promise<number[]>;
+  /** The first error of the connection, as opposed to an error of a command. */
+  failure?: NodeJS.ErrnoException;
 }
+
+class UnusableRedis extends Error {}
 
 export class RedisCounter implements Counter {
   readonly #url: URL;
@@ -72,17 +76,18 @@ export class RedisCounter implements Counter {
   }
 
   async ask({ rate: { limit, windowMs }, keys }: Question): Promise<readonly number[]> {
-    if (this.#redis === undefined) throw new Error('not connected');
+    const redis = this.#redis;
+    if (redis === undefined) throw new Error('not connected');
     // The end of the server's side is known some time before 'close'.
-    if (!this.#redis.stream.writable) {
+    if (!redis.stream.writable) {
       this.#noteGone();
-      throw new Error('Redis closed the connection');
+      throw new UnusableRedis('Redis closed the connection');
     }
     try {
       const prefix = `${keyPrefix}${windowMs / 1_000}:`;
-      return await this.#redis.countRates(keys.length, ...keys.map((key) => prefix + key), limit, windowMs);
+      return await redis.countRates(keys.length, ...keys.map((key) => prefix + key), limit, windowMs);
     } catch (error) {
-      throw this.#hideSecrets(describeAnswering(error));
+      throw this.#hideSecrets(describeAnswering(error, redis));
     }
   }
 
@@ -90,13 +95,17 @@ export class RedisCounter implements Counter {
     this.close();
     const redis = createRedis(this.#url);
     this.#redis = redis;
-    let failure: Error | undefined;
     redis.on('error', (error: Error) => {
-      failure ??= error;
+      redis.failure ??= error;
     });
+    let refusal: unknown;
     try {
       await within(systemClock, connectMsMax, redis.connect(), this.#noConnection);
-      const authenticated = this.#authenticate(redis);
+      const authenticated = this.#authenticate(redis).catch((error: unknown) => {
+        // Without a user name, the password may be unused: the server then executes commands without AUTH.
+        if (this.#url.username !== '' || !(error instanceof ReplyError)) throw error;
+        refusal = error;
+      });
       const database = Number(this.#url.pathname.slice(1));
       // AUTH and SELECT are sent together. If AUTH is refused, SELECT fails, too. AUTH is awaited first:
       // only its error shows the cause.
@@ -105,9 +114,14 @@ export class RedisCounter implements Counter {
       await answerOf(authenticated.then(() => selected));
       // Tests a write, because a server that is read-only, full or still loading its data cannot count.
       if (!isAnswer(await answerOf(redis.countRates(1, `${keyPrefix}probe`, limitMax, 1_000)), 1)) {
-        throw new Error('the answer is malformed');
+        throw new UnusableRedis('the answer is malformed');
       }
-      if (failure !== undefined || redis.status !== 'ready') throw new Error('Redis closed the connection');
+      if (redis.failure !== undefined || redis.status !== 'ready')
+        throw new UnusableRedis('Redis closed the connection');
+      if (refusal !== undefined) {
+        this.#onUnusedPassword();
+        this.#onUnusedPassword = () => undefined;
+      }
       this.#noteGone = () => {
         this.#noteGone = () => undefined;
         onGone();
@@ -117,18 +131,16 @@ export class RedisCounter implements Counter {
         if (this.#redis === redis) this.#noteGone();
       });
     } catch (error) {
+      const refused = error instanceof ReplyError ? (refusal ?? error) : error;
+      const cause = describeConnecting(redis.failure ?? refused, redis, this.#url.protocol === 'rediss:');
       redis.disconnect();
-      throw this.#hideSecrets(describeConnecting(failure ?? error, this.#isTls));
+      throw this.#hideSecrets(cause);
     }
-  }
-
-  get #isTls(): boolean {
-    return this.#url.protocol === 'rediss:';
   }
 
   // A server without TLS reads a TLS handshake as the beginning of a command, and waits for the rest.
   get #noConnection(): string {
-    return `no connection within ${connectMsMax} ms${this.#isTls ? ': did you mean redis:?' : ''}`;
+    return `no connection within ${connectMsMax} ms${this.#url.protocol === 'rediss:' ? ': did you mean redis:?' : ''}`;
   }
 
   /** The server's name and version, such as `Redis 8.0.2`; undefined if it does not reveal them. */
@@ -151,16 +163,10 @@ export class RedisCounter implements Counter {
   async #authenticate(redis: Redis): Promise<void> {
     const username = decodeURIComponent(this.#url.username);
     const password = decodeURIComponent(this.#url.password);
-    try {
-      if (username !== '') {
-        await redis.auth(username, password);
-      } else if (password !== '') {
-        await redis.auth(password);
-      }
-    } catch (error) {
-      if (!(error instanceof Error && unusedPasswordPattern.test(error.message))) throw error;
-      this.#onUnusedPassword();
-      this.#onUnusedPassword = () => undefined;
+    if (username !== '') {
+      await redis.auth(username, password);
+    } else if (password !== '') {
+      await redis.auth(password);
     }
   }
 
@@ -176,8 +182,6 @@ export class RedisCounter implements Counter {
 
 const peer: Peer = { name: 'Redis', plainScheme: 'redis:', authorities: nodeAuthorities };
 const causeLengthMax = 200;
-// Two messages of Redis for an unused password: up to version 5, and from version 6 on.
-const unusedPasswordPattern = /no password is set|without any password configured/;
 
 /** Settles like `answer`, with the time limit of an answer. */
 export async function answerOf<T>(answer: Promise<T>): Promise<T> {
@@ -185,20 +189,32 @@ export async function answerOf<T>(answer: Promise<T>): Promise<T> {
 }
 
 // Detects a wrong scheme: a server with TLS closes or resets a connection without TLS.
-function describeConnecting(error: unknown, isTls: boolean): string {
-  const { code, message } = error as NodeJS.ErrnoException;
-  return !isTls && (code === 'ECONNRESET' || message === 'Connection is closed.')
+function describeConnecting(error: unknown, redis: CountingRedis, isTls: boolean): string {
+  const { code } = error as NodeJS.ErrnoException;
+  return !isTls && (code === 'ECONNRESET' || faultOf(error, redis) === 'closed')
     ? 'Redis closed the connection before it answered: did you mean rediss:?'
-    : describeAnswering(error);
+    : describeAnswering(error, redis);
 }
 
-// Replaces messages of ioredis that do not help an operator. Keeps the messages of Redis and of the OS.
-function describeAnswering(error: unknown): string {
-  const { message } = error as Error;
-  if (message === 'Connection is closed.') return 'Redis closed the connection';
-  return /^(?:Unknown RESP type|Command queue state error)/.test(message)
-    ? 'the answer is not the protocol of Redis: is this the address of a Redis?'
-    : describeError(error, peer);
+const causes = {
+  closed: 'Redis closed the connection',
+  malformed: 'the answer is not the protocol of Redis: is this the address of a Redis?',
+};
+
+// Keeps the messages of Redis and of the OS.
+function describeAnswering(error: unknown, redis: CountingRedis): string {
+  if (error instanceof UnusableRedis || error instanceof LateError) return error.message;
+  const fault = faultOf(error, redis);
+  return fault === undefined ? describeError(error, peer) : causes[fault];
+}
+
+// The errors of ioredis itself have no codes, so the state of the connection distinguishes them. Undefined for an error
+// of Redis or of the OS.
+function faultOf(error: unknown, { failure, status }: CountingRedis): keyof typeof causes | undefined {
+  const isOwn = error instanceof UnusableRedis || error instanceof LateError;
+  if (isOwn || error instanceof ReplyError || (error as NodeJS.ErrnoException).code !== undefined) return undefined;
+  if (failure !== undefined && failure.code === undefined) return 'malformed';
+  return status === 'ready' ? undefined : 'closed';
 }
 
 // ioredis connects once. It must not reconnect, queue or retry, because the caller does all this. It must not limit times,

@@ -22,7 +22,10 @@ export function afterStep(clock: Clock, ms: number, action: () => void): () => v
   };
 }
 
-/** Settles like `promise`. At the time limit of `ms`, calls `onLate` and rejects with an Error with `message`. */
+/** The time limit of an answer has passed. */
+export class LateError extends Error {}
+
+/** Settles like `promise`. At the time limit of `ms`, calls `onLate` and rejects with a `LateError` with `message`. */
 export async function within<T>(
   clock: Clock,
   ms: number,
@@ -39,7 +42,7 @@ export async function within<T>(
       if (steps < stepsMax) {
         step();
       } else {
-        reject(new Error(message));
+        reject(new LateError(message));
         onLate();
       }
     });

@@ -180,8 +180,8 @@ export function createKeySource({
 
 async function get(url: URL, signal: AbortSignal): Promise<IncomingMessage> {
   return await new Promise((resolve, reject) => {
-    const request = url.protocol === 'https:' ? requestHttps : requestHttp;
-    request(url, {
+    const isTls = url.protocol === 'https:';
+    const request = (isTls ? requestHttps : requestHttp)(url, {
       // The connection is not kept open, since the next fetch is minutes away.
       agent: false,
       rejectUnauthorized: true,
@@ -190,7 +190,8 @@ async function get(url: URL, signal: AbortSignal): Promise<IncomingMessage> {
     })
       .on('response', resolve)
       .on('error', reject)
-      .end();
+      // Sent after the handshake, because a write before it takes the code away from the error of a failed handshake.
+      .on('socket', (socket) => socket.once(isTls ? 'secureConnect' : 'connect', () => request.end()));
   });
 }
 
