@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the Debian packages that some tests need. Tests without their package are skipped and say so.
 set -eu
-packages='curl haproxy openssl prometheus python3-h2 redis-server sslscan'
+packages='curl fonts-dejavu fonts-liberation fonts-urw-base35 haproxy openssl prometheus python3-h2 redis-server sslscan'
 # shellcheck disable=SC2086 # one argument per package
 if dpkg -s $packages > /dev/null 2>&1; then exit 0; fi
 export DEBIAN_FRONTEND=noninteractive

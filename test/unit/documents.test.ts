@@ -38,6 +38,7 @@ const otherVariables = [
   'TEST_TARGETS',
   'TEST_FASTIFY',
   'TEST_PICTURES',
+  'TEST_TOOLS',
   'GATEWAY_NODE',
   // examples/fastify
   'JWT_SECRET',
