@@ -211,8 +211,7 @@ function describeAnswering(error: unknown, redis: CountingRedis): string {
 // The errors of ioredis itself have no codes, so the state of the connection distinguishes them. Undefined for an error
 // of Redis or of the OS.
 function faultOf(error: unknown, { failure, status }: CountingRedis): keyof typeof causes | undefined {
-  const isOwn = error instanceof UnusableRedis || error instanceof LateError;
-  if (isOwn || error instanceof ReplyError || (error as NodeJS.ErrnoException).code !== undefined) return undefined;
+  if (error instanceof ReplyError || (error as NodeJS.ErrnoException).code !== undefined) return undefined;
   if (failure !== undefined && failure.code === undefined) return 'malformed';
   return status === 'ready' ? undefined : 'closed';
 }
