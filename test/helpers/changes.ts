@@ -60,8 +60,9 @@ export function createGate(): { opened: Promise<void>; open: () => void } {
   return { opened: promise, open: () => resolve(undefined) };
 }
 
-// Saved before a test can replace `setTimeout` by a mock.
+// Saved before a test can replace them by mocks.
 const { setTimeout: pause } = globalThis;
+const now = performance.now.bind(performance);
 
 /**
  * Calls `isSo` until it returns true: first once per turn of the event loop, later every few milliseconds, so that polling does
@@ -72,9 +73,9 @@ export async function poll(
   expected: string,
   limitMs = DEADLINE_MS,
 ): Promise<void> {
-  const end = performance.now() + limitMs;
+  const end = now() + limitMs;
   for (let round = 0; !(await isSo()); round += 1) {
-    if (performance.now() > end) throw new Error(`not within ${limitMs} ms: ${expected}`);
+    if (now() > end) throw new Error(`not within ${limitMs} ms: ${expected}`);
     await new Promise((resolve) => (round < 20 ? setImmediate(resolve) : pause(resolve, Math.min(round - 19, 20))));
   }
 }

@@ -9,7 +9,10 @@ import { poll } from '../helpers/changes.ts';
 import { succeeded } from '../helpers/expected.ts';
 import { startGateway } from '../helpers/gateway.ts';
 import { noHttp2 } from '../helpers/http2-client.ts';
+import { checkHttp2States } from '../helpers/http2-states.ts';
 import { answer } from '../helpers/scripted-backend.ts';
+
+checkHttp2States();
 
 const run = promisify(execFile);
 // Debian's Python: another Python on the PATH lacks Debian's packages.

@@ -2,6 +2,8 @@
 // advances only when a test says so. D35, D39.
 
 import assert from 'node:assert/strict';
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
+import type { ServerHttp2Stream } from 'node:http2';
 import { describe, test, type TestContext } from 'node:test';
 import { BufferBudget } from '../../packages/core/body/budget.ts';
 import { headBytesMax, serveHttp2 } from '../../packages/core/hosts/http2/http2.ts';
@@ -23,8 +25,11 @@ import {
   windowUpdate,
   type Fields,
 } from '../helpers/http2-frames.ts';
+import { checkHttp2States } from '../helpers/http2-states.ts';
 import { createHandler, noLimits, stopClock, turns, type Script } from './served-connections.ts';
 import { openPair } from '../helpers/socket-pairs.ts';
+
+checkHttp2States();
 
 const closedWindow = [[settingIds.initialWindowSize, 0]] as const;
 const sliceBytes = 16_384;
@@ -86,6 +91,14 @@ async function begin(t: TestContext, script: Script = {}, limits: Partial<Server
   const opened = await open(t, script, limits, budget);
   await opened.client.begin();
   return opened;
+}
+
+/** Calls `act` with each stream that node:http2 creates, so that a test can break it. */
+function withEachStream(t: TestContext, act: (stream: ServerHttp2Stream) => void): void {
+  const channel = 'http2.server.stream.created';
+  const onStream = (message: unknown) => act((message as { stream: ServerHttp2Stream }).stream);
+  subscribe(channel, onStream);
+  t.after(() => unsubscribe(channel, onStream));
 }
 
 const replies: Script = { onStart: (received) => received.reply('ok') };
@@ -170,6 +183,172 @@ describe('times of a connection', { skip: noHttp2 }, () => {
     await client.closed();
     connection.announceEnd?.();
     assert.deepEqual(client.goAway, { lastStream: 1, code: errorCodes.noError });
+  });
+
+  test('the last GOAWAY is sent 1,000 ms after the first, however long the connection was idle before [D33]', async (t) => {
+    const { client, send, pass, connection, request } = await begin(t, {}, { idleTimeoutMs: 60_000 });
+    pass(30_000);
+    connection.announceEnd?.();
+    pass(250);
+    pass(749);
+    assert.equal(connection.isQuiet(0, 0), false);
+    // The client sent this request before it received GOAWAY.
+    await send(get(1));
+    (await request(0)).reply('ok');
+    await client.replies(1);
+    pass(1);
+    assert.equal(connection.isQuiet(0, 0), true);
+    await client.closed();
+    assert.deepEqual(client.goAway, { lastStream: 1, code: errorCodes.noError });
+  });
+
+  test('after the last GOAWAY no new call starts, open streams continue, and the connection ends after them [D65]', async (t) => {
+    const { client, socket, send, pass, connection, request, received } = await begin(t, {}, { idleTimeoutMs: 60_000 });
+    await send(get(1), put(3));
+    const [late, body] = [await request(0), await request(1)];
+    connection.announceEnd?.();
+    await send(get(5));
+    (await request(2)).reply('ok');
+    await client.replies(5);
+    pass(1_000);
+    await client.receives(({ type, payload }) => type === frameTypes.goAway && payload.readUInt32BE(0) === 5, 'GOAWAY');
+    for (const stream of [7, 9, 11]) await send(get(stream));
+    pass(1_000);
+    await send(data(3, 5, flags.endStream));
+    await poll(() => body.events.includes('end'), 'the body');
+    pass(5_000);
+    assert.deepEqual([received.length, connection.streams, connection.isQuiet(0, 0)], [3, 2, false]);
+    for (const each of [late, body]) each.reply('ok');
+    await client.replies(1, 3);
+    await poll(() => connection.streams === 0, 'the streams have closed');
+    await poll(() => socket.destroyed, 'the connection has closed');
+    assert.deepEqual(received.map(({ events }) => events.at(-1)), ['taken', 'taken', 'taken']); // prettier-ignore
+  });
+
+  test('after the last GOAWAY a stream is refused even if node:http2 accepts it [D65]', async (t) => {
+    withEachStream(t, ({ session }) => {
+      if (session !== undefined) session.close = () => undefined;
+    });
+    const { client, send, pass, connection, received } = await begin(t);
+    await send(get(1));
+    connection.announceEnd?.();
+    pass(1_000);
+    await send(get(3));
+    assert.equal(await client.resetCode(3), errorCodes.refusedStream);
+    assert.deepEqual([received.length, connection.streams], [1, 1]);
+  });
+
+  test('a rest of a body that is dropped does not delay the end: its stream is reset after the last GOAWAY [D33]', async (t) => {
+    const { client, send, pass, connection, framesOf } = await begin(t, replies);
+    await send(put(1));
+    await client.replies(1);
+    connection.announceEnd?.();
+    pass(999);
+    await turns(3);
+    assert.equal(framesOf(1, frameTypes.resetStream).length, 0);
+    pass(1);
+    pass(0);
+    assert.equal(await client.resetCode(1), errorCodes.noError);
+    await client.closed();
+  });
+
+  for (const isQueued of [false, true]) {
+    test(`a stream that does not close within 1,000 ms of its reset ends the connection${isQueued ? ', once the socket has no unsent bytes' : ''}, and its stall is reported once [D39]`, async (t) => {
+      withEachStream(t, (stream) => {
+        stream.close = () => undefined;
+      });
+      const { client, socket, send, pass, request } = await open(t, {}, { replyStallTimeoutMs: 60_000 });
+      await client.begin(closedWindow);
+      await send(get(1));
+      const received = await request(0);
+      received.reply('x');
+      await turns(3);
+      pass(5_000);
+      assert.deepEqual(received.events, ['start', 'stall']);
+      if (isQueued) {
+        Object.defineProperty(socket, 'writableLength', { value: 1, configurable: true });
+        pass(0);
+        pass(2_000);
+        assert.equal(socket.destroyed, false);
+        Reflect.deleteProperty(socket, 'writableLength');
+      }
+      pass(200);
+      pass(999);
+      assert.equal(socket.destroyed, false);
+      pass(1);
+      assert.equal(socket.destroyed, true);
+      await poll(() => received.events.includes('taken'), 'the reply is released');
+      assert.deepEqual(received.events, ['start', 'stall', 'taken']);
+    });
+  }
+
+  test('a session that no longer reads ends its connection after 1,000 ms, counted while the socket has no unsent bytes [D39]', async (t) => {
+    const { client, socket, send, pass, request } = await open(t);
+    await client.begin(closedWindow);
+    await send(get(1));
+    const received = await request(0);
+    received.reply('x');
+    // After GOAWAY and a frame that is too long, node:http2 reads nothing, and does not close the session.
+    await send(frame(frameTypes.goAway, 0, 0, Buffer.alloc(8)), Buffer.of(0x40, 1, 0, 0, 0, 0, 0, 0, 3));
+    Object.defineProperty(socket, 'writableLength', { value: 1, configurable: true });
+    pass(0);
+    pass(2_000);
+    Reflect.deleteProperty(socket, 'writableLength');
+    pass(0);
+    pass(999);
+    assert.equal(socket.destroyed, false);
+    pass(1);
+    assert.equal(socket.destroyed, true);
+    await poll(() => received.events.includes('taken'), 'the reply is released');
+    assert.deepEqual(received.events, ['start', 'taken']);
+  });
+
+  test('a stream that node:http2 does not close with its socket is forgotten: its memory is released and "gone" reported', async (t) => {
+    withEachStream(t, (stream) => {
+      stream._destroy = () => undefined;
+    });
+    const { client, send, request, budget, connection, faults } = await begin(t);
+    await send(get(1), get(3));
+    const [first, second] = [await request(0), await request(1)];
+    first.reply('ok');
+    await client.replies(1);
+    client.socket.destroy();
+    await poll(() => budget.bytes === 0, 'all memory is released');
+    assert.deepEqual([connection.streams, faults], [0, []]);
+    assert.deepEqual([first.events, second.events], [['start', 'taken'], ['start', 'gone']]); // prettier-ignore
+  });
+
+  test('a session that has failed, and whose client reads nothing, ends after replyStallTimeoutMs [D35]', async (t) => {
+    const { client, socket, send, pass, request } = await begin(t, {}, { requestHeadersTimeoutMs: 400 });
+    await send(windowUpdate(0, 2 ** 30), get(1));
+    client.socket.pause();
+    // The head that follows is incomplete.
+    await send(settings([[settingIds.initialWindowSize, 2 ** 30]]), get(3).subarray(0, 20));
+    (await request(0)).reply('x'.repeat(20_000_000));
+    await poll(() => socket.writableLength > 0, 'the socket has unsent bytes');
+    pass(400);
+    await turns(5);
+    assert.equal(socket.destroyed, false);
+    pass(1_000);
+    pass(59_000);
+    await poll(() => socket.destroyed, 'the connection is closed');
+  });
+
+  test('a reply whose last bytes the client is still reading is not cut after the last GOAWAY [D33]', async (t) => {
+    const { client, socket, send, pass, request, connection } = await begin(t);
+    await send(settings([[settingIds.initialWindowSize, 2 ** 30]]), windowUpdate(0, 2 ** 30), get(1));
+    client.socket.pause();
+    (await request(0)).reply('ok');
+    Object.defineProperty(socket, 'writableLength', { value: 1, configurable: true });
+    await poll(() => connection.streams === 0, 'the stream has closed');
+    connection.announceEnd?.();
+    for (const ms of [1_000, 1_000, 5_000]) pass(ms);
+    assert.deepEqual([socket.destroyed, connection.isQuiet(0, 0)], [false, false]);
+    Reflect.deleteProperty(socket, 'writableLength');
+    pass(999);
+    assert.equal(socket.destroyed, false);
+    pass(1);
+    assert.equal(socket.destroyed, true);
   });
 
   test('a reply of a gateway that is stopping announces the end of the connection [D33]', async (t) => {

@@ -15,6 +15,7 @@ import {
 } from '../helpers/expected.ts';
 import { startGateway } from '../helpers/gateway.ts';
 import { Http2Client, noHttp2 } from '../helpers/http2-client.ts';
+import { checkHttp2States } from '../helpers/http2-states.ts';
 import {
   errorCodes,
   type Fields,
@@ -31,6 +32,8 @@ import {
 } from '../helpers/http2-frames.ts';
 import { RawClient } from '../helpers/raw-client.ts';
 import { answer, behind } from '../helpers/scripted-backend.ts';
+
+checkHttp2States();
 
 const collection = '/api/work-items';
 const item = '/api/work-items/5';

@@ -14,7 +14,8 @@ import { readHead } from './http2-head.ts';
 /** State shared by all exchanges of a server. */
 export interface Http2Context extends ServerLimits {
   readonly handler: RequestHandler & { readonly budget: BufferBudget };
-  readonly stallWatch: StallWatch<RequestReceiver>;
+  /** Gets undefined if the unsent bytes belong to no reply. */
+  readonly stallWatch: StallWatch<Http2Exchange | undefined>;
 }
 
 /** The interface through which an exchange uses its connection. */
@@ -28,19 +29,9 @@ export interface ExchangeOwner extends Client {
   onRoom(): void;
   /** Called once per exchange, when its stream has closed. */
   onClosed(exchange: Http2Exchange): void;
+  /** Closes the connection, because node:http2 does not close a stream. */
+  destroy(): void;
 }
-
-/**
- * `body` → `answering` → `replied` → `closed`. A request without a body starts in `answering`. A reply before the end of the
- * body leads to `dropping`. From there, the end of the body leads to `replied`. Any state can change to `closed`.
- *
- * - `body`: receiving the body.
- * - `answering`: waiting for the reply. The request is complete, or has timed out.
- * - `dropping`: the reply has been passed to Node; the rest of the body is read and dropped.
- * - `replied`: the reply has been passed to Node, and the request is complete or was reset.
- * - `closed`: the stream has closed.
- */
-type State = 'body' | 'answering' | 'dropping' | 'replied' | 'closed';
 
 // A reply is written in slices of `sliceBytes`. At most `slicesAhead` slices are unread. A slice's callback shows that
 // the client has read the slice.
@@ -48,7 +39,48 @@ const sliceBytes = 16_384;
 const slicesAhead = 2;
 // Time for the client to read the first slice. A client that needs longer keeps its flow-control window closed, so its
 // stream is reset [D39].
-const untakenMs = 5_000;
+const unreadMs = 5_000;
+/** Time for node:http2 to close a stream or a session that has ended, in ms. */
+export const closeMs = 1_000;
+
+type State = 'body' | 'answering' | 'unread' | 'sending' | 'dropping' | 'done' | 'reset' | 'closed';
+
+interface Row {
+  /** The states that may follow. */
+  readonly next: readonly State[];
+  /** Longest time in this state, in ms. `#onLate` ends the state. */
+  readonly limitMs: (limits: ServerLimits) => number;
+}
+
+/**
+ * A request without a body starts in `answering`.
+ *
+ * - `body`: receiving the body. The time starts with the request.
+ * - `answering`: waiting for the reply. The request is complete, or has timed out.
+ * - `unread`: the reply has been passed to Node. The client has read nothing of it.
+ * - `sending`: the client is reading the reply. The time starts with each slice that it reads.
+ * - `dropping`: the OS has the reply. The rest of the body is read and dropped. The time starts with the request.
+ * - `done`: request and reply are complete.
+ * - `reset`: the gateway or the client has reset the stream, or Node has closed it.
+ * - `closed`: Node has emitted 'close'.
+ */
+export const exchangeStates: Readonly<Record<State, Row>> = {
+  body: {
+    next: ['answering', 'unread', 'dropping', 'reset', 'closed'],
+    limitMs: ({ requestTimeoutMs }) => requestTimeoutMs,
+  },
+  // The handler has time limits.
+  answering: { next: ['unread', 'dropping', 'done', 'reset', 'closed'], limitMs: () => Infinity },
+  unread: {
+    next: ['sending', 'dropping', 'done', 'reset', 'closed'],
+    limitMs: ({ replyStallTimeoutMs }) => Math.min(replyStallTimeoutMs, unreadMs),
+  },
+  sending: { next: ['dropping', 'done', 'reset', 'closed'], limitMs: ({ replyStallTimeoutMs }) => replyStallTimeoutMs },
+  dropping: { next: ['done', 'reset', 'closed'], limitMs: ({ requestTimeoutMs }) => requestTimeoutMs },
+  done: { next: ['reset', 'closed'], limitMs: () => closeMs },
+  reset: { next: ['closed'], limitMs: () => closeMs },
+  closed: { next: [], limitMs: () => Infinity },
+};
 
 export class Http2Exchange implements Transport {
   readonly #stream: ServerHttp2Stream;
@@ -57,8 +89,11 @@ export class Http2Exchange implements Transport {
   readonly #isHead: boolean;
   readonly #owner: ExchangeOwner;
   readonly #context: Http2Context;
-  readonly #since = monotonicMs();
+  readonly #beganAt = monotonicMs();
   #state: State;
+  // The start of the state's time limit; undefined until the next `checkTime`.
+  #since: number | undefined = this.#beganAt;
+  #hasReplied = false;
   /** Undefined for a malformed request. */
   incoming: RequestReceiver | undefined;
   #isWhole: boolean;
@@ -68,12 +103,9 @@ export class Http2Exchange implements Transport {
   // True if the stream must be reset after the reply, so that the client stops sending the body.
   #refusesRest = false;
   #bodyBytes = 0;
-  // `#body`: the reply's body; undefined when the client has read it. `#at`: the position of the next slice. `#tookAt`: the time when the client last
-  // read a slice; before the first slice, the time when the reply began. `#hasTaken`: the client has read a slice.
+  // `#body`: the reply's body; undefined when the client has read it. `#at`: the position of the next slice.
   #body: BorrowedBytes | undefined;
   #at = 0;
-  #tookAt = 0;
-  #hasTaken = false;
 
   constructor(
     stream: ServerHttp2Stream,
@@ -94,6 +126,12 @@ export class Http2Exchange implements Transport {
     this.#listen('close', this.#onClose);
   }
 
+  /** @internal A method, so that a test can compare each change with `exchangeStates`. */
+  enter(state: State, since?: number): void {
+    this.#state = state;
+    this.#since = since;
+  }
+
   /** Calls `act` for each `event` of the stream. */
   #listen(event: 'data' | 'end' | 'close', act: (piece: Buffer) => void): void {
     this.#stream.on(event, (piece: Buffer) => {
@@ -107,7 +145,7 @@ export class Http2Exchange implements Transport {
 
   /** True while a part of the reply is unread. */
   get isTaking(): boolean {
-    return this.#body !== undefined;
+    return this.#state === 'unread' || this.#state === 'sending';
   }
 
   /** The number of body bytes that are buffered while a guard decides [D58]. */
@@ -142,26 +180,58 @@ export class Http2Exchange implements Transport {
     }
   }
 
-  /** Applies the timeouts at time `now` [D35]. `isQueued`: the socket has unsent bytes. */
-  checkTime(now: number, isQueued: boolean): void {
+  /**
+   * Applies the time limits at time `now` [D35]. `isQueued`: the socket has unsent bytes. `isLast`: the connection serves
+   * no further request.
+   */
+  checkTime(now: number, isQueued: boolean, isLast: boolean): void {
     try {
-      const { requestTimeoutMs, replyStallTimeoutMs } = this.#context;
-      const isLate = now - this.#since >= requestTimeoutMs;
-      if (this.#state === 'body' && isLate) {
-        this.#state = 'answering';
-        this.incoming?.onBroken('timeout');
-      } else if (this.#state === 'dropping' && isLate) {
-        this.#refuseRest();
+      if (this.#isReset && this.#state !== 'reset') {
+        this.enter('reset');
+        // Node closes the stream only when all its data has been read.
+        this.#read();
       }
-      // If the socket has unsent bytes, the whole connection may be slow. Then http2.ts watches the socket instead.
-      const limitMs = this.#hasTaken ? replyStallTimeoutMs : Math.min(replyStallTimeoutMs, untakenMs);
-      if (this.#body !== undefined && !isQueued && now - this.#tookAt >= limitMs) {
-        this.incoming?.onStall();
-        this.#reset(constants.NGHTTP2_CANCEL);
+      const isOfBody = this.#state === 'body' || this.#state === 'dropping';
+      if (isQueued && !isOfBody) {
+        // The whole connection may be slow. http2.ts watches the socket.
+        if (!this.isTaking) this.#since = undefined;
+        return;
       }
+      this.#since ??= now;
+      const isOver = isLast && this.#state === 'dropping';
+      if (isOver || now - this.#since >= exchangeStates[this.#state].limitMs(this.#context)) this.#onLate();
     } catch (error) {
       this.#fail(error);
     }
+  }
+
+  #onLate(): void {
+    switch (this.#state) {
+      case 'body':
+        this.enter('answering');
+        this.incoming?.onBroken('timeout');
+        break;
+      case 'unread':
+      case 'sending':
+        this.reportStall();
+        this.#reset(constants.NGHTTP2_CANCEL);
+        break;
+      case 'dropping':
+      case 'done':
+        this.#reset(constants.NGHTTP2_NO_ERROR);
+        break;
+      case 'reset':
+        this.#owner.destroy();
+        break;
+      case 'answering':
+      case 'closed':
+      // No limit.
+    }
+  }
+
+  /** Reports that the client does not read the reply. Does nothing if the reply was read or reset. */
+  reportStall(): void {
+    if (this.isTaking) this.incoming?.onStall();
   }
 
   holdBody(): void {
@@ -190,7 +260,7 @@ export class Http2Exchange implements Transport {
     this.#bodyBytes += piece.length;
     if (this.#state === 'body') {
       this.incoming?.onBody(piece);
-    } else if (this.#state === 'dropping' && this.#bodyBytes > this.#context.requestBytesMax) {
+    } else if (this.#hasReplied && this.#bodyBytes > this.#context.requestBytesMax) {
       this.#refuseRest();
     }
   }
@@ -200,10 +270,10 @@ export class Http2Exchange implements Transport {
     if (this.#stream.closed) return;
     this.#isWhole = true;
     if (this.#state === 'body') {
-      this.#state = 'answering';
+      this.enter('answering');
       this.incoming?.onBodyEnd();
     } else if (this.#state === 'dropping') {
-      this.#state = 'replied';
+      this.enter('done');
     }
   }
 
@@ -214,11 +284,11 @@ export class Http2Exchange implements Transport {
   }
 
   #send(reply: Reply): void {
-    if (this.#state !== 'body' && this.#state !== 'answering') {
+    if (this.#hasReplied || this.#state === 'closed') {
       throw new Error('the request has been answered, or its client has left');
     }
     if (this.#isReset) {
-      this.#state = 'replied';
+      this.#hasReplied = true;
       reply.body.release();
       // Reads the body: after a reset without an error, Node closes the stream only when all its data has been read.
       this.#read();
@@ -228,15 +298,16 @@ export class Http2Exchange implements Transport {
     // Without `date`, because Node adds it.
     const fields = [':status', String(reply.head.status), ...listReplyHeaders(reply)];
     this.#stream.respond(fields, { endStream: !hasBody });
-    this.#state = this.#isWhole ? 'replied' : 'dropping';
+    this.#hasReplied = true;
     this.#refusesRest ||= !this.#isWhole && (reply.closes || this.#owesContinue);
     if (hasBody) {
+      this.enter('unread', monotonicMs());
       this.#body = reply.body;
-      this.#tookAt = monotonicMs();
       for (let slices = 0; slices < slicesAhead; slices += 1) {
         this.#writeNext();
       }
     } else {
+      this.#endReply();
       reply.body.release();
     }
     if (this.#refusesRest) this.#refuseRest();
@@ -251,11 +322,10 @@ export class Http2Exchange implements Transport {
   }
 
   readonly #onSliceTaken = (error?: Error | null): void => {
-    if (error === undefined || error === null) {
-      this.#tookAt = monotonicMs();
-      this.#hasTaken = true;
-      this.#writeNext();
-    }
+    if (!this.isTaking || (error !== undefined && error !== null)) return;
+    if (this.#state === 'unread') this.enter('sending');
+    this.#since = monotonicMs();
+    this.#writeNext();
   };
 
   readonly #onLastTaken = (): void => {
@@ -263,8 +333,14 @@ export class Http2Exchange implements Transport {
     if (this.#stream.destroyed) return;
     this.#body?.release();
     this.#body = undefined;
+    if (this.isTaking) this.#endReply();
     if (this.#refusesRest) this.#refuseRest();
   };
+
+  #endReply(): void {
+    if (this.#isWhole) this.enter('done');
+    else this.enter('dropping', this.#beganAt);
+  }
 
   // Resets the stream after the whole reply, because an earlier reset would cut the reply off [RFC 9113, 8.1].
   #refuseRest(): void {
@@ -282,14 +358,21 @@ export class Http2Exchange implements Transport {
   }
 
   #reset(code: number): void {
-    if (!this.#isReset) this.#stream.close(code);
+    if (this.#isReset) return;
+    this.#stream.close(code);
+    this.enter('reset');
+  }
+
+  /** Releases what the exchange holds, although its stream has not closed. */
+  forget(): void {
+    this.#onClose();
   }
 
   #onClose(): void {
-    const hasReplied = this.#state === 'replied' || this.#state === 'dropping';
+    if (this.#state === 'closed') return;
     this.#owner.onClosed(this);
-    this.#state = 'closed';
-    if (!hasReplied) this.incoming?.onGone();
+    this.enter('closed');
+    if (!this.#hasReplied) this.incoming?.onGone();
     const body = this.#body;
     this.#body = undefined;
     // In the next turn of the event loop, node:http2 no longer uses the reply's bytes.

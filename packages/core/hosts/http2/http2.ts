@@ -7,8 +7,7 @@ import type { Socket } from 'node:net';
 import { monotonicMs } from '../../time/monotonic.ts';
 import type { Connection, ConnectionFactory, ServerLimits } from '../../http1/connection.ts';
 import { StallWatch } from '../../http1/stall-watch.ts';
-import type { RequestReceiver } from '../../http1/transport.ts';
-import { Http2Exchange, type ExchangeOwner, type Http2Context } from './http2-exchange.ts';
+import { closeMs, Http2Exchange, type ExchangeOwner, type Http2Context } from './http2-exchange.ts';
 import { fieldsMax } from './http2-head.ts';
 import { PacedSocket } from './paced-socket.ts';
 
@@ -25,15 +24,16 @@ export const headBytesMax = 1_572_864;
 // Memory in bytes, measured with Node 26. `bytesOfStream`: an open stream. `bytesOfField`: a field without its text.
 const bytesOfStream = 8_192;
 const bytesOfField = 128;
-// The connection ends when it has been idle this long after a GOAWAY. Until then, requests may arrive that the client
-// sent before it received the GOAWAY [RFC 9113, 6.8].
-const quietMs = 1_000;
+// Time between the two GOAWAY frames. Requests that the client sent before it received the first one are served.
+const noticeMs = 1_000;
 // A GOAWAY frame with the largest possible stream id, so that all requests that still arrive are served [RFC 9113, 6.8].
 const endNotice = Buffer.of(0, 0, 8, 0x7, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0);
 
 /** Returns a function that serves HTTP/2 on a socket. */
 export function serveHttp2(limits: ServerLimits, handler: Http2Context['handler']): ConnectionFactory {
-  const stallWatch = new StallWatch<RequestReceiver>(limits.replyStallTimeoutMs, (incoming) => incoming.onStall());
+  const stallWatch: Http2Context['stallWatch'] = new StallWatch(limits.replyStallTimeoutMs, (exchange) =>
+    exchange?.reportStall(),
+  );
   const context: Http2Context = { ...limits, handler, stallWatch };
   return (socket) => new Http2Connection(socket, context);
 }
@@ -59,15 +59,45 @@ function sessionOptions({ requestHeadBytesMax }: ServerLimits) {
   };
 }
 
-/**
- * `open` → `announced` → `ended`, or `open` → `ended`.
- *
- * - `announced`: a GOAWAY has told the client to send no more requests; requests that still arrive are served.
- * - `ended`: the session has sent its own GOAWAY and serves no new request; the socket closes after the last stream.
- */
-type State = 'open' | 'announced' | 'ended';
+type State = 'new' | 'idle' | 'busy' | 'announced' | 'ending' | 'ended' | 'closed';
 
-class Http2Connection implements Connection, ExchangeOwner {
+interface Row {
+  /** The states that may follow. */
+  readonly next: readonly State[];
+  /** Longest time in this state, in ms. `Infinity`: the exchanges have time limits. */
+  readonly limitMs: (limits: ServerLimits) => number;
+  readonly atLimit: 'end' | 'destroy';
+}
+
+/**
+ * - `new`: no request has arrived.
+ * - `idle`: no stream is open.
+ * - `busy`: streams are open.
+ * - `announced`: the first GOAWAY has told the client to send no more requests. Requests that still arrive are served.
+ * - `ending`: the last GOAWAY was sent, or the session has ended. New streams are refused; open streams continue.
+ * - `ended`: like `ending`, and no stream is open.
+ * - `closed`: the socket has closed.
+ *
+ * Further limits apply in all states: `PacedSocket.headTook`, `PacedSocket.unreadFor`, and while the socket has unsent
+ * bytes, StallWatch.
+ */
+export const connectionStates: Readonly<Record<State, Row>> = {
+  new: {
+    next: ['busy', 'announced', 'ended', 'closed'],
+    limitMs: (limits) => limits.requestHeadersTimeoutMs,
+    atLimit: 'destroy',
+  },
+  idle: { next: ['busy', 'announced', 'ended', 'closed'], limitMs: (limits) => limits.idleTimeoutMs, atLimit: 'end' },
+  busy: { next: ['idle', 'announced', 'ending', 'closed'], limitMs: () => Infinity, atLimit: 'end' },
+  announced: { next: ['ending', 'ended', 'closed'], limitMs: () => noticeMs, atLimit: 'end' },
+  ending: { next: ['ended', 'closed'], limitMs: () => Infinity, atLimit: 'destroy' },
+  ended: { next: ['closed'], limitMs: () => closeMs, atLimit: 'destroy' },
+  // `checkTime` is no longer called. A timer forgets the exchanges that are left.
+  closed: { next: [], limitMs: () => closeMs, atLimit: 'destroy' },
+};
+
+/** An HTTP/2 connection. Exported so that a test can compare its states with `connectionStates`. */
+export class Http2Connection implements Connection, ExchangeOwner {
   readonly socket: Socket;
   readonly address: string | undefined;
   readonly #context: Http2Context;
@@ -76,10 +106,9 @@ class Http2Connection implements Connection, ExchangeOwner {
   // The exchanges of open streams, by stream id.
   readonly #exchanges = new Map<number, Http2Exchange>();
   #headBytes = 0;
-  #state: State = 'open';
-  // Time of the latest of these events: the connection opened, its last open stream closed, its state became `ended`.
+  #state: State = 'new';
+  // The start of the state's time limit.
   #since = monotonicMs();
-  #isFirst = true;
 
   constructor(socket: Socket, context: Http2Context) {
     this.socket = socket;
@@ -92,6 +121,10 @@ class Http2Connection implements Connection, ExchangeOwner {
     this.#session = performServerHandshake(this.#paced, sessionOptions(context))
       .on('stream', (stream, headers, _flags, fields: readonly string[]) => {
         try {
+          if (this.#hasEnded) {
+            refuse(stream, constants.NGHTTP2_REFUSED_STREAM);
+            return;
+          }
           if (!this.#hasAllFields(stream, fields)) {
             refuse(stream, constants.NGHTTP2_PROTOCOL_ERROR);
             return;
@@ -104,8 +137,8 @@ class Http2Connection implements Connection, ExchangeOwner {
           if (!stream.endAfterHeaders) this.#watchBody(stream, headers['content-length']);
           const isHead = headers[':method'] === 'HEAD';
           const exchange = new Http2Exchange(stream, headBytes, isHead, this, context);
-          this.#isFirst = false;
           this.#exchanges.set(exchange.stream, exchange);
+          if (this.#state === 'new' || this.#state === 'idle') this.enter('busy');
           this.#headBytes += headBytes;
           exchange.begin(fields);
         } catch (error) {
@@ -115,6 +148,17 @@ class Http2Connection implements Connection, ExchangeOwner {
       // Ignored, because Node closes the session and its socket after any error (malformed bytes, too many resets).
       .on('error', () => undefined)
       .on('close', () => this.#end());
+    socket.once('close', () => this.#onSocketClose());
+  }
+
+  /** @internal A method, so that a test can compare each change with `connectionStates`. */
+  enter(state: State): void {
+    this.#state = state;
+    if (state !== 'busy') this.#since = monotonicMs();
+  }
+
+  get #hasEnded(): boolean {
+    return this.#state === 'ending' || this.#state === 'ended' || this.#state === 'closed';
   }
 
   get streams(): number {
@@ -125,51 +169,60 @@ class Http2Connection implements Connection, ExchangeOwner {
     return this.#exchanges.size === 0 ? now - this.#since : 0;
   }
 
-  isQuiet(quietForMs: number, from: number): boolean {
-    return this.#state === 'ended' && monotonicMs() - Math.max(this.#since, from) >= quietForMs;
+  isQuiet(quietMs: number, from: number): boolean {
+    const hasEnded = this.#state === 'ended' || this.#state === 'closed';
+    return hasEnded && this.socket.writableLength === 0 && monotonicMs() - Math.max(this.#since, from) >= quietMs;
   }
 
   checkTime(now: number): void {
-    const { requestHeadersTimeoutMs, idleTimeoutMs } = this.#context;
-    const took = now - this.#since;
-    if (this.#paced.headTook(now) >= requestHeadersTimeoutMs) {
-      // No other frame may interrupt an incomplete head [RFC 9113, 4.3], so the connection cannot continue.
-      this.#state = 'ended';
-      this.#session.destroy();
-    } else if (this.#exchanges.size > 0) {
-      this.#checkExchanges(now);
-    } else if (this.#state === 'ended') {
-      if (took >= quietMs) this.socket.destroy();
-    } else if (this.#state === 'announced' ? took >= quietMs : took >= idleTimeoutMs) {
-      this.#end();
-    } else if (this.#isFirst && took >= requestHeadersTimeoutMs) {
-      this.socket.destroy();
-    }
-  }
-
-  #checkExchanges(now: number): void {
     const isQueued = this.socket.writableLength > 0;
+    if (isQueued) this.#context.stallWatch.watch(this.socket, [...this.#exchanges.values()].find(isTaking));
+    if (this.#paced.headTook(now) >= this.#context.requestHeadersTimeoutMs) {
+      // No other frame may interrupt an incomplete head [RFC 9113, 4.3], so the connection cannot continue.
+      this.#session.destroy();
+    }
+    if (this.#session.closed || this.#session.destroyed) this.#end();
     for (const exchange of this.#exchanges.values()) {
-      exchange.checkTime(now, isQueued);
-      if (isQueued && exchange.isTaking && exchange.incoming !== undefined) {
-        this.#context.stallWatch.watch(this.socket, exchange.incoming);
-      }
+      exchange.checkTime(now, isQueued, this.#hasEnded);
+    }
+    // The client is still reading its last reply.
+    if (isQueued && this.#state === 'ended') this.#since = now;
+    const { limitMs, atLimit } = connectionStates[this.#state];
+    if (this.#paced.unreadFor(now) >= closeMs) {
+      this.destroy();
+    } else if (now - this.#since >= limitMs(this.#context)) {
+      if (atLimit === 'end') this.#end();
+      else this.destroy();
     }
   }
 
   announceEnd(): void {
-    if (this.#state === 'open') {
-      this.#state = 'announced';
+    if (this.#state === 'new' || this.#state === 'idle' || this.#state === 'busy') {
+      this.enter('announced');
       // Not sent through the session, because the session serves no new stream after it has sent a GOAWAY.
       this.#paced.sendFrame(endNotice);
     }
   }
 
+  // Sends the last GOAWAY. The session ends after its last stream.
   #end(): void {
-    if (this.#state !== 'ended') {
-      this.#state = 'ended';
-      this.#since = monotonicMs();
+    if (!this.#hasEnded) {
+      this.enter(this.#exchanges.size > 0 ? 'ending' : 'ended');
       this.#session.close();
+    }
+  }
+
+  destroy(): void {
+    this.socket.destroy();
+  }
+
+  // node:http2 closes all streams now. An exchange whose stream does not close is forgotten.
+  #onSocketClose(): void {
+    this.enter('closed');
+    if (this.#exchanges.size > 0) {
+      setTimeout(() => {
+        for (const exchange of this.#exchanges.values()) exchange.forget();
+      }, connectionStates.closed.limitMs(this.#context)).unref();
     }
   }
 
@@ -203,12 +256,14 @@ class Http2Connection implements Connection, ExchangeOwner {
     this.#context.handler.budget.giveBack(exchange.headBytes);
     this.#paced.meter.forget(exchange.stream);
     this.#paced.goOn();
-    if (this.#exchanges.size === 0) this.#since = monotonicMs();
+    if (this.#exchanges.size > 0) return;
+    if (this.#state === 'busy') this.enter('idle');
+    else if (this.#state === 'ending') this.enter('ended');
   }
 
   // A fault of the gateway outside of a request ends only this connection [D28].
   #fail(error: unknown): void {
-    this.socket.destroy();
+    this.destroy();
     this.#context.handler.onFault(error);
   }
 }
@@ -220,6 +275,10 @@ function heldBytes(fields: readonly string[]): number {
     bytes += text.length;
   }
   return bytes;
+}
+
+function isTaking(exchange: Http2Exchange): boolean {
+  return exchange.isTaking;
 }
 
 function refuse(stream: ServerHttp2Stream, code: number): void {

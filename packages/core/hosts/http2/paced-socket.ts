@@ -27,6 +27,7 @@ export class PacedSocket extends Duplex implements TurnTaker {
   #headSince: number | undefined;
   // Received bytes that are not yet passed on.
   #held: Buffer | undefined;
+  #unreadSince: number | undefined;
   #isYielding = false;
   // The allowance that is left in the event-loop turn with the number `#turn`.
   #left: Allowance = { ...inAnyTurn };
@@ -36,7 +37,10 @@ export class PacedSocket extends Duplex implements TurnTaker {
   constructor(socket: Socket, keptBytes: () => number) {
     super();
     // node:http2 pauses and resumes this stream. Bytes are held back while it is paused.
-    this.on('resume', () => this.goOn());
+    this.on('resume', () => {
+      this.#unreadSince = undefined;
+      this.goOn();
+    });
     this.#socket = socket;
     this.#keptBytes = keptBytes;
     socket
@@ -57,6 +61,16 @@ export class PacedSocket extends Duplex implements TurnTaker {
   /** Milliseconds from the start of the incomplete head to `now`; 0 if no head is incomplete. */
   headTook(now: number): number {
     return this.#headSince === undefined ? 0 : now - this.#headSince;
+  }
+
+  /**
+   * Milliseconds for which node:http2 has not read, although all that it wrote has left. After some errors, node:http2
+   * never reads again, and so never receives the client's FIN.
+   */
+  unreadFor(now: number): number {
+    const isUnread = this.isPaused() && this.#socket.writableLength === 0;
+    this.#unreadSince = isUnread ? (this.#unreadSince ?? now) : undefined;
+    return now - (this.#unreadSince ?? now);
   }
 
   /** Sends `frame`. node:http2 writes whole frames only, so `frame` never interrupts another frame. */
