@@ -12,6 +12,7 @@ import type { RequestHead } from '../../packages/core/http1/head.ts';
 import { ClientServer } from '../../packages/core/http1/server.ts';
 import type { Client, RequestReceiver, RequestHandler, Transport } from '../../packages/core/http1/transport.ts';
 import { createReplyHead } from '../../packages/core/http1/writer.ts';
+import { accounted } from '../helpers/leftovers.ts';
 import { createChoices, createRequests, httpParts } from '../wire/http-messages.ts';
 import { readRequests } from '../wire/http-readings.ts';
 import { createRandom, mutate } from '../json/texts.ts';
@@ -306,6 +307,7 @@ async function runOne(): Promise<void> {
 
 console.log(`seed ${values.seed}, ${values.seconds} s`);
 await once(server.listener.listen(0, '127.0.0.1'), 'listening');
+const account = accounted({ clients: server, [Symbol.asyncDispose]: () => Promise.resolve() });
 const end = performance.now() + Number(values.seconds) * 1_000;
 let count = 0;
 await Promise.all(
@@ -316,6 +318,7 @@ await Promise.all(
     }
   }),
 );
-console.log(`${count} connections, ${findings} findings, ${server.size} left open`);
+await account[Symbol.asyncDispose]().catch((error: unknown) => report(String(error), new Connection('all')));
+console.log(`${count} connections, ${findings} findings`);
 server.closeAll();
 server.listener.close();

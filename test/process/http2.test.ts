@@ -11,9 +11,19 @@ import { Collector } from './collector.ts';
 import { type Command, runToEnd, startCommand } from '../helpers/command.ts';
 import { assertReply, operations } from '../helpers/expected.ts';
 import { Http2Client, noHttp2OfCommand } from '../helpers/http2-client.ts';
-import { FrameClient, frameTypes, headers, requestFields } from '../helpers/http2-frames.ts';
+import { openHostile } from '../helpers/hostile-frames.ts';
+import {
+  frame,
+  FrameClient,
+  frameTypes,
+  headers,
+  preface,
+  requestFields,
+  settingIds,
+  settings,
+} from '../helpers/http2-frames.ts';
 import { audience, createPair, goodToken, issuerName, keySetOf, KeyServer } from '../helpers/issuer.ts';
-import { figureIn } from '../helpers/process-figures.ts';
+import { countDescriptors, figureIn } from '../helpers/process-figures.ts';
 import { RawClient, requestBytes, type Headers } from '../helpers/raw-client.ts';
 import { answer, behind } from '../helpers/scripted-backend.ts';
 import { useBackend } from '../helpers/suites.ts';
@@ -123,6 +133,45 @@ describe('HTTP/2 of the command', { skip: noHttp2OfCommand }, () => {
     gate.open();
     assertReply(await late, 200, '"late"');
     assert.equal(await command.exitCode(), 0);
+  });
+
+  test('connections with a failed session free their places of CONNECTIONS_MAX, and do not delay a drain [D33, D39]', async () => {
+    const max = 16;
+    await using command = await start({ HTTP2: 'true', CONNECTIONS_MAX: String(max) });
+    const descriptors = countDescriptors(command.process.pid) ?? 0;
+    // node:http2 does not read after the frame that is too long, so it does not see that the client has left.
+    const open = async () => {
+      const clients = await Promise.all(Array.from({ length: max }, () => openHostile(command.port)));
+      const closedWindow = settings([[settingIds.initialWindowSize, 0]]);
+      const goAway = frame(frameTypes.goAway, 0, 0, Buffer.alloc(8));
+      for (const client of clients) {
+        client.send(preface, closedWindow, headers(1, requestFields('GET', '/nope')), goAway);
+        client.send(Buffer.from([0x40, 0x01, 0, 0, 0, 0, 0, 0, 3]));
+      }
+      for (let round = 0; round < 2; round += 1) {
+        await new Promise((resolve) => setTimeout(resolve, 40));
+        for (const client of clients) client.send(Buffer.alloc(20));
+      }
+      for (const client of clients) client.end('end');
+    };
+    await open();
+    const names = ['client_connections', 'http2_streams', 'requests_in_flight', 'buffered_bytes'];
+    await poll(
+      async () => {
+        const text = await command.metrics();
+        return names.every((name) => figureIn(text, `work_item_gateway_${name}`) === 0);
+      },
+      `${names.join(', ')} are 0`,
+    );
+    await poll(() => (countDescriptors(command.process.pid) ?? 0) <= descriptors, 'the descriptors are closed');
+    {
+      await using client = await Http2Client.open(command.port);
+      assertReply(await client.call('GET', item), 200, '{"id":5}');
+    }
+    await open();
+    command.signal('SIGTERM');
+    assert.equal(await command.exitCode(), 0);
+    assert.equal(command.stderr, '');
   });
 
   test('without HTTP2, node:http2 is not loaded', async () => {

@@ -7,8 +7,10 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { poll } from '../helpers/changes.ts';
 import { assertReply } from '../helpers/expected.ts';
-import { startGateway } from '../helpers/gateway.ts';
+import { startGateway, type Settings } from '../helpers/gateway.ts';
 import { noHttp2 } from '../helpers/http2-client.ts';
+import { checkHttp2States } from '../helpers/http2-states.ts';
+import { accounted } from '../helpers/leftovers.ts';
 import {
   errorCodes,
   fieldBlock,
@@ -27,9 +29,16 @@ import {
 } from '../helpers/http2-frames.ts';
 import { answer, timeout } from '../helpers/scripted-backend.ts';
 
+checkHttp2States();
+
 const item = '/api/work-items/5';
 type Server = Awaited<ReturnType<typeof startGateway<'http2'>>>;
 const megabyte = 1_048_576;
+
+/** Starts a gateway whose disposal asserts that an attack has left nothing. */
+async function start(settings: Settings = {}): Promise<Server> {
+  return accounted(await startGateway({ host: 'http2', settings: { backendIdleTimeoutMs: 300, ...settings } }));
+}
 
 /** Makes valid calls, one after another, while `attack` runs; each must be served. Returns the number of calls. */
 async function servedWhile(
@@ -89,7 +98,7 @@ function repeat(bytes: Uint8Array, count: number): Buffer {
 
 describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
   test('rapid reset, CVE-2023-44487: the connection ends after 200 resets, and every read is cancelled', async () => {
-    await using server = await startGateway({ host: 'http2' });
+    await using server = await start();
     server.backend.answersOnce();
     await servedWhile(server, async (client) => {
       const request = requestFields('GET', '/api/work-items');
@@ -120,7 +129,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
   ]) {
     for (const code of [errorCodes.cancel, errorCodes.noError]) {
       test(`if a request with ${name} is reset with code ${code} right after its head, no bug is recorded [D28]`, async () => {
-        await using server = await startGateway({ host: 'http2' });
+        await using server = await start();
         await using client = await FrameClient.begin(server.port);
         const head = flags.endHeaders | (ends ? flags.endStream : 0);
         const streams = Array.from({ length: 20 }, (_, index) => 1 + 2 * index);
@@ -161,7 +170,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
   ];
   for (const [name, first, frames, times] of floods) {
     test(`${name} end the connection`, async () => {
-      await using server = await startGateway({ host: 'http2' });
+      await using server = await start();
       await servedWhile(server, async (client) => {
         client.send(first);
         await flood(client, frames, times);
@@ -172,7 +181,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
   }
 
   test('of 150 simultaneous streams, 100 cause calls at most, and the others are refused', async () => {
-    await using server = await startGateway({ host: 'http2' });
+    await using server = await start();
     for (const hasSettings of [true, false]) {
       await using good = await server.connect();
       assertReply(await good.call('GET', item), 200, '{"id":5}');
@@ -201,7 +210,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
     ['frames of an unknown type', frame(0x77, 0, 0, Buffer.alloc(1)), true],
   ] as const) {
     test(`during a flood of 60,000 ${name} from a client that ${reads ? 'reads' : 'reads nothing'}, memory use is limited, and other clients are served`, async () => {
-      await using server = await startGateway({ host: 'http2' });
+      await using server = await start();
       const bytes = await growth(() =>
         servedWhile(server, async (client) => {
           if (!reads) client.socket.pause();
@@ -215,7 +224,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
   }
 
   test('other clients are served between one-byte DATA frames', async () => {
-    await using server = await startGateway({ host: 'http2' });
+    await using server = await start();
     const clients = await Promise.all(Array.from({ length: 10 }, () => FrameClient.begin(server.port)));
     const one = frame(frameTypes.data, 0, 1, Buffer.from(' '));
     const bytes = repeat(one, 8_000);
@@ -234,7 +243,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
   });
 
   test('a compression bomb (each byte stands for a field of 4,000 bytes) is refused at the limit, and memory use stays small', async () => {
-    await using server = await startGateway({ host: 'http2' });
+    await using server = await start();
     const bytes = await growth(() =>
       servedWhile(server, async (client) => {
         const start = fieldBlock(requestFields('GET', item));
@@ -279,7 +288,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
   ] as const) {
     // prettier-ignore
     test(`${name} closes the connection, and other clients are served`, async () => {
-      await using server = await startGateway({ host: 'http2' });
+      await using server = await start();
       const attack = async (client: FrameClient) => {
         client.send(bytes);
         await client.closed(3000);
@@ -290,10 +299,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
   }
 
   test('replies blocked by a window of 0 stay within the budget, and their memory is released', async () => {
-    await using server = await startGateway({
-      host: 'http2',
-      settings: { replyStallTimeoutMs: 2000, bufferedBytesMax: 20 * megabyte },
-    });
+    await using server = await start({ replyStallTimeoutMs: 2000, bufferedBytesMax: 20 * megabyte });
     const large = `"${'x'.repeat(megabyte)}"`;
     server.backend.answers(answer(large));
     await using client = await FrameClient.begin(server.port, [[settingIds.initialWindowSize, 0]]);
@@ -310,7 +316,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
   });
 
   test('50,000 streams, one after another on one connection: memory is released, and other clients are served', async () => {
-    await using server = await startGateway({ host: 'http2' });
+    await using server = await start();
     await servedWhile(server, async (client) => {
       client.send(windowUpdate(0, 2 ** 30));
       const request = fieldBlock(requestFields('GET', '/x'));
@@ -339,7 +345,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
     ],
   ] as const) {
     test(`at most 16 requests of one connection start in one event-loop turn, with ${how} [D58]`, async () => {
-      await using server = await startGateway({ host: 'http2' });
+      await using server = await start();
       let inTurn = 0;
       let most = 0;
       let seen = 0;

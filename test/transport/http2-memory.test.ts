@@ -19,9 +19,15 @@ import {
   settingIds,
   windowUpdate,
 } from '../helpers/http2-frames.ts';
+import { checkHttp2States } from '../helpers/http2-states.ts';
+import { accounted } from '../helpers/leftovers.ts';
+
+checkHttp2States();
 
 const item = '/api/work-items/5';
 const streams = 100;
+// Idle connections to the backend count as held.
+const settings = { backendIdleTimeoutMs: 300 };
 
 /** The error codes of the streams that have been reset. */
 function resets(client: FrameClient): number[] {
@@ -48,7 +54,7 @@ async function serveGuarded() {
       return admitted;
     },
   };
-  return { ...(await startGateway({ host: 'http2', guards: [guard] })), gate, asked };
+  return { ...accounted(await startGateway({ host: 'http2', guards: [guard], settings })), gate, asked };
 }
 
 /** Total bytes that the gateway's window updates allow on the stream `of`, or on the connection if `of` is 0. */
@@ -102,7 +108,7 @@ class Sender {
 
 describe('heads over HTTP/2', { skip: noHttp2 }, () => {
   test('100 simultaneous streams with ordinary heads and tokens of 2 KB are all served [D39]', async () => {
-    await using server = await startGateway({ host: 'http2' });
+    await using server = accounted(await startGateway({ host: 'http2', settings }));
     await using client = await FrameClient.begin(server.port);
     const others = Array.from({ length: 20 }, (_, index) => [`x-field-${index}`, 'x'.repeat(40)] as const);
     const fields = requestFields('PUT', item, [...others, ['authorization', `Bearer ${'x'.repeat(2048)}`]]);
@@ -116,7 +122,7 @@ describe('heads over HTTP/2', { skip: noHttp2 }, () => {
   });
 
   test('a head of 96 fields is 431, and the stream of a head of 97 fields is reset [D39]', async () => {
-    await using server = await startGateway({ host: 'http2' });
+    await using server = accounted(await startGateway({ host: 'http2', settings }));
     await using client = await FrameClient.begin(server.port);
     const fields = (count: number) => Array.from({ length: count }, () => ['x-a', ''] as const);
     client.send(headers(1, requestFields('GET', item, fields(92))));
@@ -174,7 +180,9 @@ describe('bodies that wait for a guard', { skip: noHttp2 }, () => {
   });
 
   test('if a client sends its body without reading the early reply, the body is dropped and not buffered [D58]', async () => {
-    await using server = await startGateway({ host: 'http2', settings: { requestBytesMax: 1000 } });
+    await using server = accounted(
+      await startGateway({ host: 'http2', settings: { ...settings, requestBytesMax: 1000 } }),
+    );
     await using client = await FrameClient.begin(server.port, [[settingIds.initialWindowSize, 0]]);
     const tooLong = requestFields('PUT', item, [['content-length', '1000000']]);
     client.send(headers(1, tooLong, flags.endHeaders));
