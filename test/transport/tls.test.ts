@@ -104,6 +104,28 @@ describe('connections over TLS', { skip: noOpenssl }, () => {
     assertReply(await good.call('GET', '/api/work-items/5'), 200, item);
   });
 
+  for (const maxVersion of ['TLSv1.2', 'TLSv1.3'] as const) {
+    test(`over ${maxVersion}, a client that must have a certificate resumes no session, so each handshake checks the certificate [D38]`, async () => {
+      const client = folder.issue(authority, `client-${maxVersion}`);
+      for (const clientCa of [undefined, authority.cert]) {
+        await using gateway = await serve({ tls: { ...tls(), clientCa } });
+        let session: Buffer | undefined;
+        const connect = async () => {
+          const options = { cert: client.cert, key: client.key, maxVersion, ...(session && { session }) };
+          const opened = await open(gateway.port, options);
+          // A TLS 1.2 session may come during the handshake, so it is read from the socket.
+          assertReply(await opened.call('GET', '/api/work-items/5'), 200, item);
+          session = opened.secureSocket.getSession();
+          return opened;
+        };
+        await using first = await connect();
+        await using next = await connect();
+        assert.equal(first.secureSocket.isSessionReused(), false);
+        assert.equal(next.secureSocket.isSessionReused(), clientCa === undefined);
+      }
+    });
+  }
+
   test('a client that reads no byte of its reply is cut off, but a slow client is not [D35]', async () => {
     await using gateway = await serve({ replyStallTimeoutMs: 600 });
     gateway.backend.answers(answer(JSON.stringify('x'.repeat(20_000_000))));

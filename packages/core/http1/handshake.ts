@@ -62,7 +62,7 @@ export class Handshakes {
   // `setSecureContext` would keep old `ticketKeys` and the old setting for client certificates.
   #createServer({ cert, key, clientCa, minVersion = '1.2', ticketKeys }: ServerTls): TlsServer {
     const { createServer } = process.getBuiltinModule('node:tls');
-    const { SSL_OP_NO_RENEGOTIATION } = process.getBuiltinModule('node:crypto').constants;
+    const { SSL_OP_NO_RENEGOTIATION, SSL_OP_NO_TICKET } = process.getBuiltinModule('node:crypto').constants;
     return createServer({
       cert,
       key,
@@ -70,18 +70,23 @@ export class Handshakes {
       ALPNProtocols: [...this.#protocols],
       // Node's default is 2 minutes. After a timeout, Node emits `tlsClientError`; its listener must close the socket.
       handshakeTimeout: this.#timeoutMs,
-      // Otherwise a client could request new key exchanges without limit.
-      secureOptions: SSL_OP_NO_RENEGOTIATION,
+      // Against new key exchanges without limit; and against resumed sessions, which skip the check of a client's
+      // certificate [D38].
+      secureOptions: SSL_OP_NO_RENEGOTIATION | (clientCa === undefined ? 0 : SSL_OP_NO_TICKET),
       // A server resumes only sessions with its own value, so all workers share one value.
       sessionIdContext: 'work-item-gateway',
       ...(clientCa !== undefined && { ca: clientCa, requestCert: true, rejectUnauthorized: true }),
       ...(ticketKeys !== undefined && { ticketKeys: Buffer.from(ticketKeys) }),
     })
-      .on('secureConnection', (socket) => this.#handshakeOf(socket)?.succeed(socket))
+      .on('secureConnection', (socket) => {
+        socket.allowHalfOpen = true;
+        const handshake = this.#handshakeOf(socket);
+        if (handshake !== undefined) this.#owner.onSecure(handshake, socket);
+      })
       .on('tlsClientError', (error, socket) => {
         const handshake = this.#handshakeOf(socket);
         socket.destroy();
-        handshake?.fail(error);
+        if (handshake !== undefined) this.#owner.onFailure(handshake, error);
       });
   }
 
@@ -109,7 +114,7 @@ class Handshake implements Connection {
     socket
       // The `close` event follows and is handled.
       .on('error', () => undefined)
-      .once('close', () => this.fail(new Error('the connection was closed during the TLS handshake')));
+      .once('close', () => owner.onFailure(this, new Error('the connection was closed during the TLS handshake')));
   }
 
   idleMs(now: number): number {
@@ -123,18 +128,7 @@ class Handshake implements Connection {
   checkTime(now: number): void {
     if (now - this.#since >= this.#timeoutMs) {
       this.socket.destroy();
-      this.fail(new Error('the TLS handshake timed out'));
+      this.#owner.onFailure(this, new Error('the TLS handshake timed out'));
     }
-  }
-
-  /** @internal */
-  succeed(socket: TLSSocket): void {
-    socket.allowHalfOpen = true;
-    this.#owner.onSecure(this, socket);
-  }
-
-  /** @internal */
-  fail(error: Error): void {
-    this.#owner.onFailure(this, error);
   }
 }
