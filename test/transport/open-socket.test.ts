@@ -9,6 +9,7 @@ import { createServer, type AddressInfo, type Server, type Socket } from 'node:n
 import { describe, test, type TestContext } from 'node:test';
 import { createServer as createTlsServer, type TLSSocket } from 'node:tls';
 import { createOpenSocket, tapSockets, type ClientTls } from '../../packages/core/http1/client-connection.ts';
+import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
 
@@ -38,10 +39,10 @@ async function listen(t: TestContext, server: Server, host = '127.0.0.1', port =
 }
 
 /** Starts a TLS server that sends `hello` on each connection, and records its clients. */
-async function listenTls(t: TestContext): Promise<{ port: number; seen: Seen[] }> {
+async function listenTls(t: TestContext, own = { key, cert }): Promise<{ port: number; seen: Seen[] }> {
   const seen: Seen[] = [];
   const server = createTlsServer(
-    { key, cert, requestCert: true, rejectUnauthorized: false, ALPNProtocols: ['h2', 'http/1.1'] },
+    { ...own, requestCert: true, rejectUnauthorized: false, ALPNProtocols: ['h2', 'http/1.1'] },
     (socket) => {
       const name = (socket as TLSSocket & { servername: string | false }).servername;
       seen.push({
@@ -65,6 +66,14 @@ function start(t: TestContext, open: ReturnType<typeof createOpenSocket>) {
   ).on('error', (error) => (result.error = error));
   t.after(() => socket.destroy());
   return { socket, result };
+}
+
+/** Opens a TLS socket. Waits for a session only if `isNew`, because after a resumed handshake a server may send none. */
+async function connect(t: TestContext, open: ReturnType<typeof createOpenSocket>, isNew: boolean): Promise<void> {
+  const { socket, result } = start(t, open);
+  let hasSession = false;
+  socket.once('session', () => (hasSession = true));
+  await poll(() => result.arrived === 5 && (hasSession || !isNew), 'bytes, and a session');
 }
 
 /** Opens a socket that must fail, and returns the error. */
@@ -178,22 +187,41 @@ describe('over TLS', () => {
     assert.equal(seen[0]?.fingerprint, new X509Certificate(cert).fingerprint256);
   });
 
+  test('no session is resumed after a certificate of its chain has expired [D40]', { skip: noOpenssl }, async (t) => {
+    using folder = new CertificateFolder();
+    const root = folder.authority('root');
+    // The server's own certificate is valid for longer than that of its issuer.
+    const issuer = folder.issue(root, 'issuer', { isAuthority: true, days: 20 });
+    const own = folder.issue(issuer, 'server', { days: 25 });
+    const { port, seen } = await listenTls(t, { key: own.key, cert: own.cert + issuer.cert });
+    const open = createOpenSocket(new URL(`https://localhost:${port}`), () => ca);
+    const ca = { ca: root.cert };
+    const day = 86_400_000;
+    const now = Date.now();
+    // OpenSSL uses the real time, in which all certificates stay valid.
+    for (const [days, isNew] of [
+      [0, true],
+      [0, false],
+      [19.9, false],
+      [20.1, true],
+      [20.1, true],
+    ] as const) {
+      t.mock.timers.enable({ apis: ['Date'], now: now + days * day });
+      await connect(t, open, isNew);
+      assert.equal(seen.at(-1)?.isResumed, !isNew, `after ${days} days`);
+      t.mock.timers.reset();
+    }
+  });
+
   test('a session is resumed with the same TLS options, but not with new options [D37]', async (t) => {
     const { port, seen } = await listenTls(t);
     let tls: ClientTls = trusted;
     const open = createOpenSocket(new URL(`https://localhost:${port}`), () => tls);
-    // Waits for a session only if `isNew`, because after a resumed handshake a server may send no session.
-    const connect = async (isNew: boolean) => {
-      const { socket, result } = start(t, open);
-      let hasSession = false;
-      socket.once('session', () => (hasSession = true));
-      await poll(() => result.arrived === 5 && (hasSession || !isNew), 'bytes, and a session');
-    };
-    await connect(true);
-    await connect(false);
+    await connect(t, open, true);
+    await connect(t, open, false);
     tls = { ...trusted };
-    await connect(true);
-    await connect(false);
+    await connect(t, open, true);
+    await connect(t, open, false);
     assert.deepEqual(
       seen.map(({ isResumed }) => isResumed),
       [false, true, false, true],

@@ -2,7 +2,7 @@
 // exchange receives its events, and decides on deadlines and resending.
 
 import { connect as connectTcp, isIP, type LookupFunction, type Socket } from 'node:net';
-import type { ConnectionOptions, SecureContext } from 'node:tls';
+import type { ConnectionOptions, DetailedPeerCertificate, SecureContext, TLSSocket } from 'node:tls';
 
 import { holdClock, releaseClock } from '../time/monotonic.ts';
 import type { AnswerHead, Flaw } from './head.ts';
@@ -307,16 +307,14 @@ export interface ClientTls {
   readonly serverName?: string | undefined;
 }
 
-// The state for one `ClientTls`. A resumed session skips the certificate check, so new options get a
-// new state without a session.
+// The state for one `ClientTls`. A resumed session skips the certificate check, so new options get a new state without a
+// session, and no session is used after the server's chain has expired [D40].
 interface TlsState {
-  readonly tls: ClientTls;
+  readonly tls: ClientTls | undefined;
   readonly secureContext: SecureContext;
   /** The next connection resumes this session, which saves a full handshake. */
-  session: Buffer | undefined;
+  session: { readonly bytes: Buffer; readonly expiresAt: number } | undefined;
 }
-
-const defaultTls: ClientTls = {};
 
 /**
  * Returns a function that opens sockets to the server at `url`. The function tries every address of the host. For
@@ -344,13 +342,15 @@ export function createOpenSocket(url: URL, tlsInForce: () => ClientTls | undefin
       },
     };
     if (platform === undefined) return connectTcp({ ...target, onread }, onConnected);
-    const tls = tlsInForce() ?? defaultTls;
-    if (state?.tls !== tls) {
-      const { ca, cert, key } = tls;
+    const tls = tlsInForce();
+    if (state === undefined || state.tls !== tls) {
+      const { ca, cert, key } = tls ?? {};
       state = { tls, secureContext: platform.createSecureContext({ ca, cert, key }), session: undefined };
     }
     const current = state;
-    const { secureContext, session } = current;
+    const { secureContext } = current;
+    const session =
+      current.session !== undefined && Date.now() < current.session.expiresAt ? current.session : undefined;
     const options: ConnectionOptions = {
       ...target,
       onread,
@@ -358,17 +358,24 @@ export function createOpenSocket(url: URL, tlsInForce: () => ClientTls | undefin
       secureContext,
       // Always set, because otherwise the variable NODE_TLS_REJECT_UNAUTHORIZED decides [D40].
       rejectUnauthorized: true,
-      ...(isName(host) && { servername: host }),
-      ...(tls.serverName !== undefined && { servername: tls.serverName }),
-      ...(session !== undefined && { session }),
+      // An IP address is not a server name [RFC 6066, 3].
+      ...(isIP(host) === 0 && { servername: host }),
+      ...(tls?.serverName !== undefined && { servername: tls.serverName }),
+      ...(session !== undefined && { session: session.bytes }),
     } as ConnectionOptions;
-    return platform.connect(options, onConnected).on('session', (next: Buffer) => {
-      current.session = next;
+    const socket = platform.connect(options, onConnected);
+    return socket.on('session', (bytes: Buffer) => {
+      // A resumed connection shows no certificates.
+      const expiresAt = session !== undefined && socket.isSessionReused() ? session.expiresAt : expiryOf(socket);
+      current.session = { bytes, expiresAt };
     });
   };
 }
 
-// An IP address is not a server name [RFC 6066, 3].
-function isName(host: string): boolean {
-  return isIP(host) === 0;
+// When the first certificate of the server's chain expires, in milliseconds since 1970. A root is its own issuer.
+function expiryOf(socket: TLSSocket): number {
+  const chain = new Set<Partial<DetailedPeerCertificate>>();
+  let next: Partial<DetailedPeerCertificate> | null | undefined = socket.getPeerCertificate(true);
+  for (; next && !chain.has(next); next = next.issuerCertificate) chain.add(next);
+  return Math.min(...Array.from(chain, ({ valid_to: end = '' }) => Date.parse(end)));
 }
