@@ -15,7 +15,13 @@ import {
   settingsOf,
   variableOf,
 } from '../packages/command/settings/settings.ts';
-import { type Command, commandNames, type SettingGroup, settingGroups } from '../packages/command/settings/groups.ts';
+import {
+  changeNeeds,
+  type Command,
+  commandNames,
+  type SettingGroup,
+  settingGroups,
+} from '../packages/command/settings/groups.ts';
 
 const settingsDocPath = fileURLToPath(new URL('../docs/settings.md', import.meta.url));
 
@@ -53,6 +59,7 @@ ${rowOf(name).help}
 - flag: \`${flagOf(name)}\`
 - default: ${describeDefaults(name, users, unit)}
 - takes: ${takes}
+- change needs: ${changeNeeds[rowOf(name).changeNeeds]}
 - commands: ${users.join(', ')}
 `;
 }

@@ -20,13 +20,13 @@ import {
   settingsOf,
   variableOf,
 } from '../settings/settings.ts';
-import { type Command, commandNames, settingGroups } from '../settings/groups.ts';
+import { changeNeeds, type Command, commandNames, settingGroups } from '../settings/groups.ts';
 import { resolveSettings } from '../settings/resolve.ts';
 import { findInvocation, programName, type Invocation } from './invocation.ts';
 import { findStrayWords, flagsOf } from './stray-words.ts';
 
 // Width of the help if the output is not a terminal. Each setting fits in one line, so grep prints a whole setting.
-const unboundColumns = 160;
+const unboundColumns = 200;
 // Largest length of a list of choices in the help, in characters. Longer lists are only in docs/settings.md.
 const choicesLengthMax = 70;
 // Makes commander accept a value for a switch, too. The help does not show this text.
@@ -104,6 +104,8 @@ function createOption(name: SettingName, command: Command): Option {
   const choices = joinWithOr(words);
   const facts = [
     ...(choices === '' || choices.length > choicesLengthMax ? [] : [choices]),
+    // Only `serve` reloads.
+    ...(command === 'serve' ? [`change needs ${changeNeeds[rowOf(name).changeNeeds]}`] : []),
     `default ${defaultOf(name, command) || 'none'}`,
     variableOf(name),
   ];

@@ -69,29 +69,42 @@ export const commandNames = ['serve', 'dev', 'backend', 'check', 'openapi', 'hea
 
 export type Command = (typeof commandNames)[number];
 
+/** The needs of a changed setting, in words. SIGHUP applies a change that needs no restart [D65]. */
+export const changeNeeds = {
+  nothing: 'nothing',
+  connections: 'new connections',
+  workers: 'new workers, or a restart if WORKERS was 1',
+  restart: 'a restart',
+} as const;
+
 /** A setting: the row of an option, with the setting's group in the help and the commands that accept the setting. */
 export interface Row extends Omit<SharedRow, 'kind'> {
   readonly kind: TextKind<unknown>;
   /** For a switch: the commands in which the default is inverted. */
   readonly invertedIn?: readonly Command[];
+  readonly changeNeeds: keyof typeof changeNeeds;
   readonly group: SettingGroup;
   readonly commands: readonly Command[];
 }
 
+type AddedColumns = Pick<Row, 'changeNeeds' | 'group' | 'commands'>;
+
 /**
  * Makes settings from the rows of `table`, by adding `group` and `commands` to each. `table` may contain rows of the
- * core's options.
+ * core's options. A row without `changeNeeds` needs new connections.
  */
-export function settings<Table extends Readonly<Record<string, Omit<Row, 'group' | 'commands'>>>>(
+export function settings<
+  Table extends Readonly<Record<string, Omit<Row, keyof AddedColumns> & Partial<Pick<Row, 'changeNeeds'>>>>,
+>(
   group: SettingGroup,
   commands: readonly Command[],
   table: Table,
-): { readonly [Name in keyof Table]: Table[Name] & Pick<Row, 'group' | 'commands'> } {
+): { readonly [Name in keyof Table]: Table[Name] & AddedColumns } {
   const rows = Object.entries(table).map(([name, row]) => {
     const help = row.help.replaceAll(/\{(\w+)\}/g, (_, other: string) => toVariable(other));
-    return [name, { ...row, help, group, commands }];
+    return [name, { changeNeeds: 'connections', ...row, help, group, commands }];
   });
-  return Object.fromEntries(rows) as { readonly [Name in keyof Table]: Table[Name] & Pick<Row, 'group' | 'commands'> };
+  return Object.fromEntries(rows) as { readonly [Name in keyof Table]: Table[Name] & AddedColumns };
 }
 
 /** Converts `requestBytesMax` to `REQUEST_BYTES_MAX`. */

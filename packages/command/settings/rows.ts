@@ -38,11 +38,13 @@ export const settingsTable = {
       kind: host,
       default: 'localhost',
       help: 'Address to listen on for clients; `localhost` means 127.0.0.1 and ::1. `0.0.0.0` and `::` mean all addresses.',
+      changeNeeds: 'restart',
     },
     port: {
       kind: port,
       default: 3000,
       help: 'Port to listen on for clients; 0 picks a free one, which the start-up line shows.',
+      changeNeeds: 'restart',
     },
   }),
   ...settings('listening', [...gateway, 'health'], {
@@ -50,11 +52,13 @@ export const settingsTable = {
       kind: host,
       default: 'localhost',
       help: 'Address to listen on for the dashboard, /livez, /readyz and /metrics.',
+      changeNeeds: 'restart',
     },
     adminPort: {
       kind: port,
       default: 9464,
       help: 'Port to listen on for the dashboard, /livez, /readyz and /metrics; 0 picks a free one.',
+      changeNeeds: 'restart',
     },
   }),
   ...settings('guards', gateway, {
@@ -63,6 +67,7 @@ export const settingsTable = {
       kind: hostNames,
       default: '',
       help: 'Further host names of the admin listener; for instance `gateway.internal,gateway.example.com`. IP addresses, `localhost`, names under `.localhost` and ADMIN_HOST are always accepted. Ports are ignored. A request with any other `Host` gets 403. A request without `Host` is answered.',
+      changeNeeds: 'nothing',
     },
     trustedProxies: gatewayRows.trustedProxies,
   }),
@@ -97,6 +102,7 @@ export const settingsTable = {
       kind: milliseconds,
       default: 10_000,
       help: 'Interval at which the certificate files are checked for changes; SIGHUP checks them immediately. Valid new certificates apply to new connections. Invalid new certificates are refused and logged.',
+      changeNeeds: 'nothing',
     },
     http2: {
       kind: boolean,
@@ -131,11 +137,13 @@ export const settingsTable = {
       kind: count(256),
       default: 1,
       help: 'Number of processes that serve clients on one port; `auto` is one per core. With 2 or more, a worker that ends is replaced, and SIGHUP reloads the workers one by one. Each worker has an equal share of CONNECTIONS_MAX, IN_FLIGHT_MAX and BUFFERED_BYTES_MAX.',
+      changeNeeds: 'workers',
     },
     portSharing: {
       kind: choice('auto', 'cluster', 'reuse-port'),
       default: 'auto',
       help: 'How workers share the port; with `cluster` the primary process accepts connections and passes them to the workers in turn. No connection is lost when a worker ends. With `reuse-port` each worker has a listening socket of its own. This costs less if most connections carry only one call. But connections in the queue of a closing worker are reset, unless Linux runs with net.ipv4.tcp_migrate_req=1. `auto` means `reuse-port` with that Linux setting, and otherwise `cluster`.',
+      changeNeeds: 'restart',
     },
   }),
   ...settings('processes', [...serving, 'health'], {
@@ -143,6 +151,7 @@ export const settingsTable = {
       kind: file,
       default: '',
       help: 'File of further settings, one VARIABLE=value per line; flags and environment variables take precedence. The file is read at the start and again on SIGHUP.',
+      changeNeeds: 'nothing',
     },
   }),
   ...settings('backend', gateway, { itemIdParsing: gatewayRows.itemIdParsing }),
@@ -153,6 +162,7 @@ export const settingsTable = {
       kind: nameOrMachine,
       default: '',
       help: "Name of this gateway in the dashboard's header and tab title; for instance `gateway-2 (staging)`. By default the host name of the machine.",
+      changeNeeds: 'nothing',
     },
     docs: {
       kind: boolean,
@@ -166,19 +176,22 @@ export const settingsTable = {
       kind: integer('ms', 0, msMax),
       default: 0,
       help: 'Time to keep serving after SIGTERM; meanwhile /readyz answers 503, so that load balancers stop sending requests.',
+      changeNeeds: 'nothing',
     },
-    shutdownTimeoutMs: shutdownTimeoutRow,
+    shutdownTimeoutMs: { ...shutdownTimeoutRow, changeNeeds: 'nothing' },
   }),
   ...settings('log', [...gateway, 'backend'], {
     logLevel: {
       kind: choice('debug', 'info', 'warn', 'error', 'fatal', 'silent'),
       default: 'info',
       help: 'Lowest level of log lines to write; `info` has one line per request, `warn` only failures.',
+      changeNeeds: 'nothing',
     },
     logFormat: {
       kind: choice('auto', 'pretty', 'json'),
       default: 'auto',
       help: 'Format of log lines; `auto` is pretty on a terminal and JSON otherwise. Pretty lines need the package pino-pretty, which is part of a git clone, but not of the npm package or the image. Without it, `auto` is JSON on a terminal too.',
+      changeNeeds: 'nothing',
     },
   }),
   ...settings('log', gateway, {
@@ -219,16 +232,23 @@ export const settingsTable = {
     },
   }),
   ...settings('embeddedBackend', ['dev', 'backend'], {
-    embeddedBackendHost: { kind: host, default: 'localhost', help: 'Address that the embedded backend listens on.' },
+    embeddedBackendHost: {
+      kind: host,
+      default: 'localhost',
+      help: 'Address that the embedded backend listens on.',
+      changeNeeds: 'restart',
+    },
     embeddedBackendPort: {
       kind: port,
       default: 5104,
       help: 'Port that the embedded backend listens on; 0 picks a free one.',
+      changeNeeds: 'restart',
     },
     embeddedBackendDatabase: {
       kind: database,
       default: ':memory:',
       help: 'SQLite file for the work items of the embedded backend; with `:memory:` they are lost when the process ends.',
+      changeNeeds: 'restart',
     },
   }),
 };
