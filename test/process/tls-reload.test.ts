@@ -2,8 +2,19 @@
 // other files are refused.
 
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, renameSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  closeSync,
+  constants,
+  mkdirSync,
+  openSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+  writeSync,
+} from 'node:fs';
 import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
@@ -28,6 +39,7 @@ describe('new certificate files', { skip: noOpenssl }, () => {
   const authority = folder.authority('authority');
   const first = folder.issue(authority, 'first');
   const second = folder.issue(authority, 'second');
+  const third = folder.issue(authority, 'third');
 
   let count = 0;
   /** Makes the certificate files of one gateway. They first contain `issued`; `put` replaces them. */
@@ -191,6 +203,85 @@ describe('new certificate files', { skip: noOpenssl }, () => {
     await linesOf(gateway, 'reloaded', 2);
     assert.equal(await shownName(gateway), 'CN=second');
     assert.equal((await linesOf(gateway, taken, 1)).length, 1);
+  });
+
+  describe('a check that waits for a file', () => {
+    /** Starts a gateway with the certificate `first`, whose check then waits for the file of the certificate. */
+    async function startWaiting() {
+      const old = folder.issue(authority, `old-${(count += 1)}`);
+      const settings = folder.file(`settings-${count}`);
+      const write = (certificate: Issued, ...lines: readonly string[]): void =>
+        writeFileSync(
+          settings,
+          [`TLS_CERT_FILE=${certificate.certFile}`, `TLS_KEY_FILE=${certificate.keyFile}`, ...lines].join('\n'),
+        );
+      write(old);
+      const gateway = await start({ SETTINGS_FILE: settings });
+      writeFileSync(old.keyFile, second.key);
+      execFileSync('mkfifo', [`${old.certFile}-next`]);
+      renameSync(`${old.certFile}-next`, old.certFile);
+      let fifo = -1;
+      await poll(() => {
+        try {
+          fifo = openSync(old.certFile, constants.O_WRONLY | constants.O_NONBLOCK);
+        } catch (error) {
+          assert.equal((error as NodeJS.ErrnoException).code, 'ENXIO');
+        }
+        return fifo !== -1;
+      }, 'the gateway reads the file');
+      /** Lets the check read the certificate `second`. */
+      const goOn = (): void => {
+        writeFileSync(`${old.certFile}-next`, second.cert);
+        renameSync(`${old.certFile}-next`, old.certFile);
+        writeSync(fifo, second.cert);
+        closeSync(fifo);
+      };
+      return { gateway, old, write, goOn };
+    }
+
+    test('after SIGHUP with a new TLS_CERT_FILE, the check does not bring a certificate of the old file into force', async () => {
+      const { gateway: started, write, goOn } = await startWaiting();
+      await using gateway = started;
+      write(third);
+      gateway.signal('SIGHUP');
+      await linesOf(gateway, 'reloaded', 1);
+      assert.equal(await shownName(gateway), 'CN=third');
+      goOn();
+      // A change of the new files is found after the old check has ended.
+      const fourth = folder.issue(authority, 'fourth');
+      writeFileSync(third.keyFile, fourth.key);
+      writeFileSync(third.certFile, fourth.cert);
+      await linesOf(gateway, taken, 1);
+      assert.equal(await shownName(gateway), 'CN=fourth');
+      assert.equal((await linesOf(gateway, taken, 1)).length, 1);
+    });
+
+    test('if SIGHUP names a file that cannot be read in 3 s, the gateway serves on with the certificate before', async () => {
+      const { gateway: started, write } = await startWaiting();
+      await using gateway = started;
+      const hanging = folder.issue(authority, 'hanging');
+      rmSync(hanging.certFile);
+      execFileSync('mkfifo', [hanging.certFile]);
+      write(hanging);
+      gateway.signal('SIGHUP');
+      assert.match(String(await shownName(gateway)), /^CN=old/);
+      const line = await gateway.log(({ msg }) => String(msg).startsWith('SIGHUP: the reload failed'), 'a refusal');
+      assert.match(JSON.stringify(line), /the certificate files cannot be read: no answer for 3 s/);
+      assert.match(String(await shownName(gateway)), /^CN=old/);
+    });
+
+    test('a SIGHUP that changes other settings takes effect, and so does the certificate once the check can read it', async () => {
+      const { gateway: started, old, write, goOn } = await startWaiting();
+      await using gateway = started;
+      write(old, 'DOCS=true');
+      gateway.signal('SIGHUP');
+      await linesOf(gateway, 'reloaded', 1);
+      await using client = await connect(gateway);
+      assert.equal((await client.call('GET', '/openapi.json')).status, 200);
+      goOn();
+      await linesOf(gateway, taken, 1);
+      assert.equal(await shownName(gateway), 'CN=second');
+    });
   });
 
   test('files that are written during a drain do not affect the drain [D33]', async () => {

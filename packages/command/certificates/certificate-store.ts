@@ -2,6 +2,7 @@
 // [D37]. File-system events would miss a change by Kubernetes, which swaps a symbolic link in a folder above the files.
 
 import { readFile } from 'node:fs/promises';
+import { setTimeout as delay } from 'node:timers/promises';
 
 import { certificateDaysMin, daysLeft, type CertificateStatus } from '../../figures/certificate-status.ts';
 import type { Logger } from '../log/log.ts';
@@ -22,7 +23,9 @@ import {
 } from './certificates.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
 
-interface CertificateStoreOptions {
+type Files = Readonly<Record<CertificateUse, CertificateFiles>>;
+
+interface CertificateOptions {
   readonly tlsMinVersion: '1.2' | '1.3';
   readonly tlsReloadMs: number;
   /** If empty, the host name in the backend's address is used. */
@@ -42,46 +45,70 @@ interface Use {
   refused: number;
 }
 
+/** The files that the settings name, and their contents. If a reload names other files, it replaces the whole source. */
+interface Source {
+  /** The files and options as text. */
+  readonly name: string;
+  readonly options: CertificateOptions;
+  readonly uses: readonly Use[];
+  ticketKeys: Buffer;
+  ticketKeysSince: number;
+  /** The check that was requested last. */
+  last: Promise<void>;
+  /** The requested check that has not started yet. */
+  next: Promise<void> | undefined;
+}
+
 // A changed file may still be incomplete. No check can detect this, because a truncated chain still matches its key. So
 // changed files are read again at this interval until two reads in a row are equal, at most `settleTries` times.
 const settleMs = 100;
 const settleTries = 20;
+// Longest time that a reload waits for files, because a file system may hang.
+const reloadMsMax = 3_000;
 // Session ticket keys are replaced after this time, because a stolen key decrypts the TLS 1.2 sessions resumed with it.
 const ticketKeysMsMax = 86_400_000;
 
 export class CertificateStore {
   inForce: TlsInForce;
-  readonly #options: CertificateStoreOptions;
   readonly #logger: Logger;
-  readonly #uses: readonly Use[];
-  #ticketKeys = drawTicketKeys();
-  #ticketKeysSince = Date.now();
+  #source: Source;
   #timer: NodeJS.Timeout | undefined;
-  // The check that was requested last.
-  #last = Promise.resolve();
-  // The requested check that has not started yet.
-  #next: Promise<void> | undefined;
   #onChange: (tls: TlsInForce) => void = () => undefined;
+  #isReloading = false;
 
   /** Reads the files, if any. Throws a StartError if they cannot be used. */
-  constructor(
-    files: Readonly<Record<CertificateUse, CertificateFiles>>,
-    options: CertificateStoreOptions,
-    logger: Logger,
-  ) {
-    this.#options = options;
+  constructor(files: Files, options: CertificateOptions, logger: Logger) {
     this.#logger = logger;
-    const all = (['clients', 'backend'] as const).map((name) => readUse(name, files[name]));
-    this.#uses = all.filter((use) => use !== undefined);
-    this.inForce = this.#compose();
-    for (const use of this.#uses) {
+    const texts = { clients: readFileTexts(files.clients), backend: readFileTexts(files.backend) };
+    this.#source = this.#open(files, texts, options, []);
+    this.inForce = compose(this.#source);
+  }
+
+  #open(
+    files: Files,
+    texts: Readonly<Record<CertificateUse, FileTexts>>,
+    options: CertificateOptions,
+    previous: readonly Use[],
+  ): Source {
+    const uses = (['clients', 'backend'] as const)
+      .map((name) => readUse(name, files[name], texts[name], previous))
+      .filter((use) => use !== undefined);
+    for (const use of uses) {
       this.#describe(use, 'certificate in force');
     }
+    return {
+      name: nameOf(files, options),
+      options,
+      uses,
+      ...drawTicketKeys(),
+      last: Promise.resolve(),
+      next: undefined,
+    };
   }
 
   /** The status of each use that has files. */
   status(): CertificateStatus[] {
-    return this.#uses.map(({ name, set: { own }, problems, taken, refused }) => ({
+    return this.#source.uses.map(({ name, set: { own }, problems, taken, refused }) => ({
       use: name,
       own: own && { subject: own.subject, names: own.names, expiresAt: own.validTo },
       problems,
@@ -93,47 +120,82 @@ export class CertificateStore {
   /** Starts to check the files at intervals. Calls `onChange` when the certificates or ticket keys in force have changed. */
   begin(onChange: (tls: TlsInForce) => void): void {
     this.#onChange = onChange;
-    if (this.#uses.length > 0) {
-      this.#timer = setInterval(() => {
-        void this.look();
-      }, this.#options.tlsReloadMs).unref();
-    }
+    this.#startTimer(this.#source.options);
+  }
+
+  #startTimer({ tlsReloadMs }: CertificateOptions): void {
+    clearInterval(this.#timer);
+    this.#timer = setInterval(() => {
+      void this.look();
+    }, tlsReloadMs).unref();
   }
 
   /** Stops checking the files. */
   end(): void {
     clearInterval(this.#timer);
+    this.#timer = undefined;
+  }
+
+  /**
+   * Puts the certificates of these settings in force: checks the files, or reads them if they are not those in force. Then
+   * calls `use`, and resolves with its result. A check that was waiting for a file changes nothing any more. If the
+   * files cannot be used or `use` rejects, rejects too, and the certificates before stay in force.
+   */
+  async reload<T>(files: Files, options: CertificateOptions, use: (tls: TlsInForce) => Promise<T>): Promise<T> {
+    const isSame = nameOf(files, options) === this.#source.name;
+    if (isSame) await Promise.race([this.look(), delay(reloadMsMax, undefined, { ref: false })]);
+    const { inForce } = this;
+    const source = this.#source;
+    this.#isReloading = true;
+    try {
+      if (!isSame) {
+        const texts = await Promise.race([readBoth(files), delay(reloadMsMax, undefined, { ref: false })]);
+        if (texts === undefined)
+          throw new StartError('the certificate files cannot be read: no answer for 3 s', undefined);
+        this.#source = this.#open(files, texts, options, source.uses);
+        this.inForce = compose(this.#source);
+      }
+      const result = await use(this.inForce);
+      if (this.#timer !== undefined) this.#startTimer(options);
+      return result;
+    } catch (error) {
+      this.#source = source;
+      this.inForce = inForce;
+      throw error;
+    } finally {
+      this.#isReloading = false;
+    }
   }
 
   /** Checks the files. Waits for a check in progress first. Resolves when done; never rejects. */
   async look(): Promise<void> {
-    if (this.#next === undefined) {
-      this.#next = this.#last.then(async () => {
-        this.#next = undefined;
-        await this.#lookOnce();
+    const source = this.#source;
+    if (source.next === undefined) {
+      source.next = source.last.then(async () => {
+        source.next = undefined;
+        await this.#lookOnce(source);
       });
-      this.#last = this.#next;
+      source.last = source.next;
     }
-    await this.#next;
+    await source.next;
   }
 
-  async #lookOnce(): Promise<void> {
-    let hasChanged = false;
-    for (const use of this.#uses) {
-      hasChanged = (await this.#lookAt(use)) || hasChanged;
-    }
-    const now = Date.now();
-    if (hasChanged || now - this.#ticketKeysSince >= ticketKeysMsMax) {
-      this.#ticketKeys = drawTicketKeys();
-      this.#ticketKeysSince = now;
-      this.inForce = this.#compose();
+  async #lookOnce(source: Source): Promise<void> {
+    const { uses } = source;
+    const texts = await Promise.all(uses.map(async (use) => [use, await readSettled(use.files, use.seen)] as const));
+    // A reload has begun or has replaced the source: the next check finds the change, if it still matters. Nothing is
+    // awaited from here on.
+    if (uses.length === 0 || this.#isReloading || source !== this.#source) return;
+    const changed = texts.filter(([use, found]) => this.#take(use, found));
+    if (changed.length > 0 || Date.now() - source.ticketKeysSince >= ticketKeysMsMax) {
+      Object.assign(source, drawTicketKeys());
+      this.inForce = compose(source);
       this.#onChange(this.inForce);
     }
   }
 
   // Returns true if the certificates in force have changed.
-  async #lookAt(use: Use): Promise<boolean> {
-    const texts = await readSettled(use.files, use.seen);
+  #take(use: Use, texts: FileTexts): boolean {
     if (areSame(texts, use.seen)) return false;
     use.seen = texts;
     if (areSame(texts, use.inForce)) {
@@ -159,24 +221,6 @@ export class CertificateStore {
     return true;
   }
 
-  #compose(): TlsInForce {
-    const [clients, backend] = (['clients', 'backend'] as const).map(
-      (name) => this.#uses.find((use) => use.name === name)?.set,
-    );
-    const { tlsMinVersion: minVersion, backendServerName } = this.#options;
-    const serverName = backendServerName === '' ? undefined : backendServerName;
-    return {
-      clients:
-        clients?.cert !== undefined && clients.key !== undefined
-          ? { cert: clients.cert, key: clients.key, clientCa: clients.ca, minVersion, ticketKeys: this.#ticketKeys }
-          : undefined,
-      backend:
-        backend !== undefined || serverName !== undefined
-          ? { ca: backend?.ca, cert: backend?.cert, key: backend?.key, serverName }
-          : undefined,
-    };
-  }
-
   #describe({ name, files, set }: Use, message: string): void {
     const logger = this.#logger;
     const { own } = set;
@@ -197,17 +241,46 @@ export class CertificateStore {
   }
 }
 
-// An `import` of node:crypto would load more than this function needs.
-function drawTicketKeys(): Buffer {
-  return process.getBuiltinModule('node:crypto').randomBytes(48);
+function compose({ uses, options, ticketKeys }: Source): TlsInForce {
+  const [clients, backend] = (['clients', 'backend'] as const).map(
+    (name) => uses.find((use) => use.name === name)?.set,
+  );
+  const { tlsMinVersion: minVersion, backendServerName } = options;
+  const serverName = backendServerName === '' ? undefined : backendServerName;
+  return {
+    clients:
+      clients?.cert !== undefined && clients.key !== undefined
+        ? { cert: clients.cert, key: clients.key, clientCa: clients.ca, minVersion, ticketKeys }
+        : undefined,
+    backend:
+      backend !== undefined || serverName !== undefined
+        ? { ca: backend?.ca, cert: backend?.cert, key: backend?.key, serverName }
+        : undefined,
+  };
 }
 
-function readUse(name: CertificateUse, files: CertificateFiles): Use | undefined {
+// An interval is not part of the name: with another interval, the same certificates stay in force.
+function nameOf(files: Files, { tlsMinVersion, backendServerName }: CertificateOptions): string {
+  return JSON.stringify([files, tlsMinVersion, backendServerName]);
+}
+
+// An `import` of node:crypto would load more than this function needs.
+function drawTicketKeys(): Pick<Source, 'ticketKeys' | 'ticketKeysSince'> {
+  return { ticketKeys: process.getBuiltinModule('node:crypto').randomBytes(48), ticketKeysSince: Date.now() };
+}
+
+// The counts of `previous` go on.
+function readUse(
+  name: CertificateUse,
+  files: CertificateFiles,
+  texts: FileTexts,
+  previous: readonly Use[],
+): Use | undefined {
   if (!hasFiles(files)) return undefined;
-  const texts = readFileTexts(files);
   const set = readCertificateSet(files, texts);
   if (!('own' in set)) throw new StartError(set.join('; '), undefined);
-  return { name, files, seen: texts, inForce: texts, set, problems: [], taken: 0, refused: 0 };
+  const { taken = 0, refused = 0 } = previous.find((use) => use.name === name) ?? {};
+  return { name, files, seen: texts, inForce: texts, set, problems: [], taken, refused };
 }
 
 async function readSettled(files: CertificateFiles, seen: FileTexts): Promise<FileTexts> {
@@ -227,6 +300,11 @@ async function readTexts(files: CertificateFiles): Promise<FileTexts> {
     path === '' ? undefined : await readFile(path, 'latin1').catch(describeMissing);
   const [cert, key, ca] = await Promise.all([read(files.cert), read(files.key), read(files.ca)]);
   return { cert, key, ca };
+}
+
+async function readBoth(files: Files): Promise<Record<CertificateUse, FileTexts>> {
+  const [clients, backend] = await Promise.all([readTexts(files.clients), readTexts(files.backend)]);
+  return { clients, backend };
 }
 
 function areSame(one: FileTexts, other: FileTexts): boolean {

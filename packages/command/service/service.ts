@@ -15,7 +15,7 @@ import type { PassedSockets } from './systemd.ts';
 /** The settings and certificates in force; a reload changes them. */
 export interface InForce {
   resolved: ResolvedSettings;
-  certificates: CertificateStore;
+  readonly certificates: CertificateStore;
 }
 
 export interface WholeService extends Service {

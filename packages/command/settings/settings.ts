@@ -111,6 +111,36 @@ export function changedSettings(before: Settings, after: Settings): SettingName[
   return settingNames.filter((name) => String(before[name]) !== String(after[name]));
 }
 
+/** The effects of a reload. */
+interface ReloadPlan {
+  /** True if only new connections can have the new values. */
+  readonly needsConnections: boolean;
+  /** Settings that keep their old values until a restart. */
+  readonly kept: readonly SettingName[];
+}
+
+/** Plans a reload from `before` to `after`. `hasWorkers`: worker processes serve the clients. */
+export function planReload(before: Settings, after: Settings, hasWorkers: boolean): ReloadPlan {
+  let needsConnections = false;
+  const kept: SettingName[] = [];
+  for (const name of changedSettings(before, after)) {
+    switch (rowOf(name).changeNeeds) {
+      case 'nothing':
+        break;
+      case 'connections':
+        needsConnections = true;
+        break;
+      case 'workers':
+        if (!hasWorkers) kept.push(name);
+        break;
+      case 'restart':
+        kept.push(name);
+        break;
+    }
+  }
+  return { needsConnections, kept };
+}
+
 /** The changed settings as `old → new`, for the log, without secrets. */
 export function describeChanges(before: Settings, after: Settings): Partial<Record<SettingName, string>> {
   return Object.fromEntries(

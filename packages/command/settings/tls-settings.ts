@@ -8,7 +8,7 @@ import {
   type CertificateUse,
   type NamedFile,
 } from '../certificates/certificates.ts';
-import { rowOf, settingNames, variableOf, type SettingName, type Settings } from './settings.ts';
+import { variableOf, type SettingName, type Settings } from './settings.ts';
 
 const http2NodeMin = 26;
 
@@ -35,9 +35,6 @@ const pairs = [
 ] as const;
 const ofClientTls = ['tlsClientCaFile', 'tlsMinVersion', 'http2'] as const;
 const ofBackendTls = ['backendCaFile', 'backendCertFile', 'backendKeyFile', 'backendServerName'] as const;
-
-/** The settings of certificates: all settings of TLS except HTTP2. */
-export const certificateSettings = settingNames.filter((name) => rowOf(name).group === 'tls' && name !== 'http2');
 
 /**
  * Returns the problems of the TLS settings: settings without effect, incomplete pairs [D41] and, if `readsFiles`,
