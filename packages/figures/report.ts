@@ -93,7 +93,7 @@ export function createReporter(
           pid: process.pid,
           figures: figures.toJSON(),
           inFlight: sum(({ gateway }) => gateway.inFlight),
-          bufferedBytes: sum(({ gateway }) => gateway.budget.bytes),
+          bufferedBytes: newest.gateway.budget.bytes,
           clientConnections: sum(({ connections }) => connections.size),
           http2Connections: streams.length,
           http2Streams: streams.reduce((total, each) => total + each, 0),

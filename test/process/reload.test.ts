@@ -1,13 +1,25 @@
 // SIGHUP changes settings without a restart, except listeners' addresses, PORT_SHARING and the use of workers [D65].
 
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
+import { connect } from 'node:net';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
-import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
+import { anyCertificate, CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
-import { type Command, isDraining, isReloaded, logged, type LogLine, startCommand } from '../helpers/command.ts';
+import {
+  type Command,
+  figureOf,
+  isDraining,
+  isReloaded,
+  logged,
+  type LogLine,
+  startCommand,
+} from '../helpers/command.ts';
 import { assertReply } from '../helpers/expected.ts';
+import { noHttp2OfCommand } from '../helpers/http2-client.ts';
+import { FrameClient, headers, requestFields } from '../helpers/http2-frames.ts';
 import { holdCall } from './held-call.ts';
 import { createPair, keySetOf } from '../helpers/issuer.ts';
 import { countDescriptors } from '../helpers/process-figures.ts';
@@ -15,6 +27,7 @@ import { RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
 import { readState } from '../helpers/dashboard-state.ts';
 import { useBackend, useFolder } from '../helpers/suites.ts';
+import { assertNoToken } from '../helpers/tokens.ts';
 
 const folder = useFolder();
 const backend = await useBackend();
@@ -37,6 +50,15 @@ async function reload(command: Command): Promise<LogLine> {
   const before = command.logs.filter(isReloaded).length;
   command.signal('SIGHUP');
   return await command.log((line) => command.logs.filter(isReloaded)[before] === line, 'the reload ends');
+}
+
+/** Replaces the lines of the settings file and sends SIGHUP. Resolves when the settings are in force. */
+async function begun(command: Awaited<ReturnType<typeof start>>, lines: readonly string[]): Promise<void> {
+  const isIt = ({ msg }: LogLine) => msg === 'SIGHUP: new connections use the new settings';
+  const before = command.logs.filter(isIt).length;
+  command.write(...lines);
+  command.signal('SIGHUP');
+  await command.log((line) => command.logs.filter(isIt)[before] === line, 'the new settings are in force');
 }
 
 function isRefusal({ level, msg }: LogLine): boolean {
@@ -85,6 +107,106 @@ for (const WORKERS of ['1', '2']) {
       assert.equal(await postsALongItem(command), 413);
       assert.equal((await command.call('GET', `${list}/12abc`)).status, 400);
       assert.equal(await shownSetting(command, 'REQUEST_BYTES_MAX'), '10');
+    });
+
+    test('after a reload that turns tokens on, every call needs one, also on connections from before the reload [D65]', async () => {
+      const keys = join(folder, `${(files += 1)}.json`);
+      writeFileSync(keys, keySetOf(createPair('one', 'ES256')));
+      await using command = await start({ WORKERS });
+      const held = await holdCall(backend, command);
+      // Sent ahead while the held call is in flight: not answered, because the reply to the held call is the last.
+      held.client.send(requestBytes('GET', `${list}/6`));
+      await using idle = await command.connect();
+      assertReply(await idle.call('GET', list), 200, '[]');
+      await using fresh = await command.connect();
+      await using halfway = await command.connect();
+      const bytes = requestBytes('POST', list, { body: '{"title":"x"}' });
+      const half = bytes.indexOf('\r\n') + 5;
+      halfway.send(bytes.subarray(0, half));
+      await begun(command, tokens(keys));
+      const calls = backend.requests.length;
+      halfway.send(bytes.subarray(half));
+      idle.send(requestBytes('GET', list));
+      fresh.send(requestBytes('DELETE', `${list}/5`));
+      for (const client of [halfway, idle, fresh]) {
+        const reply = await client.reply();
+        assertNoToken(reply);
+        assert.equal(reply.header('connection'), 'close');
+        await client.closed();
+      }
+      held.open();
+      const reply = await held.client.reply();
+      assertReply(reply, 200, '{"id":5}');
+      assert.equal(reply.header('connection'), 'close');
+      await held.client.closed();
+      assert.equal(held.client.unread.length, 0);
+      assert.equal(backend.requests.length, calls);
+      await command.log(isReloaded, 'the reload ends');
+    });
+
+    test(
+      'a TLS handshake from before the reload, and streams of an HTTP/2 client that ignores GOAWAY, need a token after it [D65]',
+      { skip: noHttp2OfCommand },
+      async () => {
+        const keys = join(folder, `${(files += 1)}.json`);
+        writeFileSync(keys, keySetOf(createPair('one', 'ES256')));
+        const { certFile, keyFile } = anyCertificate();
+        const tls = { TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile, HTTP2: 'true' };
+        await using command = await start({ WORKERS, ...tls });
+        const pending = connect(command.port, '127.0.0.1');
+        await once(pending, 'connect');
+        await using streams = await FrameClient.begin(command.port);
+        streams.send(headers(1, requestFields('GET', list)));
+        await streams.replies(1);
+        await begun(command, tokens(keys));
+        const calls = backend.requests.length;
+        await using shaken = await RawClient.openSecure(command.port, { socket: pending, rejectUnauthorized: false });
+        assertNoToken(await shaken.call('GET', list));
+        for (let stream = 3; stream < 63 && streams.isOpen; stream += 2) {
+          await streams.sent(headers(stream, requestFields('GET', list)));
+          const hasReply = () => streams.frames.some((each) => each.stream === stream);
+          // After its second GOAWAY the gateway ignores new streams.
+          const isIgnored = () => (streams.goAway?.lastStream ?? stream) < stream;
+          await poll(() => !streams.isOpen || hasReply() || isIgnored(), 'the end of the stream');
+        }
+        assert.equal(backend.requests.length, calls);
+      },
+    );
+
+    test('a call, a write too, is not cut when it takes longer than SHUTDOWN_TIMEOUT_MS after the reload [D65]', async () => {
+      await using command = await start({ WORKERS, SHUTDOWN_TIMEOUT_MS: '100' });
+      const held = [
+        await holdCall(backend, command),
+        await holdCall(backend, command, requestBytes('POST', list, { body: '{"title":"x"}' })),
+      ];
+      await begun(command, ['REQUEST_BYTES_MAX=10']);
+      await new Promise((resolve) => setTimeout(resolve, 400));
+      for (const { open } of held) open();
+      const replies = await Promise.all(held.map(async ({ client }) => await client.reply()));
+      assert.deepEqual(
+        replies.map(({ status }) => status),
+        [200, 201],
+      );
+      assert.equal(backend.requests.length, held.length);
+      await command.log(isReloaded, 'the reload ends');
+    });
+
+    test('while a call is in flight, further reloads take effect, and each ends when its calls have ended', async () => {
+      await using command = await start({ WORKERS });
+      const first = await holdCall(backend, command);
+      await begun(command, ['REQUEST_BYTES_MAX=30']);
+      const second = await holdCall(backend, command);
+      await begun(command, ['REQUEST_BYTES_MAX=10']);
+      assert.equal(await postsALongItem(command), 413);
+      assert.ok(!command.logs.some(isReloaded));
+      await begun(command, []);
+      assert.equal(await postsALongItem(command), 201);
+      for (const { client, open } of [second, first]) {
+        open();
+        assertReply(await client.reply(), 200, '{"id":5}');
+        client.destroy();
+      }
+      await poll(() => command.logs.filter(isReloaded).length === 3, 'each reload ends');
     });
 
     test('a rate limit with the same window keeps its count, and a limit with a new window starts at zero; a refused reload changes no limit', async () => {
@@ -220,6 +342,23 @@ for (const WORKERS of ['1', '2']) {
 }
 
 describe('SIGHUP with one process', () => {
+  test('a call that began after one reload, on a connection from before it, is not cut by the next reload', async () => {
+    await using command = await start({ WORKERS: '1' });
+    await using client = await command.connect();
+    const bytes = requestBytes('POST', list, { body: '{"title":"x"}' });
+    const [half, body] = [bytes.indexOf('\r\n') + 5, bytes.indexOf('{')];
+    client.send(bytes.subarray(0, half));
+    await begun(command, ['REQUEST_BYTES_MAX=100']);
+    await command.call('GET', '/nothing');
+    client.send(bytes.subarray(half, body));
+    await command.call('GET', '/nothing');
+    await begun(command, ['REQUEST_BYTES_MAX=10']);
+    // A time in which settings without a call would end.
+    await new Promise((resolve) => setTimeout(resolve, 200));
+    client.send(bytes.subarray(body));
+    assert.equal((await client.reply()).status, 201);
+  });
+
   test('with a new BACKEND_URL, new calls go to the new backend, and the old backend answers the call in flight', async () => {
     const other = await ScriptedBackend.start();
     after(() => other.stop());
@@ -259,27 +398,60 @@ describe('SIGHUP with one process', () => {
     assert.equal(await shownSetting(command, 'PORT'), '0');
   });
 
-  test('an idle connection is closed a second after SIGHUP; until then, requests on this connection get the old settings', async () => {
+  test('an idle connection stays open for a second after SIGHUP; its next call gets the new settings and is its last', async () => {
     await using command = await start({ WORKERS: '1' });
     await using client = await command.connect();
-    assertReply(await client.call('GET', list), 200, '[]');
-    command.write('REQUEST_BYTES_MAX=10');
-    command.signal('SIGHUP');
-    await poll(async () => (await postsALongItem(command)) === 413, 'the new limit is in force');
-    client.send(requestBytes('POST', list, { body: '{"title":"long"}' }));
-    const reply = await client.reply();
-    assert.deepEqual([reply.status, reply.header('connection')], [201, 'close']);
+    await using quiet = await command.connect();
+    for (const each of [client, quiet]) assertReply(await each.call('GET', list), 200, '[]');
+    await begun(command, ['REQUEST_BYTES_MAX=10']);
+    const reply = await client.call('POST', list, { body: '{"title":"long"}' });
+    assert.deepEqual([reply.status, reply.header('connection')], [413, 'close']);
+    await quiet.closed();
     await command.log(isReloaded, 'the reload ends');
   });
 
-  test('a call in flight is cut SHUTDOWN_TIMEOUT_MS after the reload, and the gateway still serves', async () => {
-    await using command = await start({ WORKERS: '1' }, 'SHUTDOWN_TIMEOUT_MS=200');
+  test('CONNECTIONS_MAX counts the connections from before the reload', async () => {
+    await using command = await start({ WORKERS: '1' }, 'CONNECTIONS_MAX=2');
+    const held = [await holdCall(backend, command), await holdCall(backend, command)];
+    await begun(command, ['CONNECTIONS_MAX=2', 'REQUEST_BYTES_MAX=10']);
+    await using refused = await command.connect();
+    await refused.closed();
+    await begun(command, ['CONNECTIONS_MAX=3', 'REQUEST_BYTES_MAX=10']);
+    await using third = await command.connect();
+    assertReply(await third.call('GET', list), 200, '[]');
+    for (const { client, open } of held) {
+      open();
+      assertReply(await client.reply(), 200, '{"id":5}');
+      client.destroy();
+    }
+  });
+
+  test('IN_FLIGHT_MAX counts the calls from before the reload', async () => {
+    await using command = await start({ WORKERS: '1' }, 'IN_FLIGHT_MAX=1');
     const held = await holdCall(backend, command);
-    command.write('SHUTDOWN_TIMEOUT_MS=200', 'REQUEST_BYTES_MAX=10');
-    await reload(command);
-    await held.client.closed();
-    assert.ok(command.logs.some(({ msg }) => String(msg).startsWith('shutdown timeout reached')));
+    await begun(command, ['IN_FLIGHT_MAX=1', 'REQUEST_BYTES_MAX=10']);
+    assert.equal((await command.call('GET', list)).status, 503);
+    held.open();
+    assertReply(await held.client.reply(), 200, '{"id":5}');
+    held.client.destroy();
     assertReply(await command.call('GET', list), 200, '[]');
+  });
+
+  test('BUFFERED_BYTES_MAX counts the bodies from before the reload, and a reload can change it', async () => {
+    const body = JSON.stringify('x'.repeat(60_000));
+    await using command = await start({ WORKERS: '1' }, 'BUFFERED_BYTES_MAX=100000');
+    const held = await holdCall(backend, command, requestBytes('POST', list, { body }));
+    const held503 = async () => (await command.call('POST', list, { body })).status;
+    await begun(command, ['BUFFERED_BYTES_MAX=100000', 'DOCS=true']);
+    assert.equal(await held503(), 503);
+    const shown = /^work_item_gateway_buffered_bytes (\d+)$/m.exec(await command.metrics())?.[1];
+    assert.equal(shown, String(body.length));
+    await begun(command, ['BUFFERED_BYTES_MAX=150000', 'DOCS=true']);
+    assert.equal(await held503(), 201);
+    held.open();
+    assert.equal((await held.client.reply()).status, 201);
+    held.client.destroy();
+    await poll(async () => (await figureOf(command, 'buffered_bytes')) === 0, 'no body is held');
   });
 
   test('fifty reloads leave no descriptor or connection open', async () => {

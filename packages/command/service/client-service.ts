@@ -1,19 +1,21 @@
-// The client listener in one process. A `Serving` handles its connections; during a reload there are two servings.
+// The client listener in one process. A `Serving` handles its connections. After a reload there are several servings, until
+// the calls of the older ones have ended.
 
 import { createServer, type Socket } from 'node:net';
 
+import { BufferBudget } from '../../core/body/budget.ts';
 import type { Keeper } from '../../core/guards/options/ports.ts';
 import type { Listener, PortSharing } from '../../core/hosts/common/listen.ts';
+import type { Connection } from '../../core/http1/connection.ts';
 import { RecentFailures } from '../../figures/failures.ts';
 import { Figures } from '../../figures/figures.ts';
 import { createReporter } from '../../figures/report.ts';
 import type { TlsInForce } from '../certificates/certificates.ts';
 import type { Log } from '../log/log.ts';
-import { changedSettings, type SettingName, type Settings } from '../settings/settings.ts';
+import { planReload, type Settings } from '../settings/settings.ts';
 import { createKeeper } from './keeper.ts';
-import { startShutdownTimeout } from './lifecycle.ts';
 import { openListener } from './listener.ts';
-import type { ClientService, Parts } from './parts.ts';
+import type { ClientService, Parts, ProcessHandler } from './parts.ts';
 import { createServing, type Serving } from './serving.ts';
 
 interface ClientServiceOptions {
@@ -24,19 +26,6 @@ interface ClientServiceOptions {
   readonly keeper?: Keeper;
   readonly parts: Partial<Parts>;
 }
-
-// New values of these settings take effect without a new `Serving`. A worker that was started with port 0 learns its port
-// with the first reload.
-const settingsOfProcess: ReadonlySet<SettingName> = new Set([
-  'adminAllowedHosts',
-  'instanceName',
-  'logFormat',
-  'logLevel',
-  'port',
-  'settingsFile',
-  'shutdownDelayMs',
-  'shutdownTimeoutMs',
-]);
 
 /** A client service in this process. */
 export interface LocalClientService extends ClientService {
@@ -56,11 +45,21 @@ export async function startClientService(
 ): Promise<LocalClientService> {
   const records = { figures: new Figures(), failures: new RecentFailures() };
   output.onDrop = (lines) => records.figures.count('log line dropped', lines);
-  const context = { logger, records, keeper, parts };
-  let current = await createServing(settings, tls, context);
-  // The newest `Serving` comes first. Only this `Serving` gets new connections.
-  let servings: readonly Serving[] = [current];
+  // The newest `Serving` gets all new connections, and all new calls of the old connections. So no call begins with old
+  // guards after a reload [D65].
+  let current: Serving;
+  const budget = new BufferBudget(settings.bufferedBytesMax);
+  const handler: ProcessHandler = {
+    budget,
+    accept: (head, transport, client) => current.accept(head, transport, client),
+    refuse: (reason, client) => current.gateway.refuse(reason, client),
+    onFault: (error) => current.gateway.onFault(error),
+  };
+  const context = { logger, records, keeper, parts, handler, connections: new Set<Connection>() };
+  current = await createServing(settings, tls, context);
   let served = settings;
+  // The newest comes first.
+  let servings: readonly Serving[] = [current];
   let isDraining = false;
   const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => current.take(socket));
   let listener: Listener | undefined;
@@ -83,9 +82,7 @@ export async function startClientService(
     hasWorkers: false,
     ...createReporter(records, () => servings),
     renewTls: (next) => {
-      for (const each of servings) {
-        each.renewTls(next);
-      }
+      current.renewTls(next);
     },
     beginDrain: () => {
       isDraining = true;
@@ -104,21 +101,21 @@ export async function startClientService(
       await Promise.all(servings.map((each) => each.stop()));
     },
     reload: async (next, nextTls) => {
-      const isSame = !changedSettings(served, next).some((name) => !settingsOfProcess.has(name));
       // With AUTH_JWKS_FILE, a new `Serving` is always created, because the file may have new keys.
-      if (isSame && next.authJwksFile === '') return { finished: Promise.resolve() };
+      if (!planReload(served, next, false).needsConnections && next.authJwksFile === '') {
+        return { finished: Promise.resolve() };
+      }
       const fresh = await createServing(next, nextTls, context);
       if (isDraining) return { finished: fresh.stop() };
       const last = current;
       current = fresh;
       served = next;
       servings = [fresh, ...servings];
-      // After the timeout, the remaining calls are cut.
+      budget.bytesMax = next.bufferedBytesMax;
+      // Only the calls' own time limits end this drain, so a reload cuts no call.
       const finish = async (): Promise<void> => {
         last.beginDrain();
-        const { signal, callOff } = startShutdownTimeout(next.shutdownTimeoutMs, logger);
-        await last.drain(signal);
-        callOff();
+        await last.drain(new AbortController().signal);
         await last.stop();
         servings = servings.filter((each) => each !== last);
       };

@@ -222,7 +222,7 @@ export function startDeadline(ms: number, onOver: () => void): () => void {
 }
 
 /** Limits the time in which calls in flight may finish [D33]. When the time is over, logs this and aborts `signal`. */
-export function startShutdownTimeout(
+function startShutdownTimeout(
   shutdownTimeoutMs: number,
   logger: Logger,
 ): { readonly signal: AbortSignal; readonly callOff: () => void } {

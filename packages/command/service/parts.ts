@@ -1,8 +1,9 @@
 // The interfaces of the client service and of the parts that a build may leave out. packages/command/parts.ts lists the
 // parts of this build. A part is loaded when it is needed.
 
-import type { Gateway } from '../../core/call/gateway.ts';
+import type { BufferBudget } from '../../core/body/budget.ts';
 import type { ConnectionFactory } from '../../core/http1/connection.ts';
+import type { RequestHandler } from '../../core/http1/transport.ts';
 import type { Tracer } from '../../core/call/tracer.ts';
 import type { ClientTls } from '../../core/http1/client-connection.ts';
 import { dashboardFolder, type CreateDashboard } from '../admin/dashboard-port.ts';
@@ -25,8 +26,13 @@ export interface Parts {
     /** `onDropped` is called whenever spans are lost, with the number of lost spans. */
     readonly createTraces: (options: TraceOptions, logger: Logger, onDropped: (spans: number) => void) => ProcessTracer;
   }>;
-  readonly http2: () => Promise<{ readonly serveHttp2: (settings: Settings, gateway: Gateway) => ConnectionFactory }>;
+  readonly http2: () => Promise<{
+    readonly serveHttp2: (settings: Settings, handler: ProcessHandler) => ConnectionFactory;
+  }>;
 }
+
+/** Handles the requests of all connections of the process. Its budget counts the bytes and calls of all servings. */
+export type ProcessHandler = RequestHandler & { readonly budget: BufferBudget };
 
 interface StandInBackendPart {
   /** Rejects with a StartError if the port is in use or the database cannot be used. */
@@ -63,9 +69,9 @@ export interface ClientService extends Service, Reporter {
   /** Uses `tls` for new connections, from clients and to the backend. Open connections stay open [D37]. */
   renewTls(tls: TlsInForce): void;
   /**
-   * Resolves when new connections use `settings`. Calls in flight finish with the old settings; then `finished`
-   * resolves [D65]. If the service cannot use `settings`, keeps the old settings and rejects with a StartError. Call
-   * `reload` again only after `finished` has resolved.
+   * Resolves when all new calls use `settings`. Calls in flight finish with the old settings, however long they take; then
+   * `finished` resolves [D65]. If the service cannot use `settings`, keeps the old settings and rejects with a
+   * StartError. Call `reload` again only after it has resolved.
    */
   reload(settings: Settings, tls: TlsInForce): Promise<{ readonly finished: Promise<void> }>;
 }

@@ -10,7 +10,9 @@ import { describeTlsError } from '../../core/backend/describe-error.ts';
 import type { Keeper } from '../../core/guards/options/ports.ts';
 import { createGateway } from '../../core/hosts/options/options.ts';
 import { createOpenSocket } from '../../core/http1/client-connection.ts';
+import type { Connection } from '../../core/http1/connection.ts';
 import { ClientServer } from '../../core/http1/server.ts';
+import type { RequestHandler } from '../../core/http1/transport.ts';
 import { outcomeOfMalformed } from '../../core/outcomes.ts';
 import { BackendMonitor, backendPeer } from '../../figures/backend-status.ts';
 import { KeyRecords, type Records, type ReportedServing } from '../../figures/report.ts';
@@ -19,13 +21,16 @@ import { logCall } from '../log/call-line.ts';
 import type { Logger } from '../log/log.ts';
 import type { Settings } from '../settings/settings.ts';
 import { createGuards } from './guards.ts';
-import { loadPart, type ClientService, type Parts } from './parts.ts';
+import { onceASecond } from './listener.ts';
+import { loadPart, type ClientService, type Parts, type ProcessHandler } from './parts.ts';
 
 export interface Serving extends ReportedServing, Pick<ClientService, 'renewTls' | 'beginDrain' | 'stop'> {
   readonly scheme: 'http' | 'https';
   /** Serves the connection, or closes it if there are too many connections and none is idle. */
   take(socket: Socket): void;
-  /** Closes idle connections. Resolves when no connection is open and no call in flight, or when `signal` is aborted. */
+  /** Serves a request, also one of a connection that an older `Serving` has. */
+  readonly accept: RequestHandler['accept'];
+  /** Closes idle connections. Resolves when no connection is open and all calls have ended, or when `signal` is aborted. */
   drain(signal: AbortSignal): Promise<void>;
 }
 
@@ -35,6 +40,9 @@ interface ServingContext {
   readonly records: Pick<Records, 'figures' | 'failures'>;
   readonly keeper: Keeper;
   readonly parts: Partial<Parts>;
+  readonly handler: ProcessHandler;
+  /** All connections of clients. */
+  readonly connections: Set<Connection>;
 }
 
 // Longest time that an ending process waits for the collector of traces [D49].
@@ -44,7 +52,7 @@ const tracesEndMs = 1_000;
 export async function createServing(
   settings: Settings,
   tls: TlsInForce,
-  { logger, records: shared, keeper, parts }: ServingContext,
+  { logger, records: shared, keeper, parts, handler, connections: all }: ServingContext,
 ): Promise<Serving> {
   const { allowedHosts, backendUrl, host } = settings;
   // The TLS settings in force for the backend; the backend monitor reads them.
@@ -66,19 +74,29 @@ export async function createServing(
   const http2 = settings.http2 ? await loadPart(parts, 'http2', 'HTTP2') : undefined;
   const guards = await createGuards(settings, logger, records, keeper);
   const tracer = traces?.createTraces(settings, logger, (spans) => records.figures.count('span dropped', spans));
+  const observer = createObserver(logger, records, settings.logClient);
+  // Calls that have been accepted and have not ended. Those in flight to the backend are a part of them.
+  let calls = 0;
   const gateway = createGateway(values, {
-    observer: createObserver(logger, records, settings.logClient),
+    observer: {
+      ...observer,
+      onCallEnd: (call) => {
+        calls -= 1;
+        observer.onCallEnd(call);
+      },
+    },
     guards: guards.guards,
     identityHeader: settings.backendIdentityHeader,
     tracer,
     peer: backendPeer,
+    budget: handler.budget,
   });
   if (pages !== undefined) gateway.servePages(pages);
-  const protocols = http2 && { h2: http2.serveHttp2(settings, gateway) };
+  const protocols = http2 && { h2: http2.serveHttp2(settings, handler) };
   const secure = tls.clients && { tls: tls.clients, ...(protocols && { protocols }) };
   let connections: ClientServer;
   try {
-    connections = new ClientServer(settings, gateway, secure);
+    connections = new ClientServer(settings, handler, secure, all);
   } catch (error) {
     // Node cannot use the certificates. If this is a reload, the previous `Serving` stays in use.
     guards.close();
@@ -90,10 +108,10 @@ export async function createServing(
     const client = settings.logClient ? address : undefined;
     logger.debug({ client, cause: describeTlsError(error) }, 'TLS handshake with a client failed');
   };
-  connections.onFull = () => {
-    const { connectionsMax } = settings;
+  const warnOfLimit = onceASecond((connectionsMax: number) => {
     logger.warn({ connectionsMax }, 'connection limit reached: closing idle connections or refusing new ones');
-  };
+  });
+  connections.onFull = () => warnOfLimit(settings.connectionsMax);
   connections.onShed = () => records.figures.count('connection shed');
   connections.onStalledRefusal = () => {
     records.figures.count('connection stalled');
@@ -125,6 +143,11 @@ export async function createServing(
     redisAnswers: () => guards.redisAnswers(),
     scheme: connections.scheme,
     take: (socket) => connections.take(socket),
+    accept: (head, transport, client) => {
+      const call = gateway.accept(head, transport, client);
+      calls += 1;
+      return call;
+    },
     renewTls: (next) => {
       if (next.clients !== undefined) connections.renewTls(next.clients);
       backendTls = next.backend;
@@ -134,7 +157,7 @@ export async function createServing(
       gateway.isDraining = true;
     },
     drain: async (signal) => {
-      await connections.drain(signal, () => gateway.inFlight === 0);
+      await connections.drain(signal, () => calls === 0);
       isDrained = !signal.aborted;
     },
     stop: () => (stopped ??= cut()),

@@ -107,7 +107,7 @@ export function describeSettings(resolved: ResolvedSettings) {
 }
 
 /** The names of the settings whose values differ between `before` and `after`. */
-export function changedSettings(before: Settings, after: Settings): SettingName[] {
+function changedSettings(before: Settings, after: Settings): SettingName[] {
   return settingNames.filter((name) => String(before[name]) !== String(after[name]));
 }
 

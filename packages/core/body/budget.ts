@@ -1,11 +1,13 @@
-// Limits the bytes of all bodies in memory, so that many large bodies cause refusals and not a crash.
+// Limits the bytes of all bodies in memory, so that many large bodies cause refusals and not a crash. Also counts the calls
+// in flight of all gateways that share the budget [D65].
 
 export class BufferBudget {
-  readonly #bytesMax: number;
+  bytesMax: number;
+  calls = 0;
   #bytes = 0;
 
   constructor(bytesMax: number) {
-    this.#bytesMax = bytesMax;
+    this.bytesMax = bytesMax;
   }
 
   get bytes(): number {
@@ -13,12 +15,12 @@ export class BufferBudget {
   }
 
   get isExhausted(): boolean {
-    return this.#bytes >= this.#bytesMax;
+    return this.#bytes >= this.bytesMax;
   }
 
   /** Counts `bytes` and returns true. If the total would exceed the limit, counts nothing and returns false. */
   take(bytes: number): boolean {
-    if (this.#bytes + bytes > this.#bytesMax) return false;
+    if (this.#bytes + bytes > this.bytesMax) return false;
     this.#bytes += bytes;
     return true;
   }

@@ -101,17 +101,19 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
   }
 
   get isFull(): boolean {
-    return this.#inFlight >= this.#inFlightMax || this.budget.isExhausted;
+    return this.budget.calls >= this.#inFlightMax || this.budget.isExhausted;
   }
 
   /** Counts a call when it is sent, not while its request body arrives [D26]. Returns false at the limit. */
   enter(): boolean {
-    if (this.#inFlight >= this.#inFlightMax) return false;
+    if (this.budget.calls >= this.#inFlightMax) return false;
+    this.budget.calls += 1;
     this.#inFlight += 1;
     return true;
   }
 
   exit(): void {
+    this.budget.calls -= 1;
     this.#inFlight -= 1;
   }
 

@@ -16,6 +16,8 @@ import { writeDate, writeReplyHead } from './writer.ts';
 
 export interface ConnectionContext extends ServerLimits {
   readonly handler: RequestHandler;
+  /** True during a drain: each reply is the last on its connection. */
+  isEnding: boolean;
   readonly stallWatch: StallWatch<RequestReceiver | undefined>;
   /** Header lines of a reply after which the connection stays open. */
   readonly keepAliveLines: string;
@@ -422,6 +424,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   #goesOnAfter(reply: Reply): boolean {
     return (
       !reply.closes &&
+      !this.#context.isEnding &&
       // After a malformed or late head there is no `#head`, and the start of the next request is unknown.
       this.#head?.persists === true &&
       this.#reading !== 'over' &&

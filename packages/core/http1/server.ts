@@ -18,7 +18,6 @@ const idleMsMin = 1_000;
 // and the next search begins at least `lookMsMin` later.
 const freedPart = 1 / 32;
 const lookMsMin = 50;
-const reportMsMin = 1_000;
 // During a drain, a connection that had no request for this long is closed. Within this time, a busy keep-alive client
 // sends its next request and receives `connection: close` [D33].
 const drainQuietMs = 1_000;
@@ -37,7 +36,7 @@ export interface SecureOptions {
 export class ClientServer implements Iterable<Connection> {
   /** Passes each new connection to `take`. The caller may call `listener.listen`, or call `take` itself. */
   readonly listener: Server;
-  /** Called, at most once a second, when the limit on connections is reached. */
+  /** Called for each new connection beyond the limit on connections. */
   onFull: () => void = () => undefined;
   /** Called for each connection that is closed because there are too many. */
   onShed: () => void = () => undefined;
@@ -48,18 +47,23 @@ export class ClientServer implements Iterable<Connection> {
   readonly #max: number;
   readonly #context: ConnectionContext;
   readonly #connections = new Set<Connection>();
+  readonly #all: Set<Connection>;
   readonly #protocols: Readonly<Record<string, ConnectionFactory>>;
   readonly #handshakes: Handshakes | undefined;
   #sweepTimer: NodeJS.Timeout | undefined;
   #lookedAt = -Infinity;
-  #reportedAt = -Infinity;
 
-  /** With `secure` every connection uses TLS. Throws the platform's error if the certificates are unusable. */
-  constructor(limits: ServerLimits, handler: RequestHandler, secure?: SecureOptions) {
+  /**
+   * With `secure` every connection uses TLS; throws the platform's error if the certificates are unusable. Servers with
+   * the same `all` share the limit on connections.
+   */
+  constructor(limits: ServerLimits, handler: RequestHandler, secure?: SecureOptions, all = new Set<Connection>()) {
     this.#max = limits.connectionsMax;
+    this.#all = all;
     this.#context = {
       ...limits,
       handler,
+      isEnding: false,
       stallWatch: new StallWatch(limits.replyStallTimeoutMs, (incoming) => {
         if (incoming === undefined) {
           this.onStalledRefusal();
@@ -98,6 +102,7 @@ export class ClientServer implements Iterable<Connection> {
    */
   async drain(signal: AbortSignal, isDone: () => boolean): Promise<void> {
     const from = monotonicMs();
+    this.#context.isEnding = true;
     while (!signal.aborted && (this.#connections.size > 0 || !isDone())) {
       for (const connection of this.#connections) {
         connection.announceEnd?.();
@@ -116,8 +121,8 @@ export class ClientServer implements Iterable<Connection> {
 
   /** Serves a new connection, or closes it if there are too many and none of them is idle. */
   take(socket: Socket): void {
-    if (this.#connections.size >= this.#max) {
-      this.#report();
+    if (this.#all.size >= this.#max) {
+      this.onFull();
       if (!this.#makeRoom()) {
         socket.destroy();
         this.onShed();
@@ -130,14 +135,21 @@ export class ClientServer implements Iterable<Connection> {
 
   #add(connection: Connection): void {
     this.#connections.add(connection);
-    connection.socket.once('close', () => this.#connections.delete(connection));
+    this.#all.add(connection);
+    connection.socket.once('close', () => this.#remove(connection));
+  }
+
+  // Returns false if the connection was removed before, even by another server.
+  #remove(connection: Connection): boolean {
+    this.#connections.delete(connection);
+    return this.#all.delete(connection);
   }
 
   // A connection and its handshake count as one connection.
   #createHandshakes(tls: ServerTls, timeoutMs: number): Handshakes {
     return new Handshakes(tls, [...Object.keys(this.#protocols), ...ownProtocols], timeoutMs, {
       onSecure: (handshake, socket) => {
-        if (!this.#connections.delete(handshake)) {
+        if (!this.#remove(handshake)) {
           socket.destroy();
           return;
         }
@@ -146,7 +158,7 @@ export class ClientServer implements Iterable<Connection> {
       },
       onFailure: (handshake, error) => {
         // Ignores errors after a handshake has succeeded, or after its connection was closed to make room.
-        if (this.#connections.delete(handshake)) this.onHandshakeFailure(error, handshake.address);
+        if (this.#remove(handshake)) this.onHandshakeFailure(error, handshake.address);
       },
     });
   }
@@ -168,23 +180,15 @@ export class ClientServer implements Iterable<Connection> {
     if (!closesAny && now - this.#lookedAt < lookMsMin) return false;
     this.#lookedAt = now;
     // The longest idle first; if equal, the oldest first.
-    const closed = [...this]
+    const closed = [...this.#all]
       .filter((connection) => closesAny || connection.idleMs(now) >= idleMsMin)
       .toSorted((a, b) => b.idleMs(now) - a.idleMs(now))
       .slice(0, closesAny ? 1 : Math.ceil(this.#max * freedPart));
     for (const connection of closed) {
-      this.#connections.delete(connection);
+      this.#remove(connection);
       connection.socket.destroy();
       this.onShed();
     }
     return closed.length > 0;
-  }
-
-  #report(): void {
-    const now = monotonicMs();
-    if (now - this.#reportedAt >= reportMsMin) {
-      this.#reportedAt = now;
-      this.onFull();
-    }
   }
 }

@@ -106,6 +106,8 @@ interface GatewaySurroundings {
   readonly peer?: Peer | undefined;
   /** Observes the bytes that arrive from the backend. Default: none. */
   readonly tap?: SocketTap;
+  /** Shared with other gateways, whose bytes and calls count too. Default: a budget of `bufferedBytesMax`. */
+  readonly budget?: BufferBudget;
 }
 
 /** The parsed options of a gateway. The CORS options are missing if the host leaves CORS to its framework. */
@@ -114,9 +116,9 @@ export type GatewayValues = ValuesOf<typeof gatewayRows> & Partial<CorsValues>;
 /** Creates a gateway with its own connections to the backend. */
 export function createGateway(
   values: GatewayValues,
-  { observer, prefix = '', guards = [], identityHeader = '', tracer, peer, tap }: GatewaySurroundings,
+  { observer, prefix = '', guards = [], identityHeader = '', tracer, peer, tap, ...given }: GatewaySurroundings,
 ): Gateway {
-  const budget = new BufferBudget(values.bufferedBytesMax);
+  const { budget = new BufferBudget(values.bufferedBytesMax) } = given;
   const backend = new BackendClient({
     backendUrl: values.backendUrl,
     tls: values.backendTls,
