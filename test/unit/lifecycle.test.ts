@@ -1,9 +1,12 @@
-// Reloads on SIGHUP [D65]. test/process/signals.test.ts tests signals of the command.
+// The order of reloads on SIGHUP, the shutdown timeout, and lines that are logged at most once a second. D33, D65. test/process/signals.test.ts tests signals of the command.
 
 import assert from 'node:assert/strict';
 import { EventEmitter } from 'node:events';
 import { test } from 'node:test';
-import { listenForReloads } from '../../packages/command/service/lifecycle.ts';
+import { setTimeout as delay } from 'node:timers/promises';
+import { createLogger } from '../../packages/command/log/log.ts';
+import { createStop, listenForReloads, runUntilStopped } from '../../packages/command/service/lifecycle.ts';
+import { onceASecond } from '../../packages/command/service/listener.ts';
 import { createGate } from '../helpers/changes.ts';
 
 const turn = () => new Promise((resolve) => setImmediate(resolve));
@@ -46,4 +49,27 @@ test('reloads run one after the other; all signals during a reload together caus
   signals.emit('SIGHUP');
   await turn();
   assert.deepEqual([begun, running], [3, 1]);
+});
+
+test('the shutdown timeout ends with the drain: a slow stop after it cuts nothing, and the exit code is 0 [D33]', async () => {
+  const lines: string[] = [];
+  const logger = createLogger('info', { write: (line: string) => void lines.push(line) });
+  const stop = createStop(logger, new EventEmitter());
+  stop.wanted.abort();
+  const service = { beginDrain: () => undefined, finishDrain: () => Promise.resolve(), stop: () => delay(100) };
+  const settings = { shutdownDelayMs: 0, shutdownTimeoutMs: 1 };
+  assert.equal(await runUntilStopped(service, () => settings, logger, stop), 0);
+  assert.equal(lines.length, 1, lines.join(''));
+});
+
+test('a report is passed on, but not within a second after another', (t) => {
+  let now = 5_000;
+  t.mock.method(performance, 'now', () => now);
+  const passed: number[] = [];
+  const report = onceASecond((each: number) => passed.push(each));
+  for (const at of [5_000, 5_999, 6_000, 6_999, 7_000]) {
+    now = at;
+    report(at);
+  }
+  assert.deepEqual(passed, [5_000, 6_000, 7_000]);
 });
