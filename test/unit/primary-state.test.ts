@@ -39,6 +39,8 @@ test("the issuer's keys are kept with their address and their age", () => {
   now = 12_000;
   assert.deepEqual(keeper.findKeys('https://a/keys'), { text: '{"keys":[]}', ageMs: 2_500 });
   assert.equal(keeper.findKeys('https://b/keys'), undefined);
+  keeper.keepKeys('https://b/keys', { text: '[]', ageMs: 0 });
+  assert.deepEqual(keeper.findKeys('https://a/keys'), { text: '{"keys":[]}', ageMs: 2_500 }, 'the keys of others stay');
 });
 
 const question = { rate: { limit: 1, windowMs: 1_000 }, keys: ['a'] };

@@ -5,14 +5,18 @@ import type { Keeper } from '../../core/guards/options/ports.ts';
 
 /** Creates a keeper without a `counter`. */
 export function createKeeper(now = () => performance.now()): Keeper {
-  let kept: { readonly url: string; readonly text: string; readonly askedAt: number } | undefined;
+  // By address, because keys of another address may belong to another issuer. After a reload, old guards may still keep
+  // keys of the old address.
+  const kept = new Map<string, { readonly text: string; readonly askedAt: number }>();
   return {
     counter: undefined,
     counts: new Map(),
-    // Does not return keys from another address, because they may belong to another issuer.
-    findKeys: (url) => (kept?.url === url ? { text: kept.text, ageMs: now() - kept.askedAt } : undefined),
+    findKeys: (url) => {
+      const found = kept.get(url);
+      return found && { text: found.text, ageMs: now() - found.askedAt };
+    },
     keepKeys: (url, { text, ageMs }) => {
-      kept = { url, text, askedAt: now() - ageMs };
+      kept.set(url, { text, askedAt: now() - ageMs });
     },
   };
 }
