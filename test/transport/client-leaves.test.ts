@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createGate, poll, within } from '../helpers/changes.ts';
-import { assertReply, badRequest, operations, type Operation } from '../helpers/expected.ts';
+import { operations, type Operation } from '../helpers/expected.ts';
 import { requestBytes, type RawClient } from '../helpers/raw-client.ts';
 import { answer, answerBytes, timeout, type Answer, type Exchange } from '../helpers/scripted-backend.ts';
 import { forEachTarget } from '../helpers/targets.ts';
@@ -112,22 +112,47 @@ forEachTarget((target) => {
     });
   }
 
-  test('a request cut off by a FIN is 400, and the read before that request gets its reply [D21, D27]', async () => {
-    const { taken, open } = hold(answerBytes('{"id":5}'));
-    await using client = await target().connect();
-    client.send(requestBytes('GET', '/api/work-items/5'));
-    const exchange = await within(taken, 'the backend call');
-    client.send('GET /api/work-items/6 HTTP/1.1\r\nHo');
-    client.end();
-    let isClosed = false;
-    void exchange.closed.then(() => (isClosed = true));
-    await target().call('GET', '/api/work-items/nonsense');
-    assert.equal(isClosed, false, 'the read is not cancelled');
-    open();
-    assertReply(await client.reply(), 200, '{"id":5}');
-    assertReply(await client.reply(), 400, badRequest);
-    await client.closed();
-  });
+  const create = '{"title":"First"}';
+  for (const [behind, bytes, last] of [
+    ['nothing', '', []],
+    ['an empty line', '\r\n', []],
+    ['half a head', 'GET /api/work-items/6 HTTP/1.1\r\nHo', [400]],
+    ['half a body', requestBytes('POST', '/api/work-items', { body: create }).subarray(0, -1), [400]],
+    ['malformed bytes', 'nonsense\r\n\r\n', [400]],
+  ] as const) {
+    test(`a client closes its sending side after three complete writes and ${behind}: all three are sent to the backend in order [D21, D27]`, async () => {
+      const ids = [1, 2, 3].map((count) => `write-${count}-of-${behind.replaceAll(' ', '-')}`);
+      const { backend } = target();
+      backend.answers(answer('{}', { status: 201 }));
+      await using client = await target().connect();
+      const options = ids.map((id) => ({ body: create, headers: [['X-Request-Id', id]] as const }));
+      client.send(Buffer.concat(options.map((each) => requestBytes('POST', '/api/work-items', each))));
+      client.send(bytes);
+      client.end();
+      await backend.until(() => backend.requests.length === 3, 'three backend calls');
+      assert.deepEqual(
+        backend.requests.map((each) => each.header('x-request-id')),
+        ids,
+      );
+      // The end comes directly after the third write, so its answer may be dropped.
+      for (const status of [201, 201, ...(last.length > 0 ? [201, ...last] : [])]) {
+        assert.equal((await client.reply()).status, status);
+      }
+      await client.closed();
+    });
+
+    test(`a client closes its sending side after a read and ${behind}: the read is cancelled [D21]`, async () => {
+      const { taken } = hold();
+      await using client = await target().connect();
+      client.send(requestBytes('GET', '/api/work-items/5'));
+      const exchange = await within(taken, 'the backend call');
+      client.send(bytes);
+      client.end();
+      await within(exchange.closed, 'the backend connection is closed', atOnceMs);
+      await client.closed();
+      assert.equal(client.unread.length, 0);
+    });
+  }
 
   test('300 reads whose clients leave, 100 at a time, are all cancelled, and no connection is left [D21]', async () => {
     const { backend } = target();

@@ -20,6 +20,9 @@ import {
   type Received,
 } from './served-connections.ts';
 
+/** Complete writes, each with a body of one byte. */
+const writes = (count: number) => join(...Array.from({ length: count }, (_, index) => `${put(`/${index}`, 1)}b`));
+
 describe('a client that sends its FIN [D21]', () => {
   test('before or during a request is disconnected, and `gone` is reported once, before the close', async (t) => {
     const states: boolean[] = [];
@@ -43,15 +46,17 @@ describe('a client that sends its FIN [D21]', () => {
   for (const [what, rest] of [
     ['another complete request', get('/2')],
     ['an empty line', '\r\n'],
+    ['half a request', 'GET /2 HT'],
+    ['malformed bytes', '\0'],
   ] as const) {
-    test(`after ${what} is reported as gone, and no waiting request starts`, async (t) => {
-      const { client, request, received } = await serveOne(t);
+    test(`during a read, after ${what}, is reported as gone, and no waiting request starts`, async (t) => {
+      const { client, request, received, refused } = await serveOne(t);
       client.send(join(get('/1'), rest));
       const first = await request(0);
       client.end();
       await poll(() => first.events.includes('gone'), 'the end');
       await assertEnds(client);
-      assert.equal(received.length, 1);
+      assert.deepEqual([received.length, refused.length], [1, 0]);
     });
   }
 
@@ -60,12 +65,12 @@ describe('a client that sends its FIN [D21]', () => {
     ['a body', `${put('/', 5)}ab`, 200],
     ['chunks', `${put('/', 'chunked')}1\r\na\r\n`, 200],
   ] as const) {
-    test(`within ${what} gets the replies to all earlier requests, and then a last reply [D27]`, async (t) => {
+    test(`within ${what} gets the replies to all earlier writes, and then a last reply [D27]`, async (t) => {
       for (const ahead of [0, 1, 2, 3]) {
         const { client, exchange, refused, received } = await serveOne(t, {
           onBroken: (each) => each.reply('cut off'),
         });
-        client.send(join(gets(ahead), begun));
+        client.send(join(writes(ahead), begun));
         client.end();
         for (let index = 0; index < ahead; index += 1) await exchange(client, index, `${index}`);
         await assertLastReply(client, status);
@@ -75,17 +80,27 @@ describe('a client that sends its FIN [D21]', () => {
     });
   }
 
-  test('after a request and malformed bytes gets the reply, and then a refusal', async (t) => {
+  test('after complete writes is reported as gone during the last of them', async (t) => {
+    const { client, connection, exchange, request } = await serveOne(t);
+    client.send(writes(3));
+    client.end();
+    await poll(() => connection.socket.readableEnded, 'the FIN');
+    for (const index of [0, 1]) await exchange(client, index, `${index}`);
+    assert.deepEqual((await request(2)).events, ['start', 'body', 'end', 'gone']);
+    await assertEnds(client);
+  });
+
+  test('after a write and malformed bytes gets the reply, and then a refusal', async (t) => {
     const { connectBoth, exchange, request, refused } = await serve(t);
     for (const [index, rest] of ['\0', 'nonsense\r\n\r\n', 'GET /2 HT'].entries()) {
       const { client, connection } = await connectBoth();
-      client.send(join(get('/1'), rest));
+      client.send(join(writes(1), rest));
       client.end();
       const first = await request(index);
       await poll(() => connection.socket.readableEnded, 'the FIN');
       await exchange(client, index, '1');
       await assertLastReply(client, 400);
-      assert.deepEqual(first.events, ['start', 'taken']);
+      assert.deepEqual(first.events, ['start', 'body', 'end', 'taken']);
     }
     assert.deepEqual(refused.at(-1), { kind: 'malformed', reason: 'an incomplete request' });
   });
@@ -94,7 +109,7 @@ describe('a client that sends its FIN [D21]', () => {
     const { connectBoth, exchange, request } = await serve(t);
     for (const ahead of [0, 1]) {
       const { client, connection } = await connectBoth();
-      client.send(join(gets(ahead), put('/1', 'chunked'), 'none\r\n'));
+      client.send(join(writes(ahead), put('/1', 'chunked'), 'none\r\n'));
       client.end();
       if (ahead > 0) {
         await request(ahead);

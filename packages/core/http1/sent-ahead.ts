@@ -2,7 +2,6 @@
 // remembers whether the client has ended its side of the connection.
 
 import { appendBytes } from './growing-buffer.ts';
-import { RequestReader } from './request-reader.ts';
 
 // When this many bytes are stored, the client's socket is paused.
 const bytesMax = 65_536;
@@ -45,20 +44,5 @@ export class SentAhead {
 
   drop(): void {
     this.keep(noBytes);
-  }
-
-  /** True if the stored bytes end in the middle of a request. `requestHeadBytesMax` is the limit of a head. */
-  isCutOff(requestHeadBytesMax: number): boolean {
-    const reader = new RequestReader(
-      { onHead: () => undefined, onBody: () => undefined, onEnd: () => undefined },
-      requestHeadBytesMax,
-    );
-    // A copy, because the reader may overwrite what it reads.
-    const bytes = Buffer.from(this.#bytes);
-    for (let at = 0; at < bytes.length && reader.flaw === undefined;) {
-      reader.next();
-      at = reader.read(bytes, at);
-    }
-    return !reader.isDone && !reader.isBeforeMessage;
   }
 }

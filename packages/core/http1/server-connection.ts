@@ -252,7 +252,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     try {
       if (!this.#share.isWaiting && this.#mayTake) {
         this.#ahead.keep(this.#take(this.#ahead.take(), true));
-        if (this.#ahead.hasEnded && this.#ahead.isEmpty && this.#readsSocket) this.#finishAfterEnd();
+        if (this.#ahead.hasEnded && this.#readsSocket) this.#onSocketEnd();
       }
       this.#setFlow();
     } catch (error) {
@@ -323,15 +323,11 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     }
   }
 
-  // The client has ended its side. If a complete request has no reply yet, and `#ahead` has no incomplete request, the
-  // client is at once treated as gone, and requests in `#ahead` do not start. In all other cases, the bytes in `#ahead`
-  // are read first. If the last request is then incomplete, it is refused. Otherwise the client is treated as gone.
+  // The client has ended its side. It may still read, but a client that has left looks the same. So a read that waits for
+  // its reply is cancelled. Otherwise the bytes in `#ahead` are read first, so that no complete write is lost [D21].
   #onSocketEnd(): void {
     this.#ahead.hasEnded = true;
-    const { requestHeadBytesMax } = this.#context;
-    if (this.#reading === 'whole' ? !this.#ahead.isCutOff(requestHeadBytesMax) : this.#ahead.isEmpty) {
-      this.#finishAfterEnd();
-    }
+    if (this.#ahead.isEmpty || (this.#reading === 'whole' && this.#head?.method === 'GET')) this.#finishAfterEnd();
   }
 
   #finishAfterEnd(): void {
