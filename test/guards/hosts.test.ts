@@ -493,3 +493,35 @@ test('jose and ioredis are loaded only if the options need them', async () => {
   });
   assert.equal(stdout, '500 \n500 \n401 jose\n500 jose,ioredis\n');
 });
+
+test('a host whose options need a package that is not installed cannot be created', async () => {
+  const program = `
+    import { registerHooks } from 'node:module';
+    registerHooks({
+      resolve: (name, context, next) => {
+        if (name === 'jose' || name === 'ioredis') throw Object.assign(new Error(name), { code: 'ERR_MODULE_NOT_FOUND' });
+        return next(name, context);
+      },
+    });
+    const { createFetchHandler } = await import('./packages/core/hosts/fetch/fetch.ts');
+    const { createNodeHandler } = await import('./packages/core/hosts/node/node.ts');
+    const { createGatewayServer, workItemGateway } = await import('./packages/core/hosts/index.ts');
+    const { fastify } = await import('fastify');
+    const backendUrl = 'http://127.0.0.1:1';
+    const tokens = { authIssuer: 'x', authAudience: ['x'], authJwksUrl: 'http://127.0.0.1:1' };
+    const limit = { rateLimit: '1/1s', rateLimitKey: 'identity', rateLimitRedisUrl: 'redis://127.0.0.1:1' };
+    for (const create of [createFetchHandler, createNodeHandler, createGatewayServer]) {
+      try {
+        create({ backendUrl, ...tokens, ...limit });
+      } catch (error) {
+        console.log(String(error));
+      }
+    }
+    await fastify().register(workItemGateway, { backendUrl, ...tokens, ...limit }).then(undefined, (error) => console.log(String(error)));
+    createGatewayServer({ backendUrl, rateLimit: '1/1s' });`;
+  const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '-e', program], {
+    cwd: resolve(import.meta.dirname, '../..'),
+  });
+  const problems = ['authIssuer needs the package jose: run `npm install jose`', 'rateLimitRedisUrl needs the package ioredis: run `npm install ioredis`']; // prettier-ignore
+  assert.equal(stdout, `TypeError: Cannot create the gateway: ${problems.join('; ')}.\n`.repeat(4));
+});

@@ -44,10 +44,10 @@ export interface GatewayObserver {
   /** The gateway has a bug that no longer affects a reply [D28]. `record` is the request concerned, if any. */
   onBug(error: unknown, record: CallRecord | undefined): void;
   /**
-   * For hosts that configure guards by options. Called once when an outage begins, with its `cause`, and once when it
-   * ends, without `cause`. `keys`: the issuer's keys cannot be fetched [D44]. `redis`: Redis cannot be used [D47].
+   * Called by hosts once when an outage begins, with its `cause`, and once when it ends, without `cause`. `keys`: the
+   * issuer's keys cannot be fetched [D44]. `redis`: Redis cannot be used [D47]. `accept`: no connection can be accepted.
    */
-  onOutage?(what: 'keys' | 'redis', cause: string | undefined): void;
+  onOutage?(what: 'keys' | 'redis' | 'accept', cause: string | undefined): void;
 }
 
 export class Gateway<B extends Backend = BackendClient> implements RequestHandler, CallContext {

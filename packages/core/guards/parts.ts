@@ -3,7 +3,7 @@
 
 import type { Guard } from '../call/guard.ts';
 import type { GuardSettings } from './options/guard-options.ts';
-import { explainMissing, MissingPackageError } from './options/missing-package.ts';
+import { explainMissing, findMissingPackage, MissingPackageError } from './options/missing-package.ts';
 import type { GuardObserver, Keeper, RateLimitPart, TokenGuardPart } from './options/ports.ts';
 import { parseRate } from './options/rate.ts';
 
@@ -55,20 +55,30 @@ export async function createGuards(
   }
 }
 
+/** Returns one problem for each guard, or package of a guard, that `settings` need and that is missing. */
+export function findMissingParts(settings: Partial<GuardSettings>): string[] {
+  const { authIssuer = '', rateLimit = '', rateLimitRedisUrl = '' } = settings;
+  return [
+    authIssuer !== '' && (guardParts.tokens ? findMissingPackage('authIssuer', 'jose') : leftOut.tokens),
+    rateLimit !== '' && !guardParts.rateLimit && leftOut.rateLimit,
+    rateLimitRedisUrl !== '' && guardParts.rateLimit && findMissingPackage('rateLimitRedisUrl', 'ioredis'),
+  ].filter((each) => typeof each === 'string');
+}
+
 /** Loads the token guard. Rejects with a MissingPackageError if the guard or its package is missing. */
 export async function loadTokens(): Promise<TokenGuardPart> {
-  const load = guardParts.tokens ?? leftOut('authIssuer', 'packages/core/guards/tokens');
+  if (guardParts.tokens === undefined) throw new MissingPackageError(leftOut.tokens);
   // `jose` is an optional peer dependency. Only this guard needs it.
-  return await explainMissing('authIssuer', 'jose', load);
+  return await explainMissing('authIssuer', 'jose', guardParts.tokens);
 }
 
 /** Loads the rate limit guard. Rejects with a MissingPackageError if the guard is missing. */
 export async function loadRateLimit(): Promise<RateLimitPart> {
-  return await (guardParts.rateLimit ?? leftOut('rateLimit', 'packages/core/guards/rate-limit'))();
+  if (guardParts.rateLimit === undefined) throw new MissingPackageError(leftOut.rateLimit);
+  return await guardParts.rateLimit();
 }
 
-function leftOut(option: string, folder: string): () => never {
-  return () => {
-    throw new MissingPackageError(`${option} needs ${folder}, which this build leaves out`);
-  };
-}
+const leftOut: Readonly<Record<keyof GuardParts, string>> = {
+  tokens: 'authIssuer needs packages/core/guards/tokens, which this build leaves out',
+  rateLimit: 'rateLimit needs packages/core/guards/rate-limit, which this build leaves out',
+};

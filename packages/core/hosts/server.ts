@@ -1,9 +1,14 @@
 // The gateway as an embedded server: the command's HTTP server, without the command's settings, log and signals.
 
+import { once } from 'node:events';
+import type { Server } from 'node:net';
+
+import type { GatewayObserver } from '../call/gateway.ts';
 import type { GuardOptions } from '../guards/options/guard-options.ts';
 import type { ServerTls } from '../http1/handshake.ts';
 import { ClientServer } from '../http1/server.ts';
 import { createHostGateway, hostRows } from './common/host-gateway.ts';
+import { reportOutage } from './common/host-guards.ts';
 import { listen, type Listener } from './common/listen.ts';
 import { corsRows, type CorsOptions } from './options/cors-options.ts';
 import { observer } from './options/host-options.ts';
@@ -46,15 +51,15 @@ export interface GatewayServerOptions
 
 export interface GatewayServer {
   /**
-   * Listens on `host` (default `localhost`) and `port` (0 picks a free one). Rejects if it cannot listen, or if
-   * `authJwksFile` has no keys.
+   * Listens on `host` (default `localhost`) and `port` (0 picks a free one). Rejects if it cannot listen, if
+   * `authJwksFile` has no keys, and after `close`, also if `close` is called meanwhile.
    */
   listen(port: number, host?: string): Promise<{ readonly port: number; readonly url: string }>;
   /** Uses these certificates for new connections [D37]. If they are invalid, throws a `TypeError` and changes nothing. */
   renewTls(tls: ServerTls): void;
   /**
    * Stops accepting connections, waits for requests in flight, and closes all connections [D33]. Requests that are still
-   * in flight after `shutdownTimeoutMs` are cut.
+   * in flight after `shutdownTimeoutMs` are cut. A closed server cannot be used again.
    */
   close(): Promise<void>;
 }
@@ -64,11 +69,40 @@ export function createGatewayServer(options: GatewayServerOptions): GatewayServe
   const table = { ...serverRows, ...hostRows, ...corsRows, ...limitRows };
   const { gateway, guards, values, end } = createHostGateway(options, table);
   const clients = new ClientServer(values, gateway, values.tls && { tls: values.tls });
-  let listener: Listener | undefined;
+  const closing = new AbortController();
+  const { signal } = closing;
+  const aborted = once(signal, 'abort');
+  let opening: Promise<Listener> | undefined;
+  let closed: Promise<void> | undefined;
+  watchAccepting(clients.listener, gateway.observer);
+  const open = async (port: number, host: string): Promise<Listener> => {
+    try {
+      // The guards may wait for a slow key file.
+      await Promise.race([guards?.start(), aborted]);
+      return await listen(clients.listener, host, port, names, 'none', clients.scheme, signal);
+    } catch (error) {
+      opening = undefined;
+      guards?.close();
+      throw signal.aborted ? new Error(closedText) : error;
+    }
+  };
+  const close = async (): Promise<void> => {
+    gateway.isDraining = true;
+    closing.abort();
+    const listener = await opening?.catch(() => undefined);
+    await listener?.close();
+    const timeout = AbortSignal.timeout(values.shutdownTimeoutMs);
+    await clients.drain(timeout, () => gateway.inFlight === 0);
+    gateway.isCutting = true;
+    clients.closeAll();
+    await end();
+  };
   return {
     listen: async (port, host = 'localhost') => {
-      await guards?.start();
-      listener = await listen(clients.listener, host, port, names, 'none', clients.scheme);
+      if (signal.aborted) throw new Error(closedText);
+      if (opening !== undefined) throw new Error('listen() was called before');
+      opening = open(port, host);
+      const listener = await opening;
       return { port: listener.port, url: listener.url };
     },
     renewTls: (tls) => {
@@ -76,16 +110,28 @@ export function createGatewayServer(options: GatewayServerOptions): GatewayServe
       if (accepted instanceof Problem) throw new TypeError(`Cannot create the gateway: tls ${accepted.text}.`);
       clients.renewTls(accepted);
     },
-    close: async () => {
-      gateway.isDraining = true;
-      await listener?.close();
-      const timeout = AbortSignal.timeout(values.shutdownTimeoutMs);
-      await clients.drain(timeout, () => gateway.inFlight === 0);
-      gateway.isCutting = true;
-      clients.closeAll();
-      await end();
-    },
+    close: () => (closed ??= close()),
   };
+}
+
+const closedText = 'the server was closed';
+
+// A server that cannot accept a connection emits an error, for instance if no file descriptor is free. It continues, so
+// the error must not end the process.
+function watchAccepting(listener: Server, observer: GatewayObserver): void {
+  let isFailing = false;
+  const report = (cause: string | undefined): void => {
+    isFailing = cause !== undefined;
+    reportOutage(observer, 'accept', cause);
+  };
+  listener
+    .on('error', ({ message }) => {
+      // If the listener cannot be opened, `listen` rejects with the error.
+      if (listener.listening && !isFailing) report(message);
+    })
+    .on('connection', () => {
+      if (isFailing) report(undefined);
+    });
 }
 
 const names = { host: 'listen(port, host)', port: 'listen(port, host)' };

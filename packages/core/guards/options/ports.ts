@@ -28,6 +28,7 @@ export type TokenFlaw = (typeof tokenFlawNames)[number];
 export const outageTexts = {
   keys: { begins: 'the keys of the issuer cannot be fetched', ends: 'the keys of the issuer can be fetched again' },
   redis: { begins: 'Redis does not count requests', ends: 'Redis counts requests again' },
+  accept: { begins: 'connections cannot be accepted', ends: 'connections can be accepted again' },
 } as const;
 
 /** Receives the events of guards. Its methods must not throw. */

@@ -2,6 +2,7 @@
 
 import type { Gateway, GatewayObserver } from '../../call/gateway.ts';
 import { findGuardProblems, guardRows } from '../../guards/options/guard-options.ts';
+import { findMissingParts } from '../../guards/parts.ts';
 import { findCorsProblems } from '../options/cors-options.ts';
 import { createGateway, findBackendTlsProblems, gatewayRows, type GatewayValues } from '../options/options.ts';
 import { findUnknownNames, readOptions, type OptionRow, type ValuesOf } from '../options/rows.ts';
@@ -56,6 +57,7 @@ export function createHostGateway<Table extends typeof hostRows & Readonly<Recor
     ...findBackendTlsProblems(values),
     ...findCorsProblems(values, nameOf),
     ...(findProblems?.() ?? []),
+    ...findMissingParts(values),
     ...findUnknownNames(options, [...Object.keys(table), ...otherNames]),
   );
   if (problems.length > 0) throw new TypeError(`Cannot create the gateway: ${problems.join('; ')}.`);

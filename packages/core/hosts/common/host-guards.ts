@@ -5,7 +5,7 @@ import type { GatewayObserver } from '../../call/gateway.ts';
 import { joinGuards, type Admission, type Guard, type GuardedRequest } from '../../call/guard.ts';
 import { createGuards, type Guards } from '../../guards/parts.ts';
 import { MissingPackageError } from '../../guards/options/missing-package.ts';
-import type { GuardObserver } from '../../guards/options/ports.ts';
+import type { GuardObserver, outageTexts } from '../../guards/options/ports.ts';
 import type { GuardSettings } from '../../guards/options/guard-options.ts';
 import { escapeControls } from '../../text/escape.ts';
 import { HostMistake } from './failure-lines.ts';
@@ -82,27 +82,32 @@ export class HostGuards implements Guard {
       onFetch: (cause) => {
         if (isFailing !== (cause !== undefined)) {
           isFailing = !isFailing;
-          this.#report('keys', cause);
+          reportOutage(this.#observer, 'keys', cause);
         }
       },
       onCounter: (_who, cause) => {
         const text = cause instanceof Error ? cause.message : 'no answer';
-        this.#report('redis', cause === undefined ? undefined : text);
+        reportOutage(this.#observer, 'redis', cause === undefined ? undefined : text);
       },
       // An unused password is no outage, so nothing is reported: Redis still counts requests.
       onUnusedPassword: () => undefined,
     };
   }
+}
 
-  #report(what: 'keys' | 'redis', cause: string | undefined): void {
+/** Reports the beginning of an outage with its `cause`, or its end without one. */
+export function reportOutage(
+  observer: GatewayObserver,
+  what: keyof typeof outageTexts,
+  cause: string | undefined,
+): void {
+  try {
+    observer.onOutage?.(what, cause === undefined ? undefined : escapeControls(cause));
+  } catch (error) {
     try {
-      this.#observer.onOutage?.(what, cause === undefined ? undefined : escapeControls(cause));
-    } catch (error) {
-      try {
-        this.#observer.onBug(error, undefined);
-      } catch {
-        // The observer itself is broken, so the error cannot be reported.
-      }
+      observer.onBug(error, undefined);
+    } catch {
+      // The observer itself is broken, so the error cannot be reported.
     }
   }
 }

@@ -33,7 +33,7 @@ interface ListenNames {
 
 /**
  * Makes `server` listen on `host` and `port` (0 picks a free port). Error messages use `names`; the URL has `scheme`.
- * Rejects with a StartError.
+ * Rejects with a StartError, also if `signal` is aborted meanwhile. Then nothing listens.
  */
 export async function listen(
   server: Server,
@@ -42,13 +42,14 @@ export async function listen(
   names: ListenNames,
   sharing: PortSharing = 'none',
   scheme: 'http' | 'https' = 'http',
+  signal?: AbortSignal,
 ): Promise<Listener> {
-  const reusePort = sharing === 'reuse-port';
+  const place = { host, port, reusePort: sharing === 'reuse-port' };
   try {
     const servers =
       host === 'localhost'
-        ? await listenOnLocalhost(server, port, reusePort)
-        : [await startListening(server, { host, port, reusePort })];
+        ? await listenOnLocalhost(server, place, signal)
+        : [await startListening(server, place, signal)];
     const actual = portOf(server);
     return {
       port: actual,
@@ -116,11 +117,11 @@ function portOf(server: Server): number {
 }
 
 /** Starts a further server, which passes its connections to `server`. */
-async function startHelper(server: Server, place: ListenOptions | Socket): Promise<Server> {
+async function startHelper(server: Server, place: ListenOptions | Socket, signal?: AbortSignal): Promise<Server> {
   const helper = createServer({ allowHalfOpen: true, noDelay: true }, (socket: Socket) =>
     server.emit('connection', socket),
   );
-  await startListening(helper, place);
+  await startListening(helper, place, signal);
   return helper.on('error', (error) => server.emit('error', error));
 }
 
@@ -132,31 +133,40 @@ function hostInUrl(host: string): string {
 }
 
 /** Returns the listening servers: two, or one if the machine has no `::1`. */
-async function listenOnLocalhost(server: Server, port: number, reusePort: boolean): Promise<Server[]> {
+async function listenOnLocalhost(
+  server: Server,
+  place: ListenOptions,
+  signal: AbortSignal | undefined,
+): Promise<Server[]> {
   for (let tries = 1; ; tries += 1) {
-    await startListening(server, { host: '127.0.0.1', port, reusePort });
+    await startListening(server, { ...place, host: '127.0.0.1' }, signal);
     try {
-      const place = { host: '::1', port: portOf(server), ipv6Only: true, reusePort };
-      return [server, await startHelper(server, place)];
+      const second = { ...place, host: '::1', port: portOf(server), ipv6Only: true };
+      return [server, await startHelper(server, second, signal)];
     } catch (error) {
       const { code } = error as NodeJS.ErrnoException;
       if (code === 'EADDRNOTAVAIL' || code === 'EAFNOSUPPORT') return [server];
       const closed = once(server, 'close');
       await stopListening(server);
       await closed;
-      if (code !== 'EADDRINUSE' || port !== 0 || tries === freePortTries) throw error;
+      if (code !== 'EADDRINUSE' || place.port !== 0 || tries === freePortTries) throw error;
     }
   }
 }
 
-async function startListening(server: Server, place: ListenOptions | Socket): Promise<Server> {
-  const listening = once(server, 'listening');
+async function startListening(server: Server, place: ListenOptions | Socket, signal?: AbortSignal): Promise<Server> {
   if (place instanceof Socket) {
     server.listen(place, backlog);
   } else {
     server.listen({ backlog, ...place });
   }
-  await listening;
+  try {
+    await once(server, 'listening', { signal });
+  } catch (error) {
+    // Otherwise the server would listen as soon as the name of its host is resolved.
+    if (signal?.aborted === true) Server.prototype.close.call(server);
+    throw error;
+  }
   return server;
 }
 

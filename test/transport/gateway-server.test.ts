@@ -1,0 +1,128 @@
+// `createGatewayServer`: the order of listen and close, and connections that cannot be accepted.
+
+import assert from 'node:assert/strict';
+import { execFile, execFileSync } from 'node:child_process';
+import dns from 'node:dns';
+import { Server } from 'node:net';
+import { join, resolve } from 'node:path';
+import { describe, test } from 'node:test';
+import { promisify } from 'node:util';
+import { createGatewayServer } from '../../packages/core/hosts/index.ts';
+import { createObserver } from '../helpers/gateway.ts';
+import { findFreePort } from '../helpers/haproxy.ts';
+import { isRefused, RawClient } from '../helpers/raw-client.ts';
+import { useFolder } from '../helpers/suites.ts';
+
+const folder = useFolder();
+const backendUrl = 'http://localhost:1';
+const root = resolve(import.meta.dirname, '../..');
+const wasClosed = /^Error: the server was closed$/;
+
+/** Calls `listen` and `close` in this order. Returns how each call has ended. */
+async function callInOrder(order: string, port: number, host: string, isInTurn: boolean): Promise<string> {
+  const server = createGatewayServer({ backendUrl });
+  const results: Promise<string>[] = [];
+  for (const name of order.split(' ')) {
+    const called = name === 'listen' ? server.listen(port, host) : server.close();
+    const result = called.then(
+      () => 'done',
+      (error: unknown) => String(error),
+    );
+    results.push(result);
+    if (isInTurn) await result;
+  }
+  return (await Promise.all(results)).join('; ');
+}
+
+const closed = 'Error: the server was closed';
+
+describe('createGatewayServer leaves no port open after', () => {
+  for (const [order, inTurn, atOnce] of [
+    ['close', 'done', 'done'],
+    ['close close', 'done; done', 'done; done'],
+    ['close listen', `done; ${closed}`, `done; ${closed}`],
+    ['listen close', 'done; done', `${closed}; done`],
+    ['listen close close', 'done; done; done', `${closed}; done; done`],
+    ['listen close listen', `done; done; ${closed}`, `${closed}; done; ${closed}`],
+    ['listen close listen close', `done; done; ${closed}; done`, `${closed}; done; ${closed}; done`],
+    [
+      'listen listen close',
+      'done; Error: listen() was called before; done',
+      `${closed}; Error: listen() was called before; done`,
+    ],
+  ] as const) {
+    test(order, async () => {
+      for (const host of ['localhost', '127.0.0.1']) {
+        const port = await findFreePort();
+        assert.equal(await callInOrder(order, port, host, true), inTurn);
+        assert.equal(await isRefused(port), true);
+        assert.equal(await callInOrder(order, port, host, false), atOnce);
+        assert.equal(await isRefused(port), true);
+      }
+    });
+  }
+
+  test('close while the name of the host is resolved', async (t) => {
+    const port = await findFreePort();
+    const asked = Promise.withResolvers<() => void>();
+    t.mock.method(dns, 'lookup', (_name: string, _options: object, done: (...result: unknown[]) => void) => {
+      asked.resolve(() => done(null, '127.0.0.1', 4));
+    });
+    const server = createGatewayServer({ backendUrl });
+    const listening = assert.rejects(server.listen(port, 'slow.example'), wasClosed);
+    const answer = await asked.promise;
+    await server.close();
+    await listening;
+    answer();
+    t.mock.restoreAll();
+    await new Promise(setImmediate);
+    assert.equal(await isRefused(port), true);
+  });
+
+  test('close while a slow key file is read; the process then ends', async () => {
+    const fifo = join(folder, 'keys');
+    execFileSync('mkfifo', [fifo]);
+    const program = `
+      import { writeFile } from 'node:fs/promises';
+      import { createGatewayServer } from './packages/core/hosts/index.ts';
+      const guards = { authIssuer: 'x', authAudience: ['x'], authJwksFile: '${fifo}' };
+      const server = createGatewayServer({ backendUrl: '${backendUrl}', ...guards });
+      const listening = server.listen(0).then(() => 'listens', String);
+      await server.close();
+      console.log(await listening);
+      await writeFile('${fifo}', '{"keys":[]}');`;
+    const ended = promisify(execFile)(process.execPath, ['--input-type=module', '-e', program], {
+      cwd: root,
+      timeout: 10_000,
+    });
+    assert.equal((await ended).stdout, `${closed}\n`);
+  });
+});
+
+test('after a failed listen, a server can listen on another port', async () => {
+  const first = createGatewayServer({ backendUrl });
+  const second = createGatewayServer({ backendUrl });
+  const { port } = await first.listen(0);
+  await assert.rejects(second.listen(port), { code: 'EADDRINUSE' });
+  assert.equal(await isRefused((await second.listen(0)).port), false);
+  await Promise.all([first.close(), second.close()]);
+});
+
+const activeHandles = () => (process as unknown as { _getActiveHandles: () => object[] })._getActiveHandles();
+
+test('a connection that cannot be accepted is reported, and the server continues', async () => {
+  for (const host of ['127.0.0.1', 'localhost']) {
+    const { told, observer } = createObserver();
+    const before = new Set(activeHandles());
+    const server = createGatewayServer({ backendUrl, observer });
+    const { port } = await server.listen(0, host);
+    const listeners = activeHandles().flatMap((each) => (each instanceof Server && !before.has(each) ? [each] : []));
+    assert.ok(listeners.length > 0);
+    for (const each of [...listeners, ...listeners]) each.emit('error', new Error('accept EMFILE'));
+    assert.deepEqual(told.outages, [['accept', 'accept EMFILE']]);
+    await using client = await RawClient.open(port);
+    assert.equal((await client.call('GET', '/nowhere')).status, 404);
+    assert.deepEqual(told.outages[1], ['accept', undefined]);
+    await server.close();
+  }
+});
