@@ -9,7 +9,15 @@ import { test } from 'node:test';
 import { promisify } from 'node:util';
 import { createFetchHandler as createOnEdge } from '../../packages/core/hosts/fetch/fetch-edge.ts';
 import { createGate, poll } from '../helpers/changes.ts';
-import { badRequest, forbidden, notFound, requestTimeout, succeeded, tooLarge } from '../helpers/expected.ts';
+import {
+  badRequest,
+  forbidden,
+  notFound,
+  operation,
+  requestTimeout,
+  succeeded,
+  tooLarge,
+} from '../helpers/expected.ts';
 import { startGateway, type Settings } from '../helpers/gateway.ts';
 import { answer, behind, resetPeer } from '../helpers/scripted-backend.ts';
 
@@ -100,14 +108,28 @@ test('a body over the limit is 413, with or without content-length, and is no lo
   assert.equal(server.backend.requests.length, 0);
 });
 
-test('a content-length that is 0 or invalid is ignored, and the body is read to its end', async () => {
-  await using server = await serve();
-  for (const length of ['0', 'x']) {
-    const init = { method: 'PUT', body: '{}', headers: { 'content-length': length } };
-    await assertResponse(await server.call('/api/work-items/5', init), 200, succeeded);
-    assert.equal(server.backend.requests.at(-1)?.body.toString(), '{}');
-  }
-});
+for (const [announced, body, isSent] of [
+  ['2', '{}', true],
+  ['invalid', '{}', true],
+  ['0', '{}', false],
+  ['1', '{}', false],
+  ['3', '{}', false],
+  ['20', '[12345678]', false],
+  ['2', undefined, false],
+] as const) {
+  test(`a body of ${body?.length ?? 'no'} bytes with content-length ${announced} is ${isSent ? 'sent' : '400 without a backend call'} [D70]`, async () => {
+    await using server = await serve();
+    for (const { method, path, status, body: expected } of [operation(2), operation(4), operation(5)]) {
+      const init = { method, ...(body !== undefined && { body }), headers: { 'content-length': announced } };
+      if (isSent) await assertResponse(await server.call(path, init), status, expected);
+      else await assertResponse(await server.call(path, init), 400, badRequest);
+    }
+    assert.equal(server.backend.requests.length, isSent ? 3 : 0);
+    // A read ignores its body.
+    const read = await server.call('/api/work-items/5', { headers: { 'content-length': announced } });
+    assert.equal(read.status, 200);
+  });
+}
 
 test('a body whose stream fails with any error value, or that was already read, is 400 without a backend call', async () => {
   await using server = await serve();

@@ -5,6 +5,7 @@ import { once } from 'node:events';
 import type { RequestListener } from 'node:http';
 import http2 from 'node:http2';
 import type { AddressInfo } from 'node:net';
+import { Readable } from 'node:stream';
 import { describe, test } from 'node:test';
 import connect from 'connect';
 import express, { type Request, type Response } from 'express';
@@ -13,6 +14,7 @@ import { createGate, poll, within } from '../helpers/changes.ts';
 import {
   assertHeaders,
   assertReply,
+  badRequest,
   invalidId,
   methodNotAllowed,
   notFound,
@@ -52,6 +54,33 @@ const nodeServers: [name: string, mount: Mount][] = [
 
 const callsOf = ({ requests }: ScriptedBackend): string[] =>
   requests.map(({ method, target }) => `${method} ${target}`);
+
+/** Passes a request with another body to the handler, as a proxy in front of it may do. */
+const serveWithBody = (body: readonly string[], isAnnounced = true) =>
+  serve((handler) => (request, response) => {
+    const { method, url, headers, rawHeaders, socket, httpVersionMajor, httpVersionMinor } = request;
+    if (!isAnnounced) delete headers['content-length'];
+    const parts = { method, url, headers, rawHeaders, socket, httpVersionMajor, httpVersionMinor };
+    handler(Object.assign(Readable.from(body.map((piece) => Buffer.from(piece))), parts) as never, response);
+  });
+
+test('a body that the host has cut or extended is 400 without a backend call, if its content-length is known [D70]', async () => {
+  for (const body of [[], ['{'], ['{}', '   '], ['{"a"', ':1} ']]) {
+    await using server = await serveWithBody(body);
+    for (const { method, path } of [operation(2), operation(4), operation(5)]) {
+      assertReply(await server.call(method, path, { body: '{ }' }), 400, badRequest);
+    }
+    assert.deepEqual(callsOf(server.backend), []);
+  }
+  for (const [body, isAnnounced] of [
+    [['[1', ']'], true],
+    [['{}', '   '], false],
+  ] as const) {
+    await using server = await serveWithBody(body, isAnnounced);
+    assertReply(await server.call('PUT', '/api/work-items/5', { body: '{ }' }), 200, succeeded);
+    assert.equal(String(server.backend.requests[0]?.body), body.join(''));
+  }
+});
 
 for (const [name, mount] of nodeServers) {
   describe(name, () => {

@@ -6,7 +6,15 @@ import { describe, test } from 'node:test';
 import { createGunzip, gzipSync } from 'node:zlib';
 import type { FastifyInstance, FastifyReply, preParsingHookHandler, RequestPayload } from 'fastify';
 import { createGate, poll, within } from '../helpers/changes.ts';
-import { assertReply, operation, operations, succeeded, tooLarge, unavailable } from '../helpers/expected.ts';
+import {
+  assertReply,
+  badRequest,
+  operation,
+  operations,
+  succeeded,
+  tooLarge,
+  unavailable,
+} from '../helpers/expected.ts';
 import { hosts, serve } from './hosts.ts';
 import { chunk, RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { answer, timeout } from '../helpers/scripted-backend.ts';
@@ -111,6 +119,25 @@ for (const host of hosts) {
       assert.equal(String(server.backend.requests[0]?.body), text);
       for (const body of [gzipSync('{'), text, gzipSync(text).subarray(0, 60)]) {
         assertReply(await server.call('PUT', update.path, { body }), 500, update.failure);
+      }
+      assert.equal(server.backend.requests.length, 1);
+    });
+
+    test('a receivedEncodedLength of a stream that is not the content-length is 400 without a backend call [D70]', async () => {
+      const app = host.create();
+      app.addHook('preParsing', ({ headers }, _reply, payload, done) => {
+        const receivedEncodedLength = Number(headers['x-length']);
+        done(null, Object.assign(payload.pipe(new PassThrough()), { receivedEncodedLength }));
+      });
+      await using server = await serve(app);
+      for (const [length, expected] of [
+        [text.length - 1, 400],
+        [text.length + 1, 400],
+        [text.length, 200],
+      ] as const) {
+        const headers = [['X-Length', String(length)]] as const;
+        const reply = await server.call('PUT', update.path, { body: text, headers });
+        assertReply(reply, expected, expected === 200 ? succeeded : badRequest);
       }
       assert.equal(server.backend.requests.length, 1);
     });

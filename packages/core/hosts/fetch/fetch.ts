@@ -9,6 +9,7 @@ import type { GuardOptions } from '../../guards/options/guard-options.ts';
 import { parseContentLength } from '../../http1/grammar.ts';
 import type { BodyLength, RequestHead } from '../../http1/head.ts';
 import type { Client, RequestReceiver, Reply, Transport } from '../../http1/transport.ts';
+import { isAsAnnounced, wrongLength } from '../common/announced-length.ts';
 import { nextTurn, piecesPerTurn } from '../common/piece-turns.ts';
 import { fieldNameOf, listReplyHeaders } from '../common/fields.ts';
 import { createHostGateway, hostRows } from '../common/host-gateway.ts';
@@ -177,7 +178,8 @@ class FetchExchange implements Transport, Client, DeadlineOwner {
 
   async #readBody(): Promise<void> {
     const incoming = this.#incoming;
-    const { body } = this.#request;
+    const { body, headers } = this.#request;
+    let bytes = 0;
     try {
       if (body !== null) {
         const reader: ReadableStreamDefaultReader<Uint8Array> = body.getReader();
@@ -186,6 +188,7 @@ class FetchExchange implements Transport, Client, DeadlineOwner {
         let pieces = 0;
         for (let read = await reader.read(); !read.done; read = await reader.read()) {
           const { buffer, byteOffset, byteLength } = read.value;
+          bytes += byteLength;
           incoming?.onBody(Buffer.from(buffer, byteOffset, byteLength));
           if (this.#hasReplied) return;
           pieces += 1;
@@ -199,7 +202,12 @@ class FetchExchange implements Transport, Client, DeadlineOwner {
       return;
     }
     this.#bodyDeadline.clear();
-    if (!this.#hasReplied) incoming?.onBodyEnd();
+    if (this.#hasReplied) return;
+    if (isAsAnnounced(headers.get('content-length'), bytes)) {
+      incoming?.onBodyEnd();
+    } else {
+      incoming?.onBroken(wrongLength);
+    }
   }
 
   // Leads to a 408 [D35]. This reply releases the bytes received so far, and cancels the reader of the body.
@@ -234,7 +242,7 @@ function readHead({ method, url, headers, body }: Request): RequestHead {
   return {
     method,
     target: target === '' || target.startsWith('?') ? `/${target}` : target,
-    bodyLength: body === null ? 0 : announcedLength(headers.get('content-length')),
+    bodyLength: bodyLengthOf(body, headers.get('content-length')),
     expectation: 'none',
     persists: true,
     version: '1.1',
@@ -242,10 +250,11 @@ function readHead({ method, url, headers, body }: Request): RequestHead {
   };
 }
 
-// A content-length of 0 is ignored, because the body may still contain bytes.
-function announcedLength(value: string | null): Exclude<BodyLength, 'until-close'> {
-  const length = value === null ? undefined : parseContentLength(value);
-  return length === undefined || length === 0 ? 'chunked' : length;
+// A content-length of 0 is no reason to skip a body that the host passes on, nor is a missing body, if it was announced.
+function bodyLengthOf(body: Request['body'], contentLength: string | null): Exclude<BodyLength, 'until-close'> {
+  const announced = parseContentLength(contentLength ?? '');
+  if (announced !== undefined && announced > 0) return announced;
+  return body === null ? 0 : 'chunked';
 }
 
 function pairs(list: readonly string[]): [string, string][] {

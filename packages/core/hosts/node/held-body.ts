@@ -8,12 +8,13 @@ import { appendBytes } from '../../http1/growing-buffer.ts';
 import type { RequestHead } from '../../http1/head.ts';
 import type { RequestReceiver } from '../../http1/transport.ts';
 import { queueForTurn } from '../../http1/turns.ts';
+import { isAsAnnounced, wrongLength } from '../common/announced-length.ts';
 import { piecesPerTurn } from '../common/piece-turns.ts';
 import type { NodeHost } from './node-host.ts';
 
 const noBytes = Buffer.alloc(0);
 
-type Problem = 'over-limit' | 'overload' | 'timeout';
+type Problem = 'over-limit' | 'overload' | 'timeout' | 'wrong-length';
 
 export class HeldBody implements DeadlineOwner {
   readonly #host: NodeHost;
@@ -66,7 +67,17 @@ export class HeldBody implements DeadlineOwner {
           queueForTurn({ takeTurn });
         }
       })
-      .on('end', () => this.#finish())
+      .on('end', () => {
+        // Hooks may change the length. Fastify's `receivedEncodedLength` is the length that their stream has read.
+        const { receivedEncodedLength } = payload as Readable & { receivedEncodedLength?: number };
+        const received = receivedEncodedLength ?? (payload === request ? this.#bytes.length : undefined);
+        const isRight = received === undefined || isAsAnnounced(request.headers['content-length'], received);
+        if (isRight || !this.#isGathering) {
+          this.#finish();
+        } else {
+          this.#endWith('wrong-length');
+        }
+      })
       // A hook's stream can fail with any value as its error, or without an error.
       .on('error', (error?: (Error & { statusCode?: number }) | null) => {
         const isRefusal = (error?.statusCode ?? 0) >= 400;
@@ -102,8 +113,8 @@ export class HeldBody implements DeadlineOwner {
     const bytes = this.#bytes;
     const problem = this.#problem;
     this.drop();
-    if (problem === 'overload' || problem === 'timeout') {
-      incoming.onBroken(problem);
+    if (problem !== undefined && problem !== 'over-limit') {
+      incoming.onBroken(problem === 'wrong-length' ? wrongLength : problem);
       return;
     }
     incoming.onBody(bytes);

@@ -6,6 +6,7 @@ import { Deadline, type DeadlineOwner } from '../../backend/deadlines.ts';
 import { HostMistake } from '../common/failure-lines.ts';
 import { RequestFields, type Flaw, type RequestHead } from '../../http1/head.ts';
 import type { Client, RequestReceiver, Reply, Transport } from '../../http1/transport.ts';
+import { isAsAnnounced, wrongLength } from '../common/announced-length.ts';
 import { fieldNameOf, listReplyHeaders } from '../common/fields.ts';
 import type { HeldBody } from './held-body.ts';
 import { linger } from './linger.ts';
@@ -29,6 +30,8 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
   #heldBody: HeldBody | undefined;
   #bodyDeadline: Deadline | undefined;
   #hasBody = false;
+  // True if the host has read the body, or a part of it.
+  #wasRead = false;
   #hasReplied = false;
   #isLingering = false;
   #isBodyHeld = false;
@@ -142,7 +145,11 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
       })
       .on('end', () => {
         this.#bodyDeadline?.clear();
-        incoming.onBodyEnd();
+        if (!this.#wasRead && !isAsAnnounced(request.headers['content-length'], bytes)) {
+          incoming.onBroken(wrongLength);
+        } else {
+          incoming.onBodyEnd();
+        }
       })
       // Ignores the error, because the response's 'close' listener handles the failure.
       .on('error', () => undefined);
@@ -155,7 +162,8 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
   /** Sends no `100 Continue`, because Node has already sent it. */
   readBody(): void {
     if (this.#heldBody === undefined) {
-      if (this.#request.readableDidRead && this.#request.method !== 'DELETE') throw new HostMistake(bodyWasRead);
+      this.#wasRead = this.#request.readableDidRead;
+      if (this.#wasRead && this.#request.method !== 'DELETE') throw new HostMistake(bodyWasRead);
       this.#bodyDeadline = new Deadline(this);
       this.#host.bodyDeadlines.start(this.#bodyDeadline);
     }
