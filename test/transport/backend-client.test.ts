@@ -119,6 +119,22 @@ test('a connection is counted from the start of its opening to its close', async
   assert.equal(one.client.connectionCount, 1);
 });
 
+test('the connection that was used last is reused first', async () => {
+  await using one = await start();
+  const gates = [createGate(), createGate(), createGate()];
+  for (const gate of gates) one.backend.answersOnce(behind(gate, answer('{}')));
+  one.backend.answers(answer('{}'));
+  const calls = gates.map(() => one.send(get));
+  await one.backend.until(() => one.backend.requests.length === 3, 'the calls');
+  for (const [index, gate] of gates.entries()) {
+    gate.open();
+    await poll(() => calls.filter(({ outcomes }) => outcomes.length > 0).length === index + 1, 'an outcome');
+  }
+  for (let count = 0; count < 3; count += 1) await one.call(get);
+  const [, , last, ...later] = one.backend.requests.map(({ connection }) => connection);
+  assert.deepEqual(later, [last, last, last]);
+});
+
 test('an idle connection that the backend closes is no longer counted', async () => {
   await using one = await start();
   one.backend.answersOnce(async (exchange) => {
@@ -508,4 +524,13 @@ test('while a connection opens, only the connect timeout applies [D19]', async (
     reason: 'connect-timeout',
     cause: 'no connection within 300 ms',
   });
+});
+
+test('once a connection is open, the connect timeout no longer applies [D19]', async () => {
+  await using one = await start({ connectTimeoutMs: 50 });
+  one.backend.answersOnce(async (exchange) => {
+    await new Promise((resolve) => setTimeout(resolve, 250));
+    await answer('{}')(exchange);
+  });
+  assert.equal((await one.call(get)).kind, 'ok');
 });

@@ -47,3 +47,11 @@ test('a new failure replaces only the oldest failure of the same party', () => {
   assert.equal(ids.length, failuresMax + 1);
   assert.deepEqual([ids[0], ids.at(-2), ids.at(-1)], [`mistake ${failuresMax + 1}`, 'mistake 2', 'refused']);
 });
+
+test('failures stay in order, however many there are', (context) => {
+  context.mock.timers.enable({ apis: ['Date'], now: 1_000 });
+  const failures = new RecentFailures();
+  for (let index = 0; index < 10 * failuresMax; index += 1) failures.record(call(`${index}`, 'refused'), false);
+  const latest = Array.from({ length: failuresMax }, (_, index) => `${10 * failuresMax - 1 - index}`);
+  assert.deepEqual(idsOf(failures), latest);
+});

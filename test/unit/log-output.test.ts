@@ -219,6 +219,31 @@ describe('failing writes', () => {
   });
 });
 
+describe('the limit', () => {
+  test('stays exact after lines that were written in part', async () => {
+    const { disk, output } = create({ heldBytesMax: 20 });
+    for (let count = 0; count < 10; count += 1) {
+      // The first write accepts a part of the line, and the second fails.
+      disk.takes = 3;
+      output.write('12345678\n');
+      output.flush();
+      await poll(() => disk.writes === 3 * count + 1, 'a part is written');
+      disk.takes = 'EIO';
+      await poll(() => disk.writes === 3 * count + 2, 'the rest is dropped');
+      disk.takes = Infinity;
+      output.write('1\n');
+      await output.end(1_000);
+      disk.writes = 3 * (count + 1);
+    }
+    disk.isStalled = true;
+    output.write('1234567890123456789\n');
+    output.flush();
+    assert.equal(output.isFull, false);
+    output.write('\n');
+    assert.equal(output.isFull, true);
+  });
+});
+
 describe('end', () => {
   test('waits for a hanging write only until the given time limit', async () => {
     const { disk, output } = create();
