@@ -3,6 +3,11 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { before, describe, test } from 'node:test';
+import { createRegistry } from '../../packages/command/metrics/metrics.ts';
+import { operations } from '../../packages/core/operations.ts';
+import { Figures } from '../../packages/figures/figures.ts';
+import { createReport } from '../dashboard/report.ts';
+import { createCallRecord } from '../helpers/call-record.ts';
 import { startCommand } from '../helpers/command.ts';
 import { useBackend } from '../helpers/suites.ts';
 
@@ -37,3 +42,27 @@ for (const WORKERS of ['1', '2']) {
     });
   });
 }
+
+test('a histogram has the count and the sum of its durations, in seconds', async () => {
+  const figures = new Figures();
+  for (const durationMs of [500, 1_000, 2_000]) {
+    figures.record(
+      createCallRecord({
+        operation: operations[0],
+        durationMs,
+        backendOutcome: 'ok',
+        backendDurationMs: durationMs / 2,
+      }),
+    );
+  }
+  const text = await createRegistry([createReport({ figures: figures.toJSON() })], []).metrics();
+  const lines = text
+    .split('\n')
+    .filter((line) => /_duration_seconds_(?:sum|count)\{/.test(line) && !line.endsWith(' 0'));
+  assert.deepEqual(lines, [
+    'work_item_gateway_request_duration_seconds_sum{operation="list"} 3.5',
+    'work_item_gateway_request_duration_seconds_count{operation="list"} 3',
+    'work_item_gateway_backend_call_duration_seconds_sum{operation="list"} 1.75',
+    'work_item_gateway_backend_call_duration_seconds_count{operation="list"} 3',
+  ]);
+});

@@ -5,6 +5,7 @@ import { afterEach, beforeEach, mock, test } from 'node:test';
 
 import { Figures } from '../../packages/figures/figures.ts';
 import { addFigures, History as FigureHistory, historyMs, stepMs } from '../../packages/figures/history.ts';
+import { createDashboard } from '../../packages/dashboard/server.ts';
 import { pointOf, summaryOf } from '../../packages/dashboard/points.ts';
 import type { Point, Summary } from '../../packages/dashboard/state.ts';
 import type { Report } from '../../packages/figures/report.ts';
@@ -214,4 +215,30 @@ test('the death of a worker is counted in the step in which it happened; a step 
     history.points.map(({ workerDeaths }) => workerDeaths),
     [1, 2, 0],
   );
+});
+
+test('the dashboard keeps the points of the last 15 minutes', async () => {
+  const history = new FigureHistory(0);
+  const dashboard = createDashboard(
+    {
+      reports: () => Promise.resolve([report(new Figures())]),
+      isDraining: () => false,
+      onFault: (error) => assert.fail(String(error)),
+      facts: () => ({
+        ...{ instanceName: '', url: '', backendUrl: '', inFlightMax: 1, bufferedBytesMax: 1 },
+        ...{ certificates: [], settings: [] },
+      }),
+    },
+    history,
+  );
+  const steps = historyMs / stepMs;
+  for (let step = 0; step < 2 * steps; step += 1) {
+    mock.timers.tick(stepMs);
+    const reports = [report(new Figures())];
+    const stretch = history.record(reports);
+    if (stretch !== undefined) dashboard.record(stretch, reports);
+  }
+  const reply = await dashboard.answer('/dashboard/state', new URLSearchParams('after=0'));
+  const { points } = JSON.parse(String(reply?.body)) as { points: Point[] };
+  assert.deepEqual([points.length, points.at(-1)?.at], [steps, 2 * historyMs]);
 });

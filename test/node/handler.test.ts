@@ -446,3 +446,16 @@ test('close() cuts off the calls in flight and closes the backend connections, a
   assert.equal(server.backend.requests.length, 1);
   assert.equal(server.backend.connectionsOpen, 0);
 });
+
+test('a body that has arrived no longer has a timeout: the reply may take longer, and the connection stays open [D35]', async () => {
+  await using server = await startGateway({ host: 'node', settings: { requestTimeoutMs: 100 } });
+  server.backend.answers(async (exchange) => {
+    await new Promise((resolve) => setTimeout(resolve, 400));
+    await answer('{}')(exchange);
+  });
+  await using client = await RawClient.open(server.port);
+  const reply = await client.call('PUT', '/api/work-items/5', { body: '{}' });
+  assertReply(reply, 200, succeeded);
+  assert.notEqual(reply.header('connection'), 'close');
+  assertReply(await client.call('PUT', '/api/work-items/5', { body: '{}' }), 200, succeeded);
+});

@@ -2,10 +2,13 @@
 // at the latest after its shutdown timeout [D55, D33].
 
 import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
 import dns from 'node:dns';
 import { once } from 'node:events';
 import type { AddressInfo, Socket } from 'node:net';
+import { resolve } from 'node:path';
 import { describe, test } from 'node:test';
+import { promisify } from 'node:util';
 import type { FastifyInstance } from 'fastify';
 import { workItemGateway } from '../../packages/core/hosts/index.ts';
 import { createGate, poll, within } from '../helpers/changes.ts';
@@ -334,4 +337,16 @@ test('the example in docs/hosts.md closes gracefully [D55]', async () => {
   } finally {
     await backend.stop();
   }
+});
+
+test('after close the process ends, however long shutdownTimeoutMs is [D55]', async () => {
+  const program = `
+    import { fastify } from 'fastify';
+    import { workItemGateway } from './packages/core/hosts/index.ts';
+    const app = fastify();
+    await app.register(workItemGateway, { backendUrl: 'http://localhost:1', shutdownTimeoutMs: 600_000 });
+    await app.listen({ port: 0 });
+    await app.close();`;
+  const cwd = resolve(import.meta.dirname, '../..');
+  await promisify(execFile)(process.execPath, ['--input-type=module', '-e', program], { cwd, timeout: 60_000 });
 });

@@ -101,6 +101,28 @@ test('guards are called in order until one refuses; an identity is passed to the
   assert.equal(joinGuards([]), undefined);
 });
 
+for (const [name, admission] of [
+  ['an admission', admitted],
+  ['a refusal', refused],
+] as const) {
+  test(`${name} that comes directly after the client has left has no effect [D21]`, async () => {
+    const { promise, resolve } = Promise.withResolvers<Admission>();
+    await using server = await startGateway({ host: 'http1', guards: [{ admit: () => promise }] });
+    const nothing = () => undefined;
+    const transport = { reply: () => assert.fail('a reply'), holdBody: nothing, readBody: nothing, cut: nothing };
+    const head = { method: 'GET', target: '/api/work-items', bodyLength: 0, expectation: 'none', persists: true, version: '1.1', fields: [] } as const; // prettier-ignore
+    const call = server.gateway.accept(head, transport, { address: '127.0.0.1' });
+    call.start();
+    call.onGone();
+    resolve(admission);
+    await poll(() => server.told.ended.length === 1, 'the end of the call');
+    const { outcome, backendOutcome } = server.told.ended[0] ?? assert.fail('no record');
+    assert.deepEqual([outcome, backendOutcome, server.gateway.inFlight], ['client-gone', undefined, 0]);
+    assert.equal((await server.call('GET', '/nowhere')).status, 404);
+    assert.equal(server.backend.requests.length, 0);
+  });
+}
+
 test('a body waits in the socket until its guard has admitted the request', async () => {
   await using server = await serveWaiting();
   await using client = await server.connect();
