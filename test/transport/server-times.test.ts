@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
-import type { Connection } from '../../packages/core/http1/connection.ts';
+import type { Connection, ServerLimits } from '../../packages/core/http1/connection.ts';
 import { poll } from '../helpers/changes.ts';
 import {
   assertEchoes,
@@ -25,9 +25,9 @@ import {
 const limits = { requestHeadersTimeoutMs: 300, requestTimeoutMs: 800, idleTimeoutMs: 500 };
 
 /** A server on a stopped clock, with the limits above. */
-async function start(t: TestContext, script: Script = {}) {
+async function start(t: TestContext, script: Script = {}, more: Partial<ServerLimits> = {}) {
   const clock = stopClock(t);
-  const served = await serve(t, script, limits);
+  const served = await serve(t, script, { ...limits, ...more });
   return {
     ...served,
     clock,
@@ -75,6 +75,14 @@ describe('each time limit takes effect to the millisecond [D35]', { timeout: 30_
     await reaches(from + 300);
     await assertLastReply(client, 408);
     assert.deepEqual(refused, ['timeout']);
+  });
+
+  test('an incomplete head is 408 after REQUEST_TIMEOUT_MS, if that is shorter', async (t) => {
+    const { clock, open } = await start(t, {}, { requestTimeoutMs: 200 });
+    const { client, begin, reaches } = await open();
+    await begin('GET / HTTP/1.1\r\n');
+    await reaches(clock.now + 200);
+    await assertLastReply(client, 408, 'late');
   });
 
   test('an incomplete later head is 408, REQUEST_HEADERS_TIMEOUT_MS after its first byte', async (t) => {

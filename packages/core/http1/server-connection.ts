@@ -434,7 +434,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     this.#writing = 'nothing';
     this.#since = monotonicMs();
     this.#head = undefined;
-    if (!this.#ahead.isEmpty || this.#ahead.hasEnded) this.#goOnSoon();
+    if (!this.#ahead.isEmpty) this.#goOnSoon();
   }
 
   // Deferred, so that the caller finishes first.
