@@ -108,6 +108,14 @@ test('after a failed listen, a server can listen on another port', async () => {
   await Promise.all([first.close(), second.close()]);
 });
 
+test('close cuts a connection with an incomplete request after shutdownTimeoutMs [D33]', async () => {
+  const server = createGatewayServer({ backendUrl, shutdownTimeoutMs: 50, requestHeadersTimeoutMs: 60_000 });
+  await using client = await RawClient.open((await server.listen(0, '127.0.0.1')).port);
+  client.send('GET / HT');
+  await server.close();
+  await client.closed(3_000);
+});
+
 const activeHandles = () => (process as unknown as { _getActiveHandles: () => object[] })._getActiveHandles();
 
 test('a connection that cannot be accepted is reported, and the server continues', async () => {
