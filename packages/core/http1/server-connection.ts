@@ -324,7 +324,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   }
 
   // The client has ended its side. It may still read, but a client that has left looks the same. So a read that waits for
-  // its reply is cancelled. Otherwise the bytes in `#ahead` are read first, so that no complete write is lost [D21].
+  // its reply is cancelled, and nothing behind it starts. Otherwise the bytes in `#ahead` are read first [D21].
   #onSocketEnd(): void {
     this.#ahead.hasEnded = true;
     if (this.#ahead.isEmpty || (this.#reading === 'whole' && this.#head?.method === 'GET')) this.#finishAfterEnd();
