@@ -13,7 +13,7 @@ import { latestBackendStatus } from '../figures/backend-status.ts';
 import { joinFailures, type Failure } from '../figures/failures.ts';
 import { figureNames } from '../figures/figures.ts';
 import { addFigures, historyMs, stepMs, type History } from '../figures/history.ts';
-import type { Report } from '../figures/report.ts';
+import type { Reports } from '../figures/report.ts';
 import { flowOf, loadOf, pointOf, sumOf, summaryOf } from './points.ts';
 import type { Details, Facts, Kind, Message, Now, Point } from './state.ts';
 
@@ -63,7 +63,7 @@ export const createDashboard: CreateDashboard = (sources, history) => {
     const reports = await sources.reports({ withProcessMetrics: false, probesBackend: true });
     const details: Details = {
       facts: describeFacts(sources.facts()),
-      failures: joinFailures(reports.map((report) => report.failures)),
+      failures: joinFailures([reports.ended, ...reports.living].map((each) => each.failures)),
     };
     const text = JSON.stringify(details);
     if (text !== shown) {
@@ -114,26 +114,22 @@ function describeFacts(facts: ReturnType<DashboardSources['facts']>): Facts {
   };
 }
 
-function describeNow(
-  reports: readonly Report[],
-  failures: readonly Failure[],
-  history: History,
-  isDraining: boolean,
-): Now {
+function describeNow(reports: Reports, failures: readonly Failure[], history: History, isDraining: boolean): Now {
   const counted = addFigures(reports);
-  const backend = latestBackendStatus(reports.map((report) => report.backend));
+  const { living } = reports;
+  const backend = latestBackendStatus(living.map((report) => report.backend));
   return {
     at: Date.now(),
     isDraining,
-    workers: reports.map((report) => ({ pid: report.pid, heapUsedBytes: report.heapUsedBytes, ...loadOf([report]) })),
+    workers: living.map((report) => ({ pid: report.pid, heapUsedBytes: report.heapUsedBytes, ...loadOf([report]) })),
     backend: {
       isReachable: backend?.isReachable === true,
       since: backend?.since ?? 0,
       cause: shortTextOf(backend?.reason, backend?.cause),
     },
-    ...loadOf(reports),
-    clientConnections: sumOf(reports, 'clientConnections'),
-    backendConnections: sumOf(reports, 'backendConnections'),
+    ...loadOf(living),
+    clientConnections: sumOf(living, 'clientConnections'),
+    backendConnections: sumOf(living, 'backendConnections'),
     requestsEver: flowOf(counted, figureNames).requests,
     lastMinute: summaryOf(history.since(minuteMs, counted)),
     wholeHistory: summaryOf(history.since(historyMs, counted)),

@@ -135,7 +135,7 @@ export class Figures {
     for (const [index, value] of other.#block.entries()) this.#increase(index, value);
   }
 
-  /** Returns the growth since `earlier`. A figure that shrank (its worker was replaced) is counted from zero. */
+  /** Returns the growth since `earlier`. A figure that shrank is counted from zero. */
   since(earlier: Figures): Figures {
     const growth = this.#block.map((now, index) => {
       const before = earlier.#at(index);

@@ -11,7 +11,7 @@ import {
 } from '../core/outcomes.ts';
 import type { Failure, LastFailure } from './failures.ts';
 import { figureNames, Figures, type FigureName } from './figures.ts';
-import type { Report } from './report.ts';
+import type { Reports } from './report.ts';
 
 export const historyMs = 900_000;
 export const stepMs = 5_000;
@@ -19,11 +19,11 @@ export const stepMs = 5_000;
 const noSuccessAnswersMin = 10;
 const noSuccessMs = 300_000;
 
-/** The sum of the figures of `reports`. */
-export function addFigures(reports: readonly Pick<Report, 'figures'>[]): Figures {
-  const sum = new Figures();
-  for (const report of reports) {
-    sum.add(new Figures(report.figures));
+/** The sum of the counts of all processes. */
+export function addFigures({ living, ended }: Omit<Reports, 'isServing'>): Figures {
+  const sum = new Figures(ended.figures);
+  for (const { figures } of living) {
+    sum.add(new Figures(figures));
   }
   return sum;
 }
@@ -58,10 +58,8 @@ export class History {
     this.#steps = [{ at: startedAt, figures: new Figures() }];
   }
 
-  /** Records and returns the step that ends now. Returns undefined if no worker has reported its counts. */
-  record(reports: readonly Report[]): Stretch | undefined {
-    if (reports.length === 0) return undefined;
-    const counted = addFigures(reports);
+  /** Records and returns the step that ends now. */
+  record(counted: Figures): Stretch {
     this.#mark(counted);
     const last = this.#steps.at(-1) ?? this.#steps[0];
     const stretch = stretchOf(last, counted);
@@ -94,8 +92,7 @@ export class History {
     return { backend: describe('backend'), gateway: describe('gateway') };
   }
 
-  // If a party has new failures, keeps its counts as its mark. A count shrinks when a worker is killed. In
-  // this case, too, the party is treated as having new failures.
+  // If a party has new failures, keeps its counts as its mark.
   #mark(counted: Figures): Record<Culprit, Count> {
     const count = countCalls(counted);
     for (const fault of culprits) {

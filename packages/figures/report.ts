@@ -40,9 +40,20 @@ export interface ReportRequest {
   readonly probesBackend: boolean;
 }
 
+/** The counts of a process. */
+type Counts = Pick<Report, 'figures' | 'failures'>;
+
+export interface Reports {
+  /** True if a process accepts and serves connections. */
+  readonly isServing: boolean;
+  /** The last report of each process that serves clients. */
+  readonly living: readonly Report[];
+  /** The counts of processes that have ended. */
+  readonly ended: Counts;
+}
+
 export interface Reporter {
-  /** Returns the reports of all processes that serve clients. */
-  readonly reports: (request: ReportRequest) => Promise<readonly Report[]>;
+  readonly reports: (request: ReportRequest) => Promise<Reports>;
 }
 
 /** The data for the reports of one process. The gateway's observer writes this data. */
@@ -80,7 +91,8 @@ export function createReporter(
       }
       const all = servings();
       const [newest] = all;
-      if (newest === undefined) return [];
+      const ended = { figures: [], failures: [] };
+      if (newest === undefined) return { isServing: false, living: [], ended };
       const streams = all.flatMap(({ connections }) => [...connections].flatMap((each) => each.streams ?? []));
       const sum = (valueOf: (serving: ReportedServing) => number): number =>
         all.reduce((total, serving) => total + valueOf(serving), 0);
@@ -88,25 +100,24 @@ export function createReporter(
         probesBackend ? newest.backend.check() : newest.backend.status,
         withProcessMetrics ? readProcessMetrics() : undefined,
       ]);
-      return [
-        {
-          pid: process.pid,
-          figures: figures.toJSON(),
-          inFlight: sum(({ gateway }) => gateway.inFlight),
-          bufferedBytes: newest.gateway.budget.bytes,
-          clientConnections: sum(({ connections }) => connections.size),
-          http2Connections: streams.length,
-          http2Streams: streams.reduce((total, each) => total + each, 0),
-          backendConnections: sum(({ gateway }) => gateway.backend.connectionCount),
-          backend,
-          keys: newest.keys.status,
-          redisAnswers: newest.redisAnswers(),
-          failures: failures.list(),
-          ...memory,
-          eventLoopDelayMs: readEventLoopDelay(),
-          processMetrics,
-        },
-      ];
+      const report: Report = {
+        pid: process.pid,
+        figures: figures.toJSON(),
+        inFlight: sum(({ gateway }) => gateway.inFlight),
+        bufferedBytes: newest.gateway.budget.bytes,
+        clientConnections: sum(({ connections }) => connections.size),
+        http2Connections: streams.length,
+        http2Streams: streams.reduce((total, each) => total + each, 0),
+        backendConnections: sum(({ gateway }) => gateway.backend.connectionCount),
+        backend,
+        keys: newest.keys.status,
+        redisAnswers: newest.redisAnswers(),
+        failures: failures.list(),
+        ...memory,
+        eventLoopDelayMs: readEventLoopDelay(),
+        processMetrics,
+      };
+      return { isServing: true, living: [report], ended };
     },
   };
 }

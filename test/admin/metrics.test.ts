@@ -6,7 +6,7 @@ import { before, describe, test } from 'node:test';
 import { createRegistry } from '../../packages/command/metrics/metrics.ts';
 import { operations } from '../../packages/core/operations.ts';
 import { Figures } from '../../packages/figures/figures.ts';
-import { createReport } from '../dashboard/report.ts';
+import { createReport, joinReports } from '../dashboard/report.ts';
 import { createCallRecord } from '../helpers/call-record.ts';
 import { startCommand } from '../helpers/command.ts';
 import { useBackend } from '../helpers/suites.ts';
@@ -55,7 +55,7 @@ test('a histogram has the count and the sum of its durations, in seconds', async
       }),
     );
   }
-  const text = await createRegistry([createReport({ figures: figures.toJSON() })], []).metrics();
+  const text = await createRegistry(joinReports([createReport({ figures: figures.toJSON() })]), []).metrics();
   const lines = text
     .split('\n')
     .filter((line) => /_duration_seconds_(?:sum|count)\{/.test(line) && !line.endsWith(' 0'));

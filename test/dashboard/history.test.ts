@@ -12,7 +12,7 @@ import type { Report } from '../../packages/figures/report.ts';
 import type { CallRecord } from '../../packages/core/call/call-record.ts';
 import { operations } from '../../packages/core/operations.ts';
 import { createCallRecord } from '../helpers/call-record.ts';
-import { createReport } from './report.ts';
+import { createReport, joinReports } from './report.ts';
 
 const withoutCall = { backendOutcome: undefined, backendDurationMs: undefined };
 
@@ -20,10 +20,8 @@ const withoutCall = { backendOutcome: undefined, backendDurationMs: undefined };
 class History extends FigureHistory {
   readonly points: Point[] = [];
 
-  override record(reports: readonly Report[]): ReturnType<FigureHistory['record']> {
-    const step = super.record(reports);
-    if (step !== undefined) this.points.push(pointOf(step, reports));
-    return step;
+  note(reports: readonly Report[]): void {
+    this.points.push(pointOf(this.record(addFigures(joinReports(reports))), reports));
   }
 
   summarise(counted: Figures, ms: number): Summary {
@@ -55,13 +53,13 @@ test('a step has the counts since the previous step, summed over all processes',
   const [one, other] = [new Figures(), new Figures()];
   one.record(call('list'));
   mock.timers.tick(stepMs);
-  history.record([report(one), report(other)]);
+  history.note([report(one), report(other)]);
   one.record(call('list', { durationMs: 100, backendDurationMs: 90 }));
   other.record(call('read', { outcome: 'refused', status: 500, backendOutcome: 'refused' }));
   other.record(call('read', { outcome: 'overload', status: 503, ...withoutCall }));
   other.record(call('read', { outcome: 'invalid-id', status: 400, ...withoutCall }));
   mock.timers.tick(stepMs);
-  history.record([
+  history.note([
     report(one, { inFlight: 2, eventLoopDelayMs: 3 }),
     report(other, { inFlight: 5, eventLoopDelayMs: 1 }),
   ]);
@@ -85,9 +83,9 @@ test('a window covers its duration, or the time since the start if that is short
   for (let step = 0; step < 24; step += 1) {
     figures.record(call('list', step < 10 ? { outcome: 'timed-out', backendOutcome: 'timed-out' } : {}));
     mock.timers.tick(stepMs);
-    history.record([report(figures)]);
+    history.note([report(figures)]);
   }
-  const counted = addFigures([report(figures)]);
+  const counted = addFigures(joinReports([report(figures)]));
   const minute = history.summarise(counted, 60_000);
   assert.equal(minute.seconds, 60);
   assert.equal(minute.from, 60_000);
@@ -106,7 +104,7 @@ test('the history has a fixed size: the oldest step is dropped', () => {
   for (let step = 0; step < steps + 20; step += 1) {
     figures.record(call('delete'));
     mock.timers.tick(stepMs);
-    history.record([report(figures)]);
+    history.note([report(figures)]);
   }
   assert.equal(history.summarise(figures, historyMs).flows.delete.requests, steps);
 });
@@ -148,7 +146,7 @@ test('calls that succeeded since the last failure are counted, separately for th
   assert.deepEqual(history.lastFailures(figures, []), { backend: null, gateway: null });
   figures.record(call('list'));
   figures.record(call('list', { outcome: 'refused', backendOutcome: 'refused', status: 500 }));
-  history.record([report(figures)]);
+  history.note([report(figures)]);
   figures.record(call('list'));
   figures.record(call('read', { outcome: 'not-found', backendOutcome: 'not-found', status: 404 }));
   figures.record(call('list', { outcome: 'client-gone', backendOutcome: 'cancelled', status: 0 }));
@@ -157,7 +155,7 @@ test('calls that succeeded since the last failure are counted, separately for th
     gateway: null,
   });
   figures.record(call('list', { outcome: 'overload', backendOutcome: undefined, status: 503 }));
-  history.record([report(figures)]);
+  history.note([report(figures)]);
   figures.record(call('list'));
   assert.deepEqual(history.lastFailures(figures, failures), {
     backend: { at: 40, callsSince: 3 },
@@ -177,7 +175,7 @@ test('hasNoSuccess is true after at least ten answers in five minutes without a 
   const pass = (ms: number): void => {
     for (let passed = 0; passed < ms; passed += stepMs) {
       mock.timers.tick(stepMs);
-      history.record([report(figures)]);
+      history.note([report(figures)]);
     }
   };
   assert.equal(history.hasNoSuccess(figures), false, 'no calls');
@@ -196,19 +194,17 @@ test('hasNoSuccess is true after at least ten answers in five minutes without a 
   assert.equal(history.hasNoSuccess(figures), true, 'the success is five minutes old');
 });
 
-test('the death of a worker is counted in the step in which it happened; a step without a report is omitted [D63]', () => {
+test('the death of a worker is counted in the step in which it happened [D63]', () => {
   const history = new History(0);
   const figures = new Figures();
   const step = (...reports: Report[]): void => {
     mock.timers.tick(stepMs);
-    history.record(reports);
+    history.note(reports);
   };
   figures.count('death killed');
   step(report(figures));
   figures.count('death killed');
   figures.count('death exit');
-  // No worker answers: the count is unknown, not zero.
-  step();
   step(report(figures));
   step(report(figures));
   assert.deepEqual(
@@ -221,7 +217,7 @@ test('the dashboard keeps the points of the last 15 minutes', async () => {
   const history = new FigureHistory(0);
   const dashboard = createDashboard(
     {
-      reports: () => Promise.resolve([report(new Figures())]),
+      reports: () => Promise.resolve(joinReports([report(new Figures())])),
       isDraining: () => false,
       onFault: (error) => assert.fail(String(error)),
       facts: () => ({
@@ -235,8 +231,7 @@ test('the dashboard keeps the points of the last 15 minutes', async () => {
   for (let step = 0; step < 2 * steps; step += 1) {
     mock.timers.tick(stepMs);
     const reports = [report(new Figures())];
-    const stretch = history.record(reports);
-    if (stretch !== undefined) dashboard.record(stretch, reports);
+    dashboard.record(history.record(addFigures(joinReports(reports))), reports);
   }
   const reply = await dashboard.answer('/dashboard/state', new URLSearchParams('after=0'));
   const { points } = JSON.parse(String(reply?.body)) as { points: Point[] };

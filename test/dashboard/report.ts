@@ -7,7 +7,7 @@ import type { Details, Flow, FlowName, Message } from '../../packages/dashboard/
 import type { PageOptions, TestBrowser, WatchedPage } from '../helpers/browser.ts';
 import { readState } from '../helpers/dashboard-state.ts';
 import { Figures } from '../../packages/figures/figures.ts';
-import type { Report, ReportRequest } from '../../packages/figures/report.ts';
+import type { Report, ReportRequest, Reports } from '../../packages/figures/report.ts';
 import type { DashboardSources } from '../../packages/command/admin/dashboard-port.ts';
 import { createAdminServer } from '../../packages/command/admin/server.ts';
 import { createDashboard } from '../../packages/dashboard/server.ts';
@@ -35,6 +35,11 @@ export function createReport(more: Partial<Report> = {}): Report {
   };
 }
 
+/** The reports of a gateway in which no process has ended. */
+export function joinReports(living: readonly Report[]): Reports {
+  return { isServing: living.length > 0, living, ended: { figures: [], failures: [] } };
+}
+
 /** Starts an admin listener that shows `reports`, and calls `act` with its port. */
 export async function withAdmin(
   reports: (request: ReportRequest) => Report[] | Promise<Report[]>,
@@ -54,7 +59,7 @@ export async function withAdmin(
 ): Promise<void> {
   const { connections, endRecording } = createAdminServer(
     {
-      reports: async (each) => await reports(each),
+      reports: async (each) => joinReports(await reports(each)),
       isDraining: () => false,
       allowedHosts: () => allowedHosts,
       onFault,

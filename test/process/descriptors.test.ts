@@ -113,57 +113,55 @@ test('if the limits may need more descriptors than the process can open, one war
   }
 });
 
-for (const sharing of ['cluster', 'reuse-port'] as const) {
-  describe(`ulimit -n 64, WORKERS=2, PORT_SHARING=${sharing}`, () => {
-    const workersOf = (command: Command): number[] => childrenOf(command.process.pid) ?? [];
+describe('ulimit -n 64, WORKERS=2', () => {
+  const workersOf = (command: Command): number[] => childrenOf(command.process.pid) ?? [];
 
-    test('with more connections than descriptors, the workers keep running, their metrics are served, and later calls succeed', async (t) => {
-      const environment = { BACKEND_URL: backend.url, WORKERS: '2', PORT_SHARING: sharing };
-      await using command = await startCommand(environment, { descriptors: 64 });
-      const pids = workersOf(command);
-      if (pids.length === 0) {
-        t.skip('there is no /proc');
-        return;
-      }
-      const base = countDescriptors(command.process.pid) ?? 0;
-      const clients: RawClient[] = [];
-      // Clients connect one by one, because the limit also applies to the primary process: to pass on a connection, it
-      // needs a descriptor.
-      await poll(async () => {
-        const client = await command.connect();
-        clients.push(client);
-        client.send(requestBytes('GET', '/api/work-items/none'));
-        const isServed = await client.reply().then(
-          () => true,
-          () => false,
-        );
-        return !isServed && pids.every((pid) => (countDescriptors(pid) ?? 64) >= 64);
-      }, 'no descriptor is left');
-      // The first request for /metrics loads a library. This must succeed although no descriptor is free.
-      const { text } = await command.admin('/metrics');
-      assert.equal(figureIn(text, 'work_item_gateway_workers'), 2);
-      assert.equal((await command.admin('/readyz')).status, 200);
-      for (const client of clients) client.destroy();
-      await poll(async () => (await tryCall(command, 'GET', '/api/work-items'))?.status === 200, 'calls succeed again');
-      const before = command.logs.length;
-      const isSeen = (pid: number) =>
-        command.logs.slice(before).some((line) => line['pid'] === pid && line['outcome'] === 'ok');
-      await poll(async () => {
-        assertReply(await command.call('GET', '/api/work-items'), 200, '{"id":5}');
-        return pids.every(isSeen);
-      }, 'both workers serve again');
-      await poll(
-        () => (countDescriptors(command.process.pid) ?? 0) <= base + 1,
-        'descriptors of the primary process are back to base',
+  test('with more connections than descriptors, the workers keep running, their metrics are served, and later calls succeed', async (t) => {
+    const environment = { BACKEND_URL: backend.url, WORKERS: '2' };
+    await using command = await startCommand(environment, { descriptors: 64 });
+    const pids = workersOf(command);
+    if (pids.length === 0) {
+      t.skip('there is no /proc');
+      return;
+    }
+    const base = countDescriptors(command.process.pid) ?? 0;
+    const clients: RawClient[] = [];
+    // Clients connect one by one, because the limit also applies to the primary process: to pass on a connection, it
+    // needs a descriptor.
+    await poll(async () => {
+      const client = await command.connect();
+      clients.push(client);
+      client.send(requestBytes('GET', '/api/work-items/none'));
+      const isServed = await client.reply().then(
+        () => true,
+        () => false,
       );
-      await poll(async () => (await figureOf(command, 'client_connections')) === 0, 'no client is connected');
-      assert.deepEqual(workersOf(command), pids);
-      if (sharing === 'cluster') await logged(command, /^could not accept connections/);
-      command.signal('SIGTERM');
-      assert.equal(await command.exitCode(), 0);
-    });
+      return !isServed && pids.every((pid) => (countDescriptors(pid) ?? 64) >= 64);
+    }, 'no descriptor is left');
+    // The first request for /metrics loads a library. This must succeed although no descriptor is free.
+    const { text } = await command.admin('/metrics');
+    assert.equal(figureIn(text, 'work_item_gateway_workers'), 2);
+    assert.equal((await command.admin('/readyz')).status, 200);
+    for (const client of clients) client.destroy();
+    await poll(async () => (await tryCall(command, 'GET', '/api/work-items'))?.status === 200, 'calls succeed again');
+    const before = command.logs.length;
+    const isSeen = (pid: number) =>
+      command.logs.slice(before).some((line) => line['pid'] === pid && line['outcome'] === 'ok');
+    await poll(async () => {
+      assertReply(await command.call('GET', '/api/work-items'), 200, '{"id":5}');
+      return pids.every(isSeen);
+    }, 'both workers serve again');
+    await poll(
+      () => (countDescriptors(command.process.pid) ?? 0) <= base + 1,
+      'descriptors of the primary process are back to base',
+    );
+    await poll(async () => (await figureOf(command, 'client_connections')) === 0, 'no client is connected');
+    assert.deepEqual(workersOf(command), pids);
+    await logged(command, /^could not accept connections/);
+    command.signal('SIGTERM');
+    assert.equal(await command.exitCode(), 0);
   });
-}
+});
 
 describe('CONNECTIONS_MAX=20', () => {
   let command: Command;

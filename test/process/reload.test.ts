@@ -1,4 +1,4 @@
-// SIGHUP changes settings without a restart, except listeners' addresses, PORT_SHARING and the use of workers [D65].
+// SIGHUP changes settings without a restart, except listeners' addresses and the use of workers [D65].
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -382,7 +382,7 @@ describe('SIGHUP with one process', () => {
 
   test('settings that need a restart are logged with old and new value, and the other settings take effect', async () => {
     await using command = await start({ WORKERS: '', PORT: '', HOST: '' }, 'HOST=127.0.0.1', 'PORT=0');
-    command.write('HOST=localhost', 'PORT=1', 'REQUEST_BYTES_MAX=10', 'PORT_SHARING=cluster', 'WORKERS=2');
+    command.write('HOST=localhost', 'PORT=1', 'REQUEST_BYTES_MAX=10', 'WORKERS=2');
     const { changed } = await reload(command);
     assert.deepEqual(changed, { requestBytesMax: '10485760 → 10' });
     const line = command.logs.find(({ notApplied }) => notApplied !== undefined);
@@ -391,7 +391,7 @@ describe('SIGHUP with one process', () => {
       [
         'warn',
         'SIGHUP: new values of these settings need a restart; the old values stay in force',
-        { host: '127.0.0.1 → localhost', port: '0 → 1', portSharing: 'auto → cluster', workers: '1 → 2' },
+        { host: '127.0.0.1 → localhost', port: '0 → 1', workers: '1 → 2' },
       ],
     );
     assert.equal(await postsALongItem(command), 413);

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { openSync } from 'node:fs';
-import { BoundSocket, connect, createServer, Server, type AddressInfo } from 'node:net';
+import { BoundSocket, connect, createServer, Server, type AddressInfo, type Socket } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { text as readText } from 'node:stream/consumers';
 import { test, type TestContext } from 'node:test';
@@ -13,6 +13,7 @@ import { createGatewayServer } from '../../packages/core/hosts/index.ts';
 import { StartError } from '../../packages/core/hosts/common/start-error.ts';
 import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
 import { startGateway } from '../helpers/gateway.ts';
+import { poll } from '../helpers/changes.ts';
 import { isRefused } from '../helpers/raw-client.ts';
 
 const [loopback = ''] =
@@ -55,7 +56,7 @@ test('the URL of a listener can be used on this machine, also for the addresses 
     [`::1%${loopback}`, 'http', '[::1]'],
   ] as const) {
     if (!hasIpv6 && host.startsWith(':')) continue;
-    const listener = await listen(echo(), host, 0, names, 'none', scheme);
+    const listener = await listen(echo(), host, 0, names, scheme);
     try {
       assert.equal(listener.url, `${scheme ?? 'http'}://${shown}:${listener.port}`);
       assert.ok(URL.canParse(listener.url));
@@ -66,13 +67,32 @@ test('the URL of a listener can be used on this machine, also for the addresses 
   }
 });
 
-test('two servers can listen on one port only with reuse-port', async () => {
-  const first = await listen(echo(), '127.0.0.1', 0, names, 'reuse-port');
-  const second = await listen(echo(), '127.0.0.1', first.port, names, 'reuse-port');
+test('two servers cannot listen on one port', async () => {
+  const first = await listen(echo(), '127.0.0.1', 0, names);
+  await assert.rejects(listen(echo(), '127.0.0.1', first.port, names), { code: 'EADDRINUSE' });
   await first.close();
-  assert.equal(await echoes(second.port), 'x.');
-  await assert.rejects(listen(echo(), '127.0.0.1', second.port, names, 'none'), { code: 'EADDRINUSE' });
-  await second.close();
+});
+
+test('if a server does not read its connections, this applies to both addresses of localhost', async (t) => {
+  const sockets: Socket[] = [];
+  const server = createServer({ pauseOnConnect: true }, (socket) => sockets.push(socket));
+  const listener = await listen(server, 'localhost', 0, names);
+  const clients = (hasIpv6 ? ['127.0.0.1', '::1'] : ['127.0.0.1']).map((address) => connect(listener.port, address));
+  t.after(async () => {
+    for (const socket of [...clients, ...sockets]) socket.destroy();
+    await listener.close();
+  });
+  for (const client of clients) client.write('x');
+  await poll(() => sockets.length === clients.length, 'all connections are accepted');
+  // This connection ends only after a turn in which the server could have read the others.
+  const other = createServer((socket) => socket.end('.')).listen(0, '127.0.0.1');
+  await once(other, 'listening');
+  await readText(connect((other.address() as AddressInfo).port, '127.0.0.1'));
+  other.close();
+  assert.deepEqual(
+    sockets.map(({ bytesRead }) => bytesRead),
+    clients.map(() => 0),
+  );
 });
 
 for (const [host, port, message] of [

@@ -194,7 +194,10 @@ for (const document of documents) {
 
 describe('docs/operating.md', () => {
   const text = read('docs/operating.md');
-  const metrics = [createRegistry([], []), processRegistry()]
+  const metrics = [
+    createRegistry({ isServing: true, living: [], ended: { figures: [], failures: [] } }, []),
+    processRegistry(),
+  ]
     .flatMap((registry) => registry.getMetricsAsArray())
     .map(({ name }) => name);
   const named = namesIn(text, /\b((?:work_item_gateway|process|nodejs)_[a-z0-9_]+)/g);

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { fork, type ChildProcess } from 'node:child_process';
-import { once } from 'node:events';
+import type { Socket } from 'node:net';
 import { join } from 'node:path';
 import { afterEach, beforeEach, test } from 'node:test';
 import { Member, type MemberObserver } from '../../packages/command/cluster/member.ts';
@@ -13,17 +13,26 @@ import { openPair } from '../helpers/socket-pairs.ts';
 
 const flags = { backendUrl: 'http://127.0.0.1:1', workers: '2', connectionsMax: '5', inFlightMax: '6' };
 const { settings } = resolveSettings('serve', flags, {});
-const sharing = 'cluster' as const;
 const question = { withProcessMetrics: true, probesBackend: true };
 
 let member: Member;
 let worker: ChildProcess;
 let events: unknown[][];
+let handedBack: Socket[];
 let printed: string;
 
 const told = (...event: unknown[]): void => void events.push(event);
 const observer: MemberObserver = {
   onReady: () => told('ready'),
+  onRoom: () => told('room'),
+  onHandedBack: (sockets, _, isLost) => {
+    handedBack.push(...sockets);
+    told('handed back', sockets.length, isLost);
+  },
+  onFault: () => {
+    told('fault');
+    member.leave('fault');
+  },
   onCount: (_, id, asked) => told('count', id, asked),
   onKeys: (jwksUrl, keys) => told('keys', jwksUrl, keys),
   onUnreachable: () => told('unreachable'),
@@ -32,10 +41,10 @@ const observer: MemberObserver = {
 };
 
 beforeEach(() => {
-  [events, printed] = [[], ''];
+  [events, handedBack, printed] = [[], [], ''];
   const exec = join(import.meta.dirname, './scripted-worker.ts');
   worker = fork(exec, { execArgv: [], silent: true, serialization: 'advanced' });
-  member = new Member(worker, settings, { sharing, tls: {}, passed: [], keys: undefined }, observer);
+  member = new Member(worker, settings, { tls: {}, keys: undefined }, observer);
   worker.stdout?.on('data', (data: Buffer) => (printed += data.toString()));
 });
 afterEach(async () => {
@@ -55,14 +64,14 @@ async function received(count: number): Promise<Record<string, unknown>[]> {
 }
 
 async function becomeReady(): Promise<void> {
-  say({ kind: 'ready', url: 'http://127.0.0.1:2' });
-  assert.deepEqual(await member.started, { kind: 'ready', url: 'http://127.0.0.1:2' });
+  say({ kind: 'ready', report: { pid: 0 } as never });
+  assert.partialDeepStrictEqual(await member.started, { kind: 'ready' });
 }
 
 test('a worker starts with its share of the limits', async () => {
   const [start] = await received(1);
-  const { kind, settings: share, sharing: sent } = start as { kind: string; settings: object; sharing: string };
-  assert.deepEqual([kind, sent], ['start', sharing]);
+  const { kind, settings: share } = start as { kind: string; settings: object };
+  assert.equal(kind, 'start');
   const { connectionsMax, inFlightMax, backendUrl } = share as Record<string, unknown>;
   assert.deepEqual([connectionsMax, inFlightMax, backendUrl], [3, 3, 'http://127.0.0.1:1/']);
 });
@@ -89,14 +98,17 @@ test('each request for a report gets its own report', async () => {
   for (const { kind, request } of asked) assert.deepEqual([kind, request], ['report', question]);
   const [one, two] = asked.map(({ id }) => id as number);
   assert.ok(one !== undefined && two !== undefined && one !== two);
-  say({ kind: 'reports', id: two, reports: [{ pid: 2 } as never] });
-  say({ kind: 'reports', id: one, reports: [{ pid: 1 } as never] });
-  assert.deepEqual(await Promise.all(reports), [{ pid: 1 }, { pid: 2 }]);
+  assert.deepEqual(member.lastReport, { pid: 0 }, 'a worker that is ready has sent its first report');
+  say({ kind: 'report', id: two, report: { pid: 2 } as never });
+  await reports[1];
+  assert.deepEqual(member.lastReport, { pid: 2 });
+  say({ kind: 'report', id: one, report: { pid: 1 } as never });
+  await reports[0];
   assert.deepEqual(member.lastReport, { pid: 1 });
-  say({ kind: 'reports', id: -1, reports: [] });
+  say({ kind: 'report', id: -1, report: undefined });
   say({ kind: 'keys', jwksUrl: 'https://issuer.example', keys: { text: 'k' } as never });
   await poll(() => events.at(-1)?.[0] === 'keys', 'the last message has come');
-  assert.deepEqual(member.lastReport, { pid: 1 }, 'an empty list of reports does not replace the last report');
+  assert.deepEqual(member.lastReport, { pid: 1 }, 'a failed report does not replace the last one');
 });
 
 test('a reload sends the share of the limits, and ends when the calls with the old settings have ended', async () => {
@@ -130,24 +142,40 @@ test('a reload fails with the problem of the worker; it succeeds if the worker e
   ).finished;
 });
 
-test('there is no report from a worker that does not answer, or that ends', async () => {
+test('a report is not awaited from a worker that starts, does not answer or has ended; the last report stays', async () => {
+  await member.report(question);
+  assert.equal(member.lastReport, undefined);
   await becomeReady();
-  assert.equal(await member.report(question), undefined);
+  await member.report(question);
   const report = member.report(question);
   member.kill();
-  assert.equal(await report, undefined);
-  assert.equal(await member.report(question), undefined);
+  await report;
+  await member.exited;
+  await member.report(question);
+  assert.deepEqual(member.lastReport, { pid: 0 });
 });
 
-test('a ready worker gets each heartbeat as a request for a report without probes; up to ten heartbeats may be unanswered', async () => {
+test('a worker that has missed two heartbeats is not asked for reports', async () => {
   await becomeReady();
-  for (let beats = 0; beats < 10; beats += 1) assert.equal(member.beat(), undefined);
-  assert.equal(member.beat(), 10);
-  const messages = (await received(11)).slice(1);
-  assert.equal(messages.length, 10);
-  for (const { request } of messages) {
-    assert.deepEqual(request, { withProcessMetrics: false, probesBackend: false });
+  member.beat();
+  member.beat();
+  await member.report(question);
+  member.send({ kind: 'cut' });
+  assert.deepEqual(
+    (await received(3)).slice(1).map(({ kind }) => kind),
+    ['ping', 'cut'],
+  );
+});
+
+test('a worker gets one ping until it answers; after five heartbeats it counts as silent, and it may miss ten', async () => {
+  await becomeReady();
+  for (let beats = 0; beats < 10; beats += 1) {
+    assert.equal(member.isAnswering, beats < 5);
+    assert.equal(member.beat(), undefined);
   }
+  assert.equal(member.beat(), 10);
+  member.send({ kind: 'cut' });
+  assert.deepEqual((await received(3)).slice(1), [{ kind: 'ping', number: 0 }, { kind: 'cut' }]);
   say({ kind: 'count', id: 7, question: { rate: { limit: 1, windowMs: 1 }, keys: [] } });
   await poll(() => events.at(-1)?.[0] === 'count', 'the worker asks the counter');
   assert.equal(member.beat(), undefined, 'any message answers all heartbeats');
@@ -173,7 +201,7 @@ test('the end of a worker is reported once, with its signal; a later message to 
 });
 
 test('if a worker exits during its start, the start fails, and the message has the exit code', async () => {
-  assert.deepEqual([member.isReady, member.isRetired, member.isFrozen], [false, false, false]);
+  assert.deepEqual([member.state, member.departure], ['starting', undefined]);
   await received(1);
   worker.send({ exit: 3 });
   const message = 'a worker ended during its start with exit code 3';
@@ -184,7 +212,7 @@ test('if a worker exits during its start, the start fails, and the message has t
 
 test('if the system cannot create the process, the start fails, and no exit is reported', async () => {
   const none = fork('none', { execPath: '/none', silent: true });
-  const unborn = new Member(none, settings, { sharing, tls: {}, passed: [], keys: undefined }, observer);
+  const unborn = new Member(none, settings, { tls: {}, keys: undefined }, observer);
   const message = 'a worker could not be started: spawn /none ENOENT';
   assert.deepEqual(await unborn.started, { kind: 'failed', message });
   await unborn.exited;
@@ -197,31 +225,85 @@ test('an error of a running worker is reported, but is not treated as the end of
   assert.deepEqual(events, [['ready'], ['unreachable']]);
 });
 
-test('a connection is passed to the worker; after sending it, the primary process closes its own descriptor', async (t) => {
+test('the primary process closes a connection when the worker has confirmed it', async (t) => {
   const { client, socket } = await openPair(t);
-  member.take(socket, () => told('sent'));
-  assert.equal(member.isReceiving, true);
-  assert.equal(Buffer.concat(await client.toArray()).toString(), `${worker.pid}`);
-  assert.deepEqual([events, member.isReceiving, socket.destroyed], [[['sent']], false, true]);
+  member.take(socket);
+  assert.deepEqual([member.hasRoom, member.connections], [true, 1]);
+  assert.equal(Buffer.concat(await client.take(1).toArray()).toString(), `${worker.pid}`);
+  assert.equal(socket.destroyed, false);
   const second = await openPair(t);
   member.take(second.socket);
-  await once(second.client.resume(), 'close');
+  assert.equal(member.hasRoom, false);
+  say({ kind: 'taken', number: 1, open: 8 });
+  await poll(() => events.length > 0, 'the confirmation');
+  assert.deepEqual([events, socket.destroyed, second.socket.destroyed], [[['room']], true, false]);
+  assert.deepEqual([member.hasRoom, member.connections], [true, 9]);
   assert.deepEqual((await received(3)).slice(1), [
     { kind: 'connection', number: 1 },
     { kind: 'connection', number: 2 },
   ]);
 });
 
-test('when a worker ends, the primary process closes the connections that the worker has not received', async (t) => {
-  await received(1);
+test('a worker that does not confirm a connection soon is late', async (t) => {
   worker.kill('SIGSTOP');
-  const pairs = [await openPair(t), await openPair(t), await openPair(t)];
-  for (const { socket } of pairs) member.take(socket);
-  assert.equal(member.isReceiving, true);
-  const ends = pairs.map(({ client }) => once(client.resume(), 'close'));
+  member.take((await openPair(t)).socket);
+  assert.equal(member.isLate, false);
+  await poll(() => member.isLate, 'the worker is late');
+  worker.kill('SIGCONT');
+});
+
+test('a connection that a worker has not confirmed before its pong is handed back as lost', async (t) => {
+  await becomeReady();
+  const [first, second] = [await openPair(t), await openPair(t)];
+  member.take(first.socket);
+  member.beat();
+  member.take(second.socket);
+  assert.deepEqual((await received(4))[2], { kind: 'ping', number: 1 });
+  say({ kind: 'pong', number: 1, open: 3 });
+  await poll(() => handedBack.length > 0, 'it is handed back');
+  assert.deepEqual(handedBack, [first.socket]);
+  assert.deepEqual(events.at(-1), ['handed back', 1, true]);
+  assert.deepEqual([first.socket.destroyed, member.connections], [false, 4]);
+});
+
+for (const end of ['fault', 'kill'] as const) {
+  test(`the connections that a worker has not confirmed are handed back (${end})`, async (t) => {
+    await becomeReady();
+    worker.kill('SIGSTOP');
+    const pairs = [await openPair(t), await openPair(t), await openPair(t)];
+    for (const { socket } of pairs) member.take(socket);
+    if (end === 'kill') {
+      member.kill();
+    } else {
+      worker.kill('SIGCONT');
+      say({ kind: 'taken', number: 1, open: 1 });
+      say({ kind: 'fault' });
+    }
+    await poll(() => handedBack.length > 0, 'they are handed back');
+    assert.deepEqual(
+      handedBack,
+      pairs.slice(end === 'kill' ? 0 : 1).map(({ socket }) => socket),
+    );
+    assert.ok(handedBack.every(({ destroyed }) => !destroyed));
+    if (end === 'fault') assert.deepEqual([member.state, member.departure], ['draining', 'fault']);
+  });
+}
+
+test('a fault during the start makes the start fail', async () => {
+  say({ kind: 'fault' });
+  const message = 'a worker had an internal error during its start';
+  assert.deepEqual(await member.started, { kind: 'failed', message });
+});
+
+test('the first reason to leave counts; a worker that becomes ready later stays in its drain', async () => {
+  member.leave('stop');
+  member.leave('hung');
+  await becomeReady();
+  assert.deepEqual([member.state, member.departure, member.isAnswering], ['draining', 'stop', false]);
   member.kill();
-  await Promise.all(ends);
-  assert.ok(pairs.every(({ socket }) => socket.destroyed));
+  await member.exited;
+  assert.equal(member.state, 'ended');
+  assert.throws(() => member.leave('stop'), /a worker that is ended cannot have the event leave/);
 });
 
 for (const [signal, kind] of [

@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
+import { createServer, type AddressInfo, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { connect } from 'node:tls';
@@ -10,12 +11,12 @@ import { toPlain, type FromWorker, type ToWorker } from '../../packages/command/
 import { resolveSettings } from '../../packages/command/settings/resolve.ts';
 import { Figures } from '../../packages/figures/figures.ts';
 import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
-import { poll } from '../helpers/changes.ts';
+import { createGate, poll } from '../helpers/changes.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { audience, createPair, goodToken, issuerName, KeyServer, keySetOf, sending } from '../helpers/issuer.ts';
 import { Program } from '../helpers/program.ts';
-import { closed, isRefused, RawClient, request, requestBytes } from '../helpers/raw-client.ts';
-import { answer } from '../helpers/scripted-backend.ts';
+import { closed, RawClient, request, requestBytes } from '../helpers/raw-client.ts';
+import { answer, behind } from '../helpers/scripted-backend.ts';
 import { useBackend } from '../helpers/suites.ts';
 import { bearer } from '../helpers/tokens.ts';
 
@@ -34,12 +35,29 @@ function plainSettings(flags: Flags) {
 
 class TestedWorker extends Program {
   readonly messages: FromWorker[] = [];
+  readonly #passed = new Map<number, Socket>();
+  readonly #server = createServer({ pauseOnConnect: true }, (socket) => this.pass(socket));
 
-  constructor(flags: Flags = {}, changes: Partial<Start> = {}) {
-    super([process.execPath, main], { stdio: ['ignore', 'pipe', 'pipe', 'ipc'] });
-    this.process.on('message', (message: FromWorker) => this.messages.push(message));
-    const more = { sharing: 'none', tls: {}, passed: [], keys: undefined } as const;
-    this.send({ kind: 'start', settings: plainSettings(flags), ...more, ...changes });
+  constructor(flags: Flags = {}, changes: Partial<Start> = {}, environment: NodeJS.ProcessEnv = {}) {
+    const env = { ...process.env, ...environment };
+    super([process.execPath, main], { stdio: ['ignore', 'pipe', 'pipe', 'ipc'], env });
+    this.process.on('message', (message: FromWorker) => {
+      this.messages.push(message);
+      if (message.kind === 'taken') this.#passed.get(message.number)?.destroy();
+    });
+    this.send({ kind: 'start', settings: plainSettings(flags), tls: {}, keys: undefined, ...changes });
+  }
+
+  /** Passes a connection to the worker, as the primary process does. */
+  pass(socket: Socket): void {
+    const number = this.#passed.size + 1;
+    this.#passed.set(number, socket);
+    this.process.send({ kind: 'connection', number }, socket, { keepOpen: true }, () => undefined);
+  }
+
+  /** The last connection passed to the worker. */
+  unconfirmed(): Socket {
+    return this.#passed.get(this.#passed.size) ?? assert.fail();
   }
 
   reload(id: number, flags: Flags): void {
@@ -64,11 +82,16 @@ class TestedWorker extends Program {
   }
 
   override async [Symbol.asyncDispose](): Promise<void> {
+    this.#server.close();
+    for (const socket of this.#passed.values()) socket.destroy();
     if (this.process.exitCode === null) await super[Symbol.asyncDispose]();
   }
 
+  /** The port of a server that passes its connections to the worker. */
   async port(): Promise<number> {
-    return Number(new URL((await this.message('ready')).url).port);
+    await this.message('ready');
+    if (!this.#server.listening) await once(this.#server.listen(0, '127.0.0.1'), 'listening');
+    return (this.#server.address() as AddressInfo).port;
   }
 }
 
@@ -82,15 +105,14 @@ test('a worker reports its figures when asked, and a last time at its end', asyn
     assert.equal((await client.reply()).status, 200);
   }
   worker.send({ kind: 'report', id: 5, request: read });
-  const { id, reports } = await worker.message('reports');
-  assert.equal(id, 5);
-  const counts = reports.map(({ pid, figures }) => [pid, new Figures(figures).requests('list', 200)]);
-  assert.deepEqual(counts, [[worker.process.pid, 1]]);
+  const { id, report } = await worker.message('report');
+  assert.deepEqual([id, report?.pid], [5, worker.process.pid]);
+  assert.equal(new Figures(report?.figures).requests('list', 200), 1);
   worker.send({ kind: 'finish-drain' });
   await worker.ends(0);
   const last = worker.messages.at(-1);
-  assert.ok(last?.kind === 'reports');
-  assert.deepEqual([last.id, last.reports.length], [-1, 1]);
+  assert.ok(last?.kind === 'report');
+  assert.deepEqual([last.id, last.report?.pid], [-1, worker.process.pid]);
 });
 
 test('in a drain, a worker closes connections after their next reply, and finishes calls in flight [D33]', async () => {
@@ -101,12 +123,11 @@ test('in a drain, a worker closes connections after their next reply, and finish
   assert.equal((await idle.reply()).header('connection'), 'keep-alive');
   worker.send({ kind: 'begin-drain' });
   worker.send({ kind: 'report', id: 0, request: read });
-  await worker.message('reports');
+  await worker.message('report');
   idle.send(list);
   assert.equal((await idle.reply()).header('connection'), 'close');
   worker.send({ kind: 'finish-drain' });
   await worker.ends(0);
-  assert.equal(await isRefused(port), true);
 });
 
 test('a worker that receives the message "cut" ends its calls in flight, and its exit code is 1 [D33]', async () => {
@@ -122,23 +143,20 @@ test('a worker that receives the message "cut" ends its calls in flight, and its
 
 test('a worker ignores signals to the process group, and drains when its primary ends', async () => {
   await using worker = new TestedWorker();
-  const port = await worker.port();
+  await worker.message('ready');
   for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) worker.process.kill(signal);
   worker.send({ kind: 'report', id: 1, request: read });
-  await worker.message('reports');
-  assert.equal(await isRefused(port), false);
+  await worker.message('report');
   // After `disconnect`, a `ChildProcess` emits no `close`; so `ends` polls the exit code.
   worker.process.disconnect();
   await worker.ends(0);
 });
 
 test('if a worker cannot start, it reports the reason, and its exit code is 1', async () => {
-  await using first = new TestedWorker();
-  const port = String(await first.port());
-  await using second = new TestedWorker({ port });
-  const { message } = await second.message('start-error');
-  assert.match(message, new RegExp(`${port}.* in use`));
-  await second.ends(1);
+  await using worker = new TestedWorker({ authIssuer: issuerName, authAudience: audience, authJwksFile: '/dev/null' });
+  const { message } = await worker.message('start-error');
+  assert.match(message, /^AUTH_JWKS_FILE \(.+\) cannot be used: /);
+  await worker.ends(1);
 });
 
 test('a bug during the start is printed with its stack', async () => {
@@ -171,7 +189,7 @@ test('new connections use new certificates [D37]', { skip: noOpenssl }, async ()
   assert.equal(await subject(), 'one');
   worker.send({ kind: 'renew-tls', tls: two.tls });
   worker.send({ kind: 'report', id: 2, request: read });
-  await worker.message('reports');
+  await worker.message('report');
   assert.equal(await subject(), 'two');
 });
 
@@ -221,10 +239,46 @@ test('a failed reload keeps the old settings and reports the reason; a later rel
   await worker.prints(/"status":201/);
 });
 
-test('if connections are lost on the way to a worker because no descriptor was free, the worker logs their number', async () => {
-  await using worker = new TestedWorker({ logLevel: 'error' }, { sharing: 'cluster' });
-  await worker.message('ready');
-  for (const number of [1, 4, 5]) worker.send({ kind: 'connection', number });
-  await worker.prints(/"count":2,"msg":"could not accept connections: no file descriptor was free"/);
-  assert.equal(worker.output.split('\n').length, 2);
+test('a worker answers a ping with the number of its connections', async () => {
+  await using worker = new TestedWorker();
+  await using client = await RawClient.open(await worker.port());
+  client.send(list);
+  await client.reply();
+  assert.partialDeepStrictEqual(await worker.message('taken'), { number: 1, open: 1 });
+  worker.send({ kind: 'ping', number: 7 });
+  assert.partialDeepStrictEqual(await worker.message('pong'), { number: 7, open: 1 });
+});
+
+test('a worker that has a fault says so first, finishes its calls, and takes no further connection [D33]', async () => {
+  const injection = join(import.meta.dirname, '../process/broken-node.ts');
+  const environment = { NODE_OPTIONS: `--import ${injection}`, FAULTS: 'rejection' };
+  await using worker = new TestedWorker({ shutdownTimeoutMs: '60000' }, {}, environment);
+  await using other = new TestedWorker();
+  const port = await worker.port();
+  await other.message('ready');
+  const gate = createGate();
+  backend.answers(behind(gate, answer('[1]')));
+  await using client = await RawClient.open(port);
+  client.send(list);
+  await backend.nextRequest();
+  const before = worker.messages.length;
+  worker.process.kill('SIGUSR2');
+  await worker.message('fault');
+  assert.equal(worker.messages[before]?.kind, 'fault');
+  backend.answers(answer('[2]'));
+  await using late = await RawClient.open(port);
+  late.send(list);
+  worker.send({ kind: 'report', id: 3, request: read });
+  await worker.message('report');
+  assert.deepEqual(
+    worker.messages.filter(({ kind }) => kind === 'taken').map((each) => each.kind === 'taken' && each.number),
+    [1],
+  );
+  // Another worker gets the connection, with all of its bytes.
+  other.pass(worker.unconfirmed());
+  assert.equal((await late.reply()).text, '[2]');
+  gate.open();
+  assert.equal((await client.reply()).text, '[1]');
+  await worker.ends(1);
+  backend.answers(answer('[]'));
 });

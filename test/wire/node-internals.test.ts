@@ -1,6 +1,7 @@
 // Tests that this version of Node has the private properties that the core reads.
 
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { globSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
@@ -23,6 +24,25 @@ test('the handle of a socket has its descriptor, and the number of bytes that th
   }
   socket.destroy();
   await poll(() => !handleOf(socket), 'the socket is closed');
+});
+
+test('the handle of a socket stops reading, and continues without loss', async (t) => {
+  const { client, socket } = await openPair(t);
+  const texts: string[] = [];
+  socket
+    .setEncoding('latin1')
+    .on('data', (text: string) => texts.push(text))
+    .resume();
+  client.write('w');
+  await poll(() => texts.length > 0, 'the socket reads');
+  assert.equal(handleOf(socket)?.readStop?.(), 0);
+  client.write('x');
+  const echoed = once(client.resume(), 'data');
+  socket.write('y');
+  await echoed;
+  assert.deepEqual(texts, ['w']);
+  assert.equal(handleOf(socket)?.readStart?.(), 0);
+  await poll(() => texts.join('') === 'wx', 'the byte is read');
 });
 
 test('the handle of a server accepts a new backlog', async (t) => {

@@ -13,7 +13,7 @@ import { latestBackendStatus } from '../../figures/backend-status.ts';
 import { dashboardFolder, type CreateDashboard, type DashboardPort, type DashboardSources } from './dashboard-port.ts';
 import { addFigures, History, stepMs } from '../../figures/history.ts';
 import { createRegistry, metricsContentType } from '../metrics/metrics.ts';
-import type { Report } from '../../figures/report.ts';
+import type { Reports } from '../../figures/report.ts';
 import { share } from './share.ts';
 
 interface AdminSources extends DashboardSources {
@@ -128,8 +128,7 @@ function record(
   let recording: Promise<void> | undefined;
   const recordStep = async (): Promise<void> => {
     const all = await reports({ withProcessMetrics: false, probesBackend: false });
-    const step = history.record(all);
-    if (step !== undefined) dashboard?.record(step, all);
+    dashboard?.record(history.record(addFigures(all)), all.living);
   };
   const timer = setInterval(() => {
     recording ??= recordStep()
@@ -143,9 +142,9 @@ function record(
 
 // While the backend is unreachable, /readyz still answers 200. Otherwise the load balancer would remove all replicas,
 // because they share the backend [D34].
-function describeReadiness(reports: readonly Report[], isDraining: boolean, history: History): FixedReply {
-  const backend = latestBackendStatus(reports.map((report) => report.backend));
-  const status = isDraining ? 'draining' : reports.length === 0 ? 'no worker answers' : 'ready';
+function describeReadiness(reports: Reports, isDraining: boolean, history: History): FixedReply {
+  const backend = latestBackendStatus(reports.living.map((report) => report.backend));
+  const status = isDraining ? 'draining' : reports.isServing ? 'ready' : 'no worker answers';
   return json(status === 'ready' ? 200 : 503, {
     status,
     ...(backend === undefined

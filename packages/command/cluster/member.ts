@@ -9,29 +9,41 @@ import type { Report, ReportRequest } from '../../figures/report.ts';
 import type { TlsInForce } from '../certificates/certificates.ts';
 import { startDeadline } from '../service/lifecycle.ts';
 import type { Settings } from '../settings/settings.ts';
+import { lateMs, type Receiver } from './distributor.ts';
 import { toPlain, type FromWorker, type ToWorker, type WorkerStart } from './messages.ts';
+import { nextState, type Departure, type WorkerState } from './worker-state.ts';
 
 const reportTimeoutMs = 1_000;
 // A worker that sends no message during this many heartbeats counts as hanging and is killed. The longest task of a
 // worker takes less than a tenth of that time. A start on a busy machine takes longer, so a starting worker has a higher limit. The
 // limits count heartbeats, not seconds, because seconds also pass while the primary process is stopped and reads no
-// messages.
-const missedBeatsMax = 10;
-const missedStartBeatsMax = 60;
+// messages. A draining worker has a time limit instead.
+const missedBeatsMax: Readonly<Partial<Record<WorkerState, number>>> = { starting: 60, serving: 10 };
+// After this many unanswered heartbeats, a worker does not count as answering. A long task of a worker takes less time.
+const silentBeats = 5;
+// Connections that a worker may have received without confirming them. Another worker cannot get them while this worker
+// lives, so a hung worker must have few. Two keep a busy worker supplied.
+const unconfirmedMax = 2;
 // Node cannot listen for signals in its first moments, so one of these signals to the process group may end a starting
 // worker.
 const groupSignals: ReadonlySet<string | null> = new Set(['SIGTERM', 'SIGINT', 'SIGHUP']);
-// Largest number of event-loop turns to wait for the last messages of an ended worker. Normally one or two are enough.
-const lastTurnsMax = 100;
+// Time limit for the last messages of an ended worker. Normally they arrive in one or two turns of the event loop.
+const lastMessagesMsMax = 1_000;
 
 export type StartOutcome =
-  | { readonly kind: 'ready'; readonly url: string }
+  | { readonly kind: 'ready' }
   | { readonly kind: 'failed'; readonly message: string }
   /** Ended by a signal to the process group. */
   | { readonly kind: 'interrupted'; readonly message: string };
 
 export interface MemberObserver {
   onReady(member: Member): void;
+  /** The worker has confirmed connections, so it may get others. */
+  onRoom(): void;
+  /** Another worker must serve these connections. `isLost`: they did not reach this worker. */
+  onHandedBack(sockets: readonly Socket[], member: Member, isLost: boolean): void;
+  /** The worker has an internal error, and leaves. */
+  onFault(member: Member): void;
   /** The worker asks the rate limit's counter. */
   onCount(member: Member, id: number, question: Question): void;
   onKeys(jwksUrl: string, keys: FetchedKeys): void;
@@ -42,31 +54,31 @@ export interface MemberObserver {
   onExit(member: Member, code: number | null, signal: string | null): void;
 }
 
-type Answer = Extract<FromWorker, { kind: 'reports' | 'reloaded' | 'reload-finished' }>;
+type Answer = Extract<FromWorker, { kind: 'report' | 'reloaded' | 'reload-finished' }>;
 
-export class Member {
+export class Member implements Receiver {
   /** The gateway's settings that were last sent to the worker. */
   settings: Settings;
   readonly startedAt = performance.now();
   readonly started: Promise<StartOutcome>;
   readonly exited: Promise<undefined>;
-  /** True if the worker is stopping because fewer workers are needed. */
-  isRetired = false;
-  /** True if the worker hung and was killed. */
-  isFrozen = false;
+  #readyAt: number | undefined;
+  #state: WorkerState = 'starting';
+  #departure: Departure | undefined;
   readonly #process: ChildProcess;
   readonly #observer: MemberObserver;
   // The receivers of awaited answers, by the answer's kind and id.
   readonly #awaitedAnswers = new Map<string, (answer: Answer) => void>();
-  // Connections that wait until the worker has received the connections sent before them.
-  readonly #untaken = new Set<Socket>();
+  // Connections that the worker has not confirmed, by number, and the time when they were passed.
+  readonly #unconfirmed = new Map<number, { readonly socket: Socket; readonly at: number }>();
   #sentCount = 0;
+  // The number of the worker's connections, in its last message about them.
+  #open = 0;
   // The certificates last sent to the worker.
   #tls: TlsInForce;
   #lastReport: Report | undefined;
   #nextId = 0;
   #missedBeats = 0;
-  #isReady = false;
 
   /** `child` is a worker process that waits for its first message. */
   constructor(child: ChildProcess, settings: Settings, start: WorkerStart, observer: MemberObserver) {
@@ -87,9 +99,23 @@ export class Member {
     return this.#process.pid;
   }
 
-  /** True if the worker serves clients. */
-  get isReady(): boolean {
-    return this.#isReady;
+  get state(): WorkerState {
+    return this.#state;
+  }
+
+  /** The first reason why the worker was to end; undefined if there was none. */
+  get departure(): Departure | undefined {
+    return this.#departure;
+  }
+
+  /** True if the worker serves and has answered one of the last heartbeats. */
+  get isAnswering(): boolean {
+    return this.#state === 'serving' && this.#missedBeats < silentBeats;
+  }
+
+  /** When the worker became ready; undefined if it never did. */
+  get readyAt(): number | undefined {
+    return this.#readyAt;
   }
 
   /** The last report of the worker, also after its end. */
@@ -97,9 +123,23 @@ export class Member {
     return this.#lastReport;
   }
 
-  /** True while a connection waits to be sent, because the worker has not received the previous connection. */
-  get isReceiving(): boolean {
-    return this.#untaken.size > 0;
+  get hasRoom(): boolean {
+    return this.#unconfirmed.size < unconfirmedMax;
+  }
+
+  get isLate(): boolean {
+    const [oldest] = this.#unconfirmed.values();
+    return oldest !== undefined && performance.now() - oldest.at >= lateMs;
+  }
+
+  get connections(): number {
+    return this.#open + this.#unconfirmed.size;
+  }
+
+  /** Notes that the worker is to end. From now on, it gets no connections. The caller makes the worker end. */
+  leave(departure: Departure): void {
+    this.#state = nextState(this.#state, 'leave');
+    this.#departure ??= departure;
   }
 
   send(message: ToWorker): void {
@@ -110,25 +150,21 @@ export class Member {
   }
 
   /**
-   * Passes a connection to the worker, and calls `onSent` when the connection is sent. If the worker ends before it has
-   * received the connection, closes the connection.
+   * Passes a connection to the worker. This process keeps the connection until the worker has confirmed it. If the worker
+   * does not, the observer gets the connection back.
    */
-  take(socket: Socket, onSent?: () => void): void {
-    this.#untaken.add(socket);
+  take(socket: Socket): void {
     this.#sentCount += 1;
+    this.#unconfirmed.set(this.#sentCount, { socket, at: performance.now() });
     const message: ToWorker = { kind: 'connection', number: this.#sentCount };
-    // This process closes its descriptor itself. Without `keepOpen`, Node would close the descriptor when the worker
-    // has received the connection, and never if the worker ends before that.
-    this.#process.send(message, socket, { keepOpen: true }, () => {
-      this.#untaken.delete(socket);
-      socket.destroy();
-      onSent?.();
-    });
+    // Without `keepOpen`, Node would close this process's descriptor when the worker has received the connection. If the
+    // sending fails, the worker has ended or its next `pong` shows the loss.
+    this.#process.send(message, socket, { keepOpen: true }, () => undefined);
   }
 
-  /** Sends these certificates to the worker if it is ready and has other certificates. */
+  /** Sends these certificates to the worker if it has started and has other certificates. */
   renewTls(tls: TlsInForce): void {
-    if (this.#isReady && this.#tls !== tls) {
+    if (this.#state !== 'starting' && this.#tls !== tls) {
       this.#tls = tls;
       this.send({ kind: 'renew-tls', tls });
     }
@@ -149,25 +185,27 @@ export class Member {
     return { finished };
   }
 
-  /** Requests a report. Resolves with undefined if the worker ends or does not answer in time. */
-  async report(request: ReportRequest): Promise<Report | undefined> {
+  /** Requests a report. Resolves when `lastReport` is new, or when the worker does not answer or has ended. */
+  async report(request: ReportRequest): Promise<void> {
+    if (this.#readyAt === undefined || this.#missedBeats > 1) return;
     const id = this.#takeId();
     const timeout = Promise.withResolvers<undefined>();
     const callOff = startDeadline(reportTimeoutMs, () => timeout.resolve(undefined));
     this.send({ kind: 'report', id, request });
-    const answer = await this.#answer('reports', id, timeout.promise);
+    await this.#answer('report', id, timeout.promise);
     callOff();
-    return answer?.reports[0];
   }
 
   /**
-   * If too many heartbeats are unanswered, only returns their number. Otherwise counts a heartbeat, and sends it if the
-   * worker is ready. Each message of the worker answers all heartbeats so far.
+   * If too many heartbeats are unanswered, only returns their number. Otherwise counts a heartbeat. Sends it to a serving
+   * worker that has answered the last one. Each message of the worker answers all heartbeats so far.
    */
   beat(): number | undefined {
-    if (this.#missedBeats >= (this.#isReady ? missedBeatsMax : missedStartBeatsMax)) return this.#missedBeats;
+    const max = missedBeatsMax[this.#state];
+    if (max === undefined) return undefined;
+    if (this.#missedBeats >= max) return this.#missedBeats;
     this.#missedBeats += 1;
-    if (this.#isReady) void this.report({ withProcessMetrics: false, probesBackend: false });
+    if (this.#state === 'serving' && this.#missedBeats === 1) this.send({ kind: 'ping', number: this.#sentCount });
     return undefined;
   }
 
@@ -195,15 +233,30 @@ export class Member {
   }
 
   #onMessage(message: FromWorker, onStarted: (outcome: StartOutcome) => void): void {
+    if (this.#state === 'ended') return;
     this.#missedBeats = 0;
     switch (message.kind) {
       case 'ready':
-        this.#isReady = true;
+        this.#lastReport = message.report;
+        this.#state = nextState(this.#state, 'ready');
+        this.#readyAt = performance.now();
         this.#observer.onReady(this);
         onStarted(message);
         break;
       case 'start-error':
         onStarted({ kind: 'failed', message: message.message });
+        break;
+      case 'taken':
+        this.#onTaken(message.number, message.open);
+        break;
+      case 'pong':
+        this.#onPong(message.number, message.open);
+        break;
+      case 'fault':
+        this.#observer.onFault(this);
+        // The worker confirms no connection after this message.
+        this.#handBack([...this.#unconfirmed.keys()]);
+        onStarted({ kind: 'failed', message: 'a worker had an internal error during its start' });
         break;
       case 'count':
         this.#observer.onCount(this, message.id, message.question);
@@ -212,19 +265,46 @@ export class Member {
         this.#observer.onKeys(message.jwksUrl, message.keys);
         break;
       default:
-        if (message.kind === 'reports') this.#lastReport = message.reports[0] ?? this.#lastReport;
+        if (message.kind === 'report') this.#lastReport = message.report ?? this.#lastReport;
         this.#awaitedAnswers.get(`${message.kind} ${message.id}`)?.(message);
         break;
     }
   }
 
+  #onTaken(number: number, open: number): void {
+    this.#unconfirmed.get(number)?.socket.destroy();
+    this.#unconfirmed.delete(number);
+    this.#open = open;
+    this.#observer.onRoom();
+  }
+
+  // Messages arrive in order. So a connection that was sent before the ping, and that is not confirmed before the pong, did
+  // not reach the worker. Node drops a message whose descriptor cannot be received.
+  #onPong(number: number, open: number): void {
+    this.#open = open;
+    this.#handBack(
+      [...this.#unconfirmed.keys()].filter((each) => each <= number),
+      true,
+    );
+  }
+
+  #closeUnconfirmed(): void {
+    for (const { socket } of this.#unconfirmed.values()) socket.destroy();
+    this.#unconfirmed.clear();
+  }
+
+  #handBack(numbers: readonly number[], isLost = false): void {
+    const sockets = numbers.flatMap((number) => this.#unconfirmed.get(number)?.socket ?? []);
+    for (const number of numbers) this.#unconfirmed.delete(number);
+    if (sockets.length > 0) this.#observer.onHandedBack(sockets, this, isLost);
+  }
+
   #watchEnd(onStarted: (outcome: StartOutcome) => void, onExited: () => void): void {
     const child = this.#process;
     const end = (kind: 'failed' | 'interrupted', message: string): void => {
+      this.#state = nextState(this.#state, 'end');
       this.#observer.onGone(this);
-      for (const socket of this.#untaken) {
-        socket.destroy();
-      }
+      this.#handBack([...this.#unconfirmed.keys()]);
       onStarted({ kind, message });
       onExited();
     };
@@ -237,7 +317,9 @@ export class Member {
       }
     });
     child.once('exit', (code, signal) => {
-      void lastMessagesOf(child).then(() => {
+      void lastMessagesOf(child).then((isComplete) => {
+        // A connection that the worker may have confirmed is served by no other worker.
+        if (!isComplete) this.#closeUnconfirmed();
         const kind = isForGroup(signal) ? 'interrupted' : 'failed';
         const advice = signal === 'SIGKILL' ? ': check whether the system was out of memory' : '';
         end(kind, `a worker ended during its start with ${describeEnd(code, signal)}${advice}`);
@@ -267,9 +349,14 @@ function shareOf(settings: Settings): ReturnType<typeof toPlain> {
   });
 }
 
-// Waits for the last messages of a worker, which may arrive after its exit. The channel closes after them.
-async function lastMessagesOf(child: ChildProcess): Promise<void> {
-  for (let turns = 0; child.connected && turns < lastTurnsMax; turns += 1) {
-    await new Promise((resolve) => setImmediate(resolve));
-  }
+// Waits for the last messages of a worker, which may arrive after its exit. The channel closes after them. Resolves with
+// false if the channel does not close in time.
+async function lastMessagesOf(child: ChildProcess): Promise<boolean> {
+  if (!child.connected) return true;
+  const { promise, resolve } = Promise.withResolvers<boolean>();
+  child.once('disconnect', () => resolve(true));
+  const callOff = startDeadline(lastMessagesMsMax, () => resolve(false));
+  const isComplete = await promise;
+  callOff();
+  return isComplete;
 }

@@ -1,17 +1,13 @@
 // The messages between the primary process and its workers.
 
 import type { FetchedKeys, Question } from '../../core/guards/options/ports.ts';
-import type { PortSharing } from '../../core/hosts/common/listen.ts';
 import type { Report, ReportRequest } from '../../figures/report.ts';
 import type { TlsInForce } from '../certificates/certificates.ts';
 import type { Settings } from '../settings/settings.ts';
 
 /** The data for the start of a worker, without its settings. */
 export interface WorkerStart {
-  readonly sharing: PortSharing;
   readonly tls: TlsInForce;
-  /** Descriptors of listening sockets inherited from the primary process. */
-  readonly passed: readonly number[];
   /** Keys that another worker has fetched from the same `AUTH_JWKS_URL` [D44]. */
   readonly keys: FetchedKeys | undefined;
 }
@@ -31,6 +27,8 @@ export type ToWorker =
   | ({ readonly kind: 'start'; readonly settings: PlainSettings } & WorkerStart)
   /** Serve the connection that comes with this message. `number` counts from 1. */
   | { readonly kind: 'connection'; readonly number: number }
+  /** Answer with `pong`. `number` is the number of the last connection sent before this message. */
+  | { readonly kind: 'ping'; readonly number: number }
   /** Use these certificates for new connections [D37]. */
   | { readonly kind: 'renew-tls'; readonly tls: TlsInForce }
   /** Serve new connections with these settings [D65]. */
@@ -46,10 +44,19 @@ export type ToWorker =
   | { readonly kind: 'counted'; readonly id: number; readonly answer: readonly number[] };
 
 export type FromWorker =
-  /** The worker serves clients. `url` is empty if the primary process listens. */
-  | { readonly kind: 'ready'; readonly url: string }
+  /** The worker serves clients. */
+  | { readonly kind: 'ready'; readonly report: Report | undefined }
   /** The worker cannot start; `message` is for the operator. */
   | { readonly kind: 'start-error'; readonly message: string }
+  /**
+   * The worker will serve the connection `number`. Sent before a byte of the connection is read. Without this message,
+   * another worker can serve the connection. `open` is the number of the worker's connections.
+   */
+  | { readonly kind: 'taken'; readonly number: number; readonly open: number }
+  /** The answer to `ping`, with its `number`. */
+  | { readonly kind: 'pong'; readonly number: number; readonly open: number }
+  /** After an internal error the worker takes no further connection, finishes its calls and exits. */
+  | { readonly kind: 'fault' }
   /** New connections use the settings of `reload`. If there is a `problem`, they use the old settings instead. */
   | { readonly kind: 'reloaded'; readonly id: number; readonly problem: string | undefined }
   /** The calls that use the old settings have ended, or the reload has failed. */
@@ -58,4 +65,5 @@ export type FromWorker =
   | { readonly kind: 'keys'; readonly jwksUrl: string; readonly keys: FetchedKeys }
   /** Asks the primary to count requests for the rate limit. */
   | { readonly kind: 'count'; readonly id: number; readonly question: Question }
-  | { readonly kind: 'reports'; readonly id: number; readonly reports: readonly Report[] };
+  /** The answer to `report`. The last report of a worker has the id -1. */
+  | { readonly kind: 'report'; readonly id: number; readonly report: Report | undefined };

@@ -2,13 +2,13 @@
 
 import type { Socket } from 'node:net';
 
+import { handleOf } from '../../core/http1/node-internals.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
 import type { Report, ReportRequest } from '../../figures/report.ts';
 import { createLog, type Log, type Logger } from '../log/log.ts';
 import { startClientService, type LocalClientService } from '../service/client-service.ts';
 import { createKeeper } from '../service/keeper.ts';
 import { createStop, runUntilStopped, type Stop } from '../service/lifecycle.ts';
-import { onceASecond } from '../service/listener.ts';
 import type { Parts } from '../service/parts.ts';
 import type { Settings } from '../settings/settings.ts';
 import { fromPlain, type FromWorker, type ToWorker } from './messages.ts';
@@ -31,7 +31,7 @@ export function serveAsWorker(parts: Partial<Parts>): void {
 }
 
 async function run(
-  { settings: plain, sharing, tls, passed, keys }: Extract<ToWorker, { kind: 'start' }>,
+  { settings: plain, tls, keys }: Extract<ToWorker, { kind: 'start' }>,
   parts: Partial<Parts>,
 ): Promise<void> {
   const settings = fromPlain(plain);
@@ -57,25 +57,33 @@ async function run(
   };
   let service: LocalClientService;
   try {
-    service = await startClientService(settings, log, { sharing, tls, passed, keeper, parts });
+    service = await startClientService(settings, log, { listens: false, tls, keeper, parts });
   } catch (error) {
     if (!(error instanceof StartError)) throw error;
     await send({ kind: 'start-error', message: error.message });
     await log.end(logEndMs);
     process.exit(1);
   }
-  let lastConnection = 0;
-  const reportLost = onceASecond((count: number) => {
-    log.logger.error({ count }, 'could not accept connections: no file descriptor was free');
-  });
+  // The connections that are being confirmed.
+  const confirming = new Set<Promise<void>>();
+  const open = (): number => service.connectionCount + confirming.size;
+  // After a fault or during a drain, connections are not confirmed: the primary process passes them to another worker.
+  const receive = (number: number, socket: Socket | undefined): void => {
+    if (stop.wanted.signal.aborted) {
+      socket?.destroy();
+    } else {
+      const confirmed = confirm(number, socket, open() + 1, (own) => service.take(own));
+      confirming.add(confirmed);
+      void confirmed.finally(() => confirming.delete(confirmed));
+    }
+  };
   process.on('message', (message: ToWorker, socket: Socket | undefined) => {
     switch (message.kind) {
       case 'connection':
-        // Node drops a message whose descriptor cannot be received. So a gap in the numbers means lost connections.
-        if (message.number > lastConnection + 1) reportLost(message.number - lastConnection - 1);
-        lastConnection = message.number;
-        // `socket` is undefined if the client has left.
-        if (socket !== undefined) service.take(socket);
+        receive(message.number, socket);
+        break;
+      case 'ping':
+        void send({ kind: 'pong', number: message.number, open: open() });
         break;
       case 'renew-tls':
         service.renewTls(message.tls);
@@ -87,19 +95,27 @@ async function run(
         service.beginDrain();
         break;
       case 'report':
-        void reportsOf(service, message.request, log.logger).then(async (reports) => {
-          await send({ kind: 'reports', id: message.id, reports });
+        void reportOf(service, message.request, log.logger).then(async (report) => {
+          await send({ kind: 'report', id: message.id, report });
         });
         break;
     }
   });
-  await send({ kind: 'ready', url: service.url });
+  const withoutExtras = { withProcessMetrics: false, probesBackend: false };
+  await send({ kind: 'ready', report: await reportOf(service, withoutExtras, log.logger) });
   // The primary process has already waited for SHUTDOWN_DELAY_MS, so the worker does not wait.
   const settingsInForce = (): Settings => ({ ...inForce.settings, shutdownDelayMs: 0 });
-  const exitCode = await runUntilStopped(service, settingsInForce, log.logger, stop);
+  const draining = {
+    beginDrain: () => service.beginDrain(),
+    finishDrain: async (signal: AbortSignal) => {
+      await Promise.all(confirming);
+      await service.finishDrain(signal);
+    },
+    stop: () => service.stop(),
+  };
+  const exitCode = await runUntilStopped(draining, settingsInForce, log.logger, stop);
   await log.end(logEndMs);
-  const last = { withProcessMetrics: false, probesBackend: false };
-  await send({ kind: 'reports', id: -1, reports: await reportsOf(service, last, log.logger) });
+  await send({ kind: 'report', id: -1, report: await reportOf(service, withoutExtras, log.logger) });
   process.exit(exitCode);
 }
 
@@ -123,27 +139,44 @@ async function reload(
   await send({ kind: 'reload-finished', id });
 }
 
-// Always answers, even without figures, because the primary process kills a worker that sends no message. Process
-// metrics need a library, which cannot be loaded without a free file descriptor. Without the library, the other figures are sent.
-async function reportsOf(
+// Confirms the connection, then passes it to `take`. The connection is not read before the OS has the confirmation:
+// otherwise, if this worker ended, another worker would get a connection without its first bytes. `socket` is undefined if
+// the client has left. If the primary process has ended, no other worker can get the connection.
+async function confirm(
+  number: number,
+  socket: Socket | undefined,
+  open: number,
+  take: (socket: Socket) => void,
+): Promise<void> {
+  const handle = socket && handleOf(socket);
+  handle?.readStop?.();
+  await send({ kind: 'taken', number, open });
+  handle?.readStart?.();
+  if (socket !== undefined) take(socket);
+}
+
+// Process metrics need a library, which cannot be loaded without a free file descriptor. Without the library, the report
+// has all other figures.
+async function reportOf(
   service: LocalClientService,
   request: ReportRequest,
   logger: Logger,
-): Promise<readonly Report[]> {
+): Promise<Report | undefined> {
   try {
-    return await service.reports(request);
+    const { living } = await service.reports(request);
+    return living[0];
   } catch (error) {
     logger.error({ err: error }, 'could not read the figures of this worker');
     return request.withProcessMetrics
-      ? await reportsOf(service, { ...request, withProcessMetrics: false }, logger)
-      : [];
+      ? await reportOf(service, { ...request, withProcessMetrics: false }, logger)
+      : undefined;
   }
 }
 
 // A terminal or service manager sends signals to every process of the group. The worker ignores signals, because the
 // primary process handles them. If the primary process ends, the worker stops too.
 function listenForStop(logger: Logger): Stop {
-  const stop = createStop(logger, process);
+  const stop = createStop(logger, process, () => void send({ kind: 'fault' }));
   for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) {
     process.on(signal, () => undefined);
   }

@@ -5,7 +5,6 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { escapeControls } from '../../core/text/escape.ts';
 import { withoutEndSlashes } from '../../core/text/addresses.ts';
 import { backendPath } from '../../core/operations.ts';
-import { StartError } from '../../core/hosts/common/start-error.ts';
 import { version } from '../../core/version.ts';
 import type { Log, Logger } from '../log/log.ts';
 import { startClientService } from '../service/client-service.ts';
@@ -52,12 +51,6 @@ async function serve(
 ): Promise<number> {
   const { settings } = resolved;
   const passed = findPassedSockets(terminal.environment, terminal.pid);
-  if (passed.clients.length > 0 && settings.workers > 1 && settings.portSharing !== 'auto') {
-    throw new StartError(
-      `PORT_SHARING is ${settings.portSharing}, but workers share the socket passed by LISTEN_FDS: leave PORT_SHARING out`,
-      undefined,
-    );
-  }
   const inForce: InForce = { resolved, certificates: openCertificates(settings, log.logger) };
   const stop = listenForStop(log.logger, terminal, terminal.isInteractive);
   const isStopping = (): boolean => stop.wanted.signal.aborted;

@@ -22,7 +22,7 @@ import { latestBackendStatus } from '../../figures/backend-status.ts';
 import { daysLeft, type CertificateStatus } from '../../figures/certificate-status.ts';
 import { addFigures } from '../../figures/history.ts';
 import { loadPrometheusClient, type ProcessMetric } from '../../figures/process-metrics.ts';
-import type { Report } from '../../figures/report.ts';
+import type { Report, Reports } from '../../figures/report.ts';
 
 const prefix = 'work_item_gateway_';
 
@@ -37,16 +37,16 @@ interface Sample {
 export const metricsContentType: PrometheusContentType = 'text/plain; version=0.0.4; charset=utf-8';
 
 /** Creates a registry with the sum of `reports` and the status of `certificates`. */
-export function createRegistry(reports: readonly Report[], certificates: readonly CertificateStatus[]): Registry {
+export function createRegistry(reports: Reports, certificates: readonly CertificateStatus[]): Registry {
   const { Registry } = loadPrometheusClient();
-  const ofProcesses = reports.flatMap(({ processMetrics }) => (processMetrics ? [processMetrics] : []));
+  const ofProcesses = reports.living.flatMap(({ processMetrics }) => (processMetrics ? [processMetrics] : []));
   // Metrics that cannot be added up, such as the start time, are shown only if there is a single process.
   const isSingle = ofProcesses.length < 2;
   const kept = isSingle ? ofProcesses.flat() : [];
   const registry = isSingle
     ? new Registry()
     : Registry.aggregate<PrometheusContentType>(ofProcesses.map((metrics) => [...metrics]));
-  const own = [...countersOf(addFigures(reports)), ...gaugesOf(reports), ...metricsOf(certificates)];
+  const own = [...countersOf(addFigures(reports)), ...gaugesOf(reports.living), ...metricsOf(certificates)];
   // A registry accepts any object with a name and `get`, so the gateway's own figures need no counters of the client
   // library.
   for (const metric of [...kept, ...own]) {

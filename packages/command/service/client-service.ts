@@ -5,7 +5,7 @@ import { createServer, type Socket } from 'node:net';
 
 import { BufferBudget } from '../../core/body/budget.ts';
 import type { Keeper } from '../../core/guards/options/ports.ts';
-import type { Listener, PortSharing } from '../../core/hosts/common/listen.ts';
+import type { Listener } from '../../core/hosts/common/listen.ts';
 import type { Connection } from '../../core/http1/connection.ts';
 import { RecentFailures } from '../../figures/failures.ts';
 import { Figures } from '../../figures/figures.ts';
@@ -19,7 +19,8 @@ import type { ClientService, Parts, ProcessHandler } from './parts.ts';
 import { createServing, type Serving } from './serving.ts';
 
 interface ClientServiceOptions {
-  readonly sharing?: PortSharing;
+  /** False: another process accepts the connections, and calls `take`. */
+  readonly listens?: boolean;
   readonly tls: TlsInForce;
   /** Descriptors of the listening sockets passed to the process. If there are none, the process opens its own socket. */
   readonly passed?: readonly number[];
@@ -29,19 +30,19 @@ interface ClientServiceOptions {
 
 /** A client service in this process. */
 export interface LocalClientService extends ClientService {
+  /** The number of open client connections. */
+  readonly connectionCount: number;
   /** Serves a connection that another process has accepted. */
   take(socket: Socket): void;
 }
 
 /**
- * Serves clients in this process. If `sharing` is `cluster` and no sockets are passed, this process does not listen:
- * the primary process accepts the connections. If the start fails, stops what was started and rejects with a
- * StartError.
+ * Serves clients in this process. If the start fails, stops what was started and rejects with a StartError.
  */
 export async function startClientService(
   settings: Settings,
   { logger, output }: Log,
-  { sharing, tls, passed = [], keeper = createKeeper(), parts }: ClientServiceOptions,
+  { listens = true, tls, passed = [], keeper = createKeeper(), parts }: ClientServiceOptions,
 ): Promise<LocalClientService> {
   const records = { figures: new Figures(), failures: new RecentFailures() };
   output.onDrop = (lines) => records.figures.count('log line dropped', lines);
@@ -64,9 +65,7 @@ export async function startClientService(
   const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => current.take(socket));
   let listener: Listener | undefined;
   try {
-    if (sharing !== 'cluster' || passed.length > 0) {
-      listener = await openListener(server, 'clients', settings, logger, passed, sharing);
-    }
+    if (listens) listener = await openListener(server, 'clients', settings, logger, passed);
   } catch (error) {
     await current.stop();
     throw error;
@@ -74,6 +73,9 @@ export async function startClientService(
   return {
     get url() {
       return listener?.url.replace('http:', `${current.scheme}:`) ?? '';
+    },
+    get connectionCount() {
+      return context.connections.size;
     },
     take: (socket) => {
       socket.allowHalfOpen = true;

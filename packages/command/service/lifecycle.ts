@@ -82,11 +82,12 @@ export interface Stop {
   hasFault: boolean;
 }
 
-/** Creates a `Stop`. Every uncaught error requests a stop. */
-export function createStop(logger: Logger, source: SignalSource): Stop {
+/** Creates a `Stop`. Every uncaught error requests a stop; the first one calls `onFirstFault` before anything else. */
+export function createStop(logger: Logger, source: SignalSource, onFirstFault: () => void = () => undefined): Stop {
   const stop = { wanted: new AbortController(), cut: new AbortController(), hasFault: false };
   // After an uncaught error the state is unknown, so the process drains and stops.
   const onFault = (error: unknown): void => {
+    if (!stop.hasFault) onFirstFault();
     stop.hasFault = true;
     stop.wanted.abort();
     try {

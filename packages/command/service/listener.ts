@@ -2,7 +2,7 @@
 
 import { createServer, type Server } from 'node:net';
 
-import { listen, listenOnPassed, type Listener, type PortSharing } from '../../core/hosts/common/listen.ts';
+import { listen, listenOnPassed, type Listener } from '../../core/hosts/common/listen.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
 import type { Logger } from '../log/log.ts';
 import { flagOf, variableOf, type SettingName, type Settings } from '../settings/settings.ts';
@@ -24,7 +24,6 @@ export async function openListener(
   settings: Settings,
   logger: Logger,
   passed: readonly number[] = [],
-  sharing: PortSharing = 'none',
 ): Promise<Listener> {
   const [host, port] = addresses[use];
   const nameOf = (name: SettingName): string => `${flagOf(name)} (${variableOf(name)})`;
@@ -32,7 +31,7 @@ export async function openListener(
   const listener =
     passed.length > 0
       ? await listenOnPassed(server, passed)
-      : await listen(server, settings[host], settings[port], names, sharing);
+      : await listen(server, settings[host], settings[port], names);
   const report = onceASecond((error: Error) => logger.error({ err: error }, 'could not accept a connection'));
   server.on('error', report);
   return listener;

@@ -43,7 +43,10 @@ export async function addAdmin(
   const dashboard = await parts.dashboard?.();
   const admin = createAdminServer(
     {
-      reports: async (request) => backend.join(await clients.reports(request)),
+      reports: async (request) => {
+        const { living, ...others } = await clients.reports(request);
+        return { living: backend.join(living), ...others };
+      },
       isDraining: () => isDraining,
       allowedHosts: () => [adminHost, ...settingsInForce().adminAllowedHosts],
       onFault: (error) => logger.error({ err: error }, 'internal error of the admin listener'),

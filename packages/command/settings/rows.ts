@@ -139,12 +139,6 @@ export const settingsTable = {
       help: 'Number of processes that serve clients on one port; `auto` is one per core. With 2 or more, a worker that ends is replaced, and SIGHUP reloads the workers one by one. Each worker has an equal share of CONNECTIONS_MAX, IN_FLIGHT_MAX and BUFFERED_BYTES_MAX.',
       changeNeeds: 'workers',
     },
-    portSharing: {
-      kind: choice('auto', 'cluster', 'reuse-port'),
-      default: 'auto',
-      help: 'How workers share the port; with `cluster` the primary process accepts connections and passes them to the workers in turn. No connection is lost when a worker ends. With `reuse-port` each worker has a listening socket of its own. This costs less if most connections carry only one call. But connections in the queue of a closing worker are reset, unless Linux runs with net.ipv4.tcp_migrate_req=1. `auto` means `reuse-port` with that Linux setting, and otherwise `cluster`.',
-      changeNeeds: 'restart',
-    },
   }),
   ...settings('processes', [...serving, 'health'], {
     settingsFile: {

@@ -79,7 +79,7 @@ export function createGatewayServer(options: GatewayServerOptions): GatewayServe
     try {
       // The guards may wait for a slow key file.
       await Promise.race([guards?.start(), aborted]);
-      return await listen(clients.listener, host, port, names, 'none', clients.scheme, signal);
+      return await listen(clients.listener, host, port, names, clients.scheme, signal);
     } catch (error) {
       opening = undefined;
       guards?.close();

@@ -16,12 +16,6 @@ export interface Listener {
   close(): Promise<void>;
 }
 
-/**
- * How several processes share a port. `reuse-port`: each process has its own listening socket, and the OS distributes
- * connections. `cluster`: the primary process accepts connections and passes them to its workers.
- */
-export type PortSharing = 'none' | 'reuse-port' | 'cluster';
-
 const freePortTries = 20;
 const backlog = 4_096;
 
@@ -40,16 +34,14 @@ export async function listen(
   host: string,
   port: number,
   names: ListenNames,
-  sharing: PortSharing = 'none',
   scheme: 'http' | 'https' = 'http',
   signal?: AbortSignal,
 ): Promise<Listener> {
-  const place = { host, port, reusePort: sharing === 'reuse-port' };
   try {
     const servers =
       host === 'localhost'
-        ? await listenOnLocalhost(server, place, signal)
-        : [await startListening(server, place, signal)];
+        ? await listenOnLocalhost(server, port, signal)
+        : [await startListening(server, { host, port }, signal)];
     const actual = portOf(server);
     return {
       port: actual,
@@ -116,9 +108,10 @@ function portOf(server: Server): number {
   return (server.address() as AddressInfo).port;
 }
 
-/** Starts a further server, which passes its connections to `server`. */
+/** Starts a further server, which passes its connections to `server`. If `server` does not read them, neither does it. */
 async function startHelper(server: Server, place: ListenOptions | Socket, signal?: AbortSignal): Promise<Server> {
-  const helper = createServer({ allowHalfOpen: true, noDelay: true }, (socket: Socket) =>
+  const { pauseOnConnect } = server as Server & { readonly pauseOnConnect: boolean };
+  const helper = createServer({ allowHalfOpen: true, noDelay: true, pauseOnConnect }, (socket: Socket) =>
     server.emit('connection', socket),
   );
   await startListening(helper, place, signal);
@@ -133,23 +126,19 @@ function hostInUrl(host: string): string {
 }
 
 /** Returns the listening servers: two, or one if the machine has no `::1`. */
-async function listenOnLocalhost(
-  server: Server,
-  place: ListenOptions,
-  signal: AbortSignal | undefined,
-): Promise<Server[]> {
+async function listenOnLocalhost(server: Server, port: number, signal: AbortSignal | undefined): Promise<Server[]> {
   for (let tries = 1; ; tries += 1) {
-    await startListening(server, { ...place, host: '127.0.0.1' }, signal);
+    await startListening(server, { host: '127.0.0.1', port }, signal);
     try {
-      const second = { ...place, host: '::1', port: portOf(server), ipv6Only: true };
-      return [server, await startHelper(server, second, signal)];
+      const place = { host: '::1', port: portOf(server), ipv6Only: true };
+      return [server, await startHelper(server, place, signal)];
     } catch (error) {
       const { code } = error as NodeJS.ErrnoException;
       if (code === 'EADDRNOTAVAIL' || code === 'EAFNOSUPPORT') return [server];
       const closed = once(server, 'close');
       await stopListening(server);
       await closed;
-      if (code !== 'EADDRINUSE' || place.port !== 0 || tries === freePortTries) throw error;
+      if (code !== 'EADDRINUSE' || port !== 0 || tries === freePortTries) throw error;
     }
   }
 }
