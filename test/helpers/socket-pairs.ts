@@ -27,7 +27,7 @@ export async function openPair(t: TestContext) {
   return { server, client, socket };
 }
 
-/** Opens a TLS connection. Returns the server's end, `secure`, and the TCP socket under it, `carrier`. */
+/** Opens a TLS connection. Returns the server's end, `secure`, the TCP socket under it, `carrier`, and `client`. */
 export async function openSecurePair(t: TestContext) {
   const file = (name: string) => readFileSync(new URL(`../vectors/tls/${name}.pem`, import.meta.url));
   const cert = file('backend-certificate');
@@ -35,9 +35,10 @@ export async function openSecurePair(t: TestContext) {
   const port = await listen(t, server);
   const accepted = once(server, 'connection') as Promise<[Socket]>;
   const secured = once(server, 'secureConnection') as Promise<[TLSSocket]>;
-  destroyAfter(t, connectTls({ port, host: '127.0.0.1', ca: cert }));
+  const client = connectTls({ port, host: '127.0.0.1', ca: cert });
+  destroyAfter(t, client);
   const [carrier] = await accepted;
   const [secure] = await secured;
   destroyAfter(t, secure);
-  return { secure, carrier };
+  return { secure, carrier, client };
 }

@@ -31,7 +31,7 @@ export const batches: readonly Batch[] = [
   },
   {
     name: 'tables of sockets',
-    files: list('wire/node-internals wire/tcp-table'),
+    files: list('wire/node-internals'),
     of: /packages\/core\/http1\/(node-internals|stall-watch)\.ts/,
   },
   {

@@ -77,7 +77,7 @@ const expected: readonly [SettingName, string, string, unknown][] = [
   ['backendIdleTimeoutMs', '--backend-idle-timeout-ms', 'BACKEND_IDLE_TIMEOUT_MS', 4_000],
   ['requestHeadersTimeoutMs', '--request-headers-timeout-ms', 'REQUEST_HEADERS_TIMEOUT_MS', 10_000],
   ['requestTimeoutMs', '--request-timeout-ms', 'REQUEST_TIMEOUT_MS', 30_000],
-  ['replyStallTimeoutMs', '--reply-stall-timeout-ms', 'REPLY_STALL_TIMEOUT_MS', 30_000],
+  ['replyStallTimeoutMs', '--reply-stall-timeout-ms', 'REPLY_STALL_TIMEOUT_MS', 60_000],
   ['idleTimeoutMs', '--idle-timeout-ms', 'IDLE_TIMEOUT_MS', 72_000],
   ['instanceName', '--instance-name', 'INSTANCE_NAME', ''],
   ['docs', '--docs', 'DOCS', false],

@@ -6,6 +6,7 @@ import type { Server as TlsServer, TLSSocket } from 'node:tls';
 import { monotonicMs } from '../time/monotonic.ts';
 import type { Connection } from './connection.ts';
 import { carrierOf } from './node-internals.ts';
+import { watchRecords } from './record-watch.ts';
 
 /** TLS of client connections; certificates and key in PEM. */
 export interface ServerTls {
@@ -80,6 +81,7 @@ export class Handshakes {
     })
       .on('secureConnection', (socket) => {
         socket.allowHalfOpen = true;
+        watchRecords(socket);
         const handshake = this.#handshakeOf(socket);
         if (handshake !== undefined) this.#owner.onSecure(handshake, socket);
       })

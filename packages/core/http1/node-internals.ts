@@ -4,10 +4,13 @@
 import type { Server, Socket } from 'node:net';
 
 interface Handle {
-  /** Bytes that the OS has not accepted yet. */
+  /** Bytes that were written, and how many of them the OS has not accepted yet. */
+  readonly bytesWritten?: number;
   readonly writeQueueSize?: number;
-  /** The file descriptor; only on POSIX. */
-  readonly fd?: number;
+  /** True while the socket's owner reads. */
+  readonly reading?: boolean;
+  readonly readStart?: () => number;
+  readonly readStop?: () => number;
   /** listen(2). On a socket that already listens, it changes the length of the queue of new connections. */
   readonly listen?: (backlog: number) => number;
   readonly readStop?: () => number;
@@ -22,4 +25,19 @@ export function handleOf(owner: Socket | Server): Handle | null | undefined {
 /** Returns the plain socket below a TLS socket; undefined for a plain socket. */
 export function carrierOf(socket: Socket): Socket | undefined {
   return (socket as { readonly _parent?: Socket | null })._parent ?? undefined;
+}
+
+/**
+ * Stops or starts reading from `socket`. One read can bring thousands of TLS records. A paused TLS socket would keep a
+ * buffer for each of them, so it is not paused: it still passes them on, but reads no more.
+ */
+export function setReading(socket: Socket, reads: boolean): void {
+  const handle = carrierOf(socket) && handleOf(socket);
+  if (!handle?.readStart || !handle.readStop) {
+    socket[reads ? 'resume' : 'pause']();
+  } else if (!reads) {
+    handle.readStop();
+  } else if (handle.reading === true) {
+    handle.readStart();
+  }
 }

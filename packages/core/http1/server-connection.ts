@@ -6,6 +6,7 @@ import type { Socket } from 'node:net';
 import { holdClock, monotonicMs, releaseClock } from '../time/monotonic.ts';
 import { lingerMs, type Connection, type ServerLimits } from './connection.ts';
 import type { RequestHead } from './head.ts';
+import { setReading } from './node-internals.ts';
 import type { Sink } from './reader.ts';
 import { RequestReader } from './request-reader.ts';
 import { SentAhead } from './sent-ahead.ts';
@@ -67,9 +68,6 @@ type WriteState = 'nothing' | 'continue' | 'reply' | 'replied' | 'ended';
 // | new, idle, head | nothing         | a malformed or late request              | over          | ended             |
 // | any             | any             | the client has left                      | over          | ended             |
 
-// After a read of at least this size, in bytes, more bytes are probably waiting in the OS.
-const largeReadBytes = 65_536;
-
 const continueText = 'HTTP/1.1 100 Continue\r\n\r\n';
 const closeLine = 'connection: close\r\n';
 
@@ -81,6 +79,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   readonly #reader: RequestReader;
   readonly #ahead = new SentAhead();
   readonly #share = new TurnShare();
+  #isReading = true;
   #reading: ReadState = 'new';
   #writing: WriteState = 'nothing';
   // The time when the current time limit started, on the clock of `monotonicMs`.
@@ -182,11 +181,12 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   #onData(bytes: Buffer): void {
     holdClock();
     try {
-      // Bytes in `#ahead` arrived earlier, so they are read first.
-      const rest = this.#ahead.isEmpty ? this.#take(bytes, false) : bytes;
+      const mayReadOn = this.#share.countRead(bytes.length);
+      // Bytes in `#ahead` arrived earlier, so they are read first. TLS records may arrive while the connection waits.
+      const isNext = this.#ahead.isEmpty && (!this.#share.isWaiting || this.#writing === 'ended');
+      const rest = isNext ? this.#take(bytes, false) : bytes;
       if (rest.length > 0) this.#ahead.hold(rest);
-      // After a large read, other connections continue first.
-      if (bytes.length >= largeReadBytes) this.#share.wait(this);
+      if (!mayReadOn) this.#share.wait(this);
       this.#setFlow();
     } catch (error) {
       this.#fail(error);
@@ -200,14 +200,11 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     return !this.#share.isWaiting && !this.#ahead.isFull;
   }
 
-  // Only this method pauses and resumes the socket.
+  // Only this method stops and starts the socket's reads.
   #setFlow(): void {
-    if (this.#readsSocket === this.socket.isPaused()) {
-      if (this.#readsSocket) {
-        this.socket.resume();
-      } else {
-        this.socket.pause();
-      }
+    if (this.#isReading !== this.#readsSocket) {
+      this.#isReading = this.#readsSocket;
+      setReading(this.socket, this.#isReading);
     }
   }
 

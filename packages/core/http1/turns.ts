@@ -26,15 +26,19 @@ function giveTurn(): void {
   next?.takeTurn();
 }
 
-// Largest number of requests that a connection may start in one iteration of the event loop [D58].
+// Largest numbers of requests that a connection may start, of reads and of their bytes in one iteration [D58].
 const startsMax = 16;
+const readsMax = 64;
+const readBytesMax = 65_536;
 
-/** Limits the requests that one connection starts per iteration of the event loop [D58]. */
+/** Limits the reads of one connection, and the requests that it starts, per iteration of the event loop [D58]. */
 export class TurnShare {
   /** True while the connection is queued for its turn. */
   isWaiting = false;
-  // Number of requests started in iteration `#turn`.
+  // Numbers of requests started, of reads and of their bytes in iteration `#turn`.
   #starts = 0;
+  #reads = 0;
+  #readBytes = 0;
   #turn = 0;
   // The last iteration that was this connection's turn.
   #ownTurn = 0;
@@ -45,12 +49,24 @@ export class TurnShare {
    * the answer to the previous request has just arrived from the backend.
    */
   mayStart(isAhead: boolean): boolean {
+    this.#enterTurn();
+    return this.#starts < (isAhead && this.#ownTurn !== this.#turn ? 1 : startsMax);
+  }
+
+  /** Counts a read of `bytes` bytes. Returns false if the connection must then wait for its turn. */
+  countRead(bytes: number): boolean {
+    this.#enterTurn();
+    this.#reads += 1;
+    this.#readBytes += bytes;
+    return this.#reads < readsMax && this.#readBytes < readBytesMax;
+  }
+
+  #enterTurn(): void {
     const turn = currentTurn();
     if (this.#turn !== turn) {
       this.#turn = turn;
-      this.#starts = 0;
+      this.#starts = this.#reads = this.#readBytes = 0;
     }
-    return this.#starts < (isAhead && this.#ownTurn !== turn ? 1 : startsMax);
   }
 
   countStart(): void {

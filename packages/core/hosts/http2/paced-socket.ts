@@ -6,7 +6,9 @@ import type { Socket } from 'node:net';
 import { Duplex } from 'node:stream';
 
 import { monotonicMs } from '../../time/monotonic.ts';
-import { currentTurn, queueForTurn, type TurnTaker } from '../../http1/turns.ts';
+import { appendBytes } from '../../http1/growing-buffer.ts';
+import { setReading } from '../../http1/node-internals.ts';
+import { currentTurn, TurnShare, type TurnTaker } from '../../http1/turns.ts';
 import { FrameMeter, type Allowance } from './frame-meter.ts';
 
 /** Largest number of unread body bytes that are buffered per connection [D58]. */
@@ -18,6 +20,9 @@ const inAnyTurn: Readonly<Allowance> = { frames: 64, heads: 4, headBytes: 4_096 
 // Input that is passed on when the queue reaches this connection.
 const inOwnTurn: Readonly<Allowance> = { frames: 256, heads: 12, headBytes: 4_096 };
 
+const noBytes = Buffer.alloc(0);
+const copyBytesMin = 4_096;
+
 export class PacedSocket extends Duplex implements TurnTaker {
   readonly #socket: Socket;
   readonly meter = new FrameMeter();
@@ -25,9 +30,12 @@ export class PacedSocket extends Duplex implements TurnTaker {
   // `#head`: the last value of the meter's `openHead`. `#headSince`: the time when the head with that number began.
   #head = 0;
   #headSince: number | undefined;
-  // Received bytes that are not yet passed on.
+  readonly #share = new TurnShare();
+  // Received bytes that are not yet passed on. `#isCopy`: they are in a buffer of `appendBytes`.
   #held: Buffer | undefined;
   #unreadSince: number | undefined;
+  #isCopy = false;
+  #isReading = true;
   #isYielding = false;
   // The allowance that is left in the event-loop turn with the number `#turn`.
   #left: Allowance = { ...inAnyTurn };
@@ -45,12 +53,11 @@ export class PacedSocket extends Duplex implements TurnTaker {
     this.#keptBytes = keptBytes;
     socket
       .on('data', (bytes: Buffer) => {
-        this.#held = this.#held === undefined ? bytes : Buffer.concat([this.#held, bytes]);
-        if (this.#isYielding || this.isPaused()) {
-          socket.pause();
-        } else {
-          this.#give();
-        }
+        this.#hold(bytes);
+        const waits = !this.#share.countRead(bytes.length);
+        if (this.#mayGive) this.#give();
+        else this.#setReading(false);
+        if (waits) this.#wait();
       })
       .on('error', () => socket.destroy())
       // A client that half-closes the connection is treated as gone.
@@ -80,14 +87,24 @@ export class PacedSocket extends Duplex implements TurnTaker {
 
   /** Passes on bytes that were held back. Call it when fewer body bytes are buffered than before. */
   goOn(): void {
-    if (!this.#isYielding && !this.isPaused()) this.#give();
+    if (this.#mayGive) this.#give();
+  }
+
+  get #mayGive(): boolean {
+    return !this.#isYielding && !this.#share.isWaiting && !this.isPaused();
+  }
+
+  #wait(): void {
+    this.#setReading(false);
+    this.#share.wait(this);
   }
 
   /** @internal */
   takeTurn(): void {
+    this.#share.begin();
     this.#left = { ...inOwnTurn };
     this.#turn = currentTurn();
-    this.#giveMore();
+    this.goOn();
   }
 
   /** @internal */
@@ -95,13 +112,33 @@ export class PacedSocket extends Duplex implements TurnTaker {
     // Nothing to do: bytes are passed on when they arrive, in this connection's turn, and after `goOn` or `resume`.
   }
 
+  #hold(bytes: Buffer): void {
+    if (this.#held === undefined) {
+      this.#held = bytes;
+      this.#isCopy = false;
+    } else {
+      // Copied once, because bytes that arrive in many pieces would otherwise be copied with each piece.
+      const held = this.#isCopy ? this.#held : appendBytes(noBytes, this.#held, copyBytesMin);
+      this.#held = appendBytes(held, bytes, copyBytesMin);
+      this.#isCopy = true;
+    }
+  }
+
+  #setReading(reads: boolean): void {
+    if (reads !== this.#isReading) {
+      this.#isReading = reads;
+      setReading(this.#socket, reads);
+    }
+  }
+
   readonly #giveMore = (): void => {
     this.#isYielding = false;
-    if (!this.isPaused()) this.#give();
+    this.goOn();
   };
 
   #give(): void {
     const bytes = this.#held;
+    if (bytes === undefined) this.#setReading(true);
     if (bytes === undefined || this.destroyed) return;
     const turn = currentTurn();
     if (this.#turn !== turn) {
@@ -112,7 +149,7 @@ export class PacedSocket extends Duplex implements TurnTaker {
     if (room <= 0) {
       // The gateway causes this delay, not the client, so the time of the head starts again.
       this.#headSince = undefined;
-      this.#socket.pause();
+      this.#setReading(false);
       return;
     }
     const end = this.meter.take(bytes.subarray(0, room), this.#left);
@@ -121,12 +158,11 @@ export class PacedSocket extends Duplex implements TurnTaker {
     this.#head = head;
     const { stop } = this.meter;
     this.#held = end < bytes.length ? bytes.subarray(end) : undefined;
-    this.#isYielding = stop === 'body' || (stop === undefined && this.#held !== undefined);
+    this.#isYielding = stop === 'body';
     if (this.#held === undefined) {
-      this.#socket.resume();
+      this.#setReading(true);
     } else if (stop === undefined) {
-      this.#socket.pause();
-      queueForTurn(this);
+      this.#wait();
     }
     if (end > 0) this.push(bytes.subarray(0, end));
     if (stop === 'body') {

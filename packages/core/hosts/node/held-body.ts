@@ -11,6 +11,7 @@ import { queueForTurn } from '../../http1/turns.ts';
 import { isAsAnnounced, wrongLength } from '../common/announced-length.ts';
 import { piecesPerTurn } from '../common/piece-turns.ts';
 import type { NodeHost } from './node-host.ts';
+import { countRead } from './requests-ahead.ts';
 
 const noBytes = Buffer.alloc(0);
 
@@ -62,6 +63,7 @@ export class HeldBody implements DeadlineOwner {
       .on('data', (piece: unknown) => {
         if (this.#isGathering) this.#add(typeof piece === 'string' ? Buffer.from(piece) : piece);
         pieces += 1;
+        if (payload === request) countRead(request.socket, Buffer.byteLength(piece as Buffer));
         if (payload !== request && pieces % piecesPerTurn === 0) {
           payload.pause();
           queueForTurn({ takeTurn });

@@ -11,7 +11,7 @@ import { fieldNameOf, listReplyHeaders } from '../common/fields.ts';
 import type { HeldBody } from './held-body.ts';
 import { linger } from './linger.ts';
 import type { NodeHost } from './node-host.ts';
-import { beginInTurn } from './requests-ahead.ts';
+import { beginInTurn, countRead } from './requests-ahead.ts';
 
 /** True for a request of node:http2. A request of node:http can name the version 2.0, but has no stream. */
 export function isHttp2(request: IncomingMessage): boolean {
@@ -114,6 +114,7 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
       }
     });
     if (this.#response.destroyed) return;
+    countRead(this.#request.socket, 0);
     this.#heldBody = body;
     incoming.start();
     if (!this.#isBodyHeld) this.#giveBody(incoming);
@@ -137,6 +138,7 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
     request
       .on('data', (piece: Buffer) => {
         bytes += piece.length;
+        countRead(request.socket, piece.length);
         if (!this.#hasReplied || bytes <= this.#host.gateway.requestBytesMax) {
           incoming.onBody(piece);
         } else if (!this.#isLingering) {

@@ -5,6 +5,8 @@
 import type { ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 
+import { setReading } from '../../http1/node-internals.ts';
+import { watchRecords } from '../../http1/record-watch.ts';
 import { TurnShare } from '../../http1/turns.ts';
 
 // While more than `waitingMax` requests wait, the connection is not read.
@@ -59,4 +61,20 @@ export function beginInTurn(socket: Socket, response: ServerResponse, begin: () 
   const ahead = bySocket.get(socket) ?? new RequestsAhead(socket);
   bySocket.set(socket, ahead);
   ahead.add(response, begin);
+}
+
+const readsOf = new WeakMap<Socket, TurnShare>();
+
+/** Counts a piece of a body as a read. After too many, `socket` is not read until its turn comes [D58]. */
+export function countRead(socket: Socket, bytes: number): void {
+  watchRecords(socket);
+  const share = readsOf.get(socket) ?? new TurnShare();
+  readsOf.set(socket, share);
+  if (share.countRead(bytes) || share.isWaiting) return;
+  setReading(socket, false);
+  const takeTurn = (): void => {
+    share.begin();
+    setReading(socket, true);
+  };
+  share.wait({ takeTurn });
 }

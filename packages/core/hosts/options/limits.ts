@@ -82,10 +82,10 @@ export const timeLimitRows = {
     default: 30_000,
     help: "Timeout for receiving a request's head and body together; then the client gets 408 and the connection is closed.",
   },
-  /** How many ms a client may read nothing of its reply; then its connection is closed [D35]. Default 30,000. */
+  /** How many ms a client may read nothing of its reply; then its connection is closed [D35]. Default 60,000. */
   replyStallTimeoutMs: {
     kind: milliseconds,
-    default: 30_000,
+    default: 60_000,
     help: 'How long a client may read nothing of its reply; then its connection is closed.',
   },
   /** Idle timeout of client connections between two requests, in milliseconds [D35]. Default 72,000. */
