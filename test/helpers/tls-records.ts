@@ -13,7 +13,7 @@ const applicationData = 23;
 const keyUpdate = Buffer.of(24, 0, 0, 1, 0);
 
 /** A client whose records the test makes. */
-export class RecordClient implements AsyncDisposable {
+export class RecordClient {
   readonly socket: Socket;
   readonly secureSocket: TLSSocket;
   #secret: Buffer;
@@ -39,6 +39,8 @@ export class RecordClient implements AsyncDisposable {
       if (label === 'CLIENT_TRAFFIC_SECRET_0') secret = Buffer.from(value ?? '', 'hex');
     });
     await once(secureSocket, 'secureConnect');
+    // The client has its keys now, and sends the last message of the handshake afterwards.
+    await new Promise((resolve) => setImmediate(resolve));
     assert.ok(secret !== undefined);
     return new RecordClient(socket, secureSocket, secret);
   }
@@ -77,13 +79,18 @@ export class RecordClient implements AsyncDisposable {
     nonce.writeBigUInt64BE(nonce.readBigUInt64BE(4) ^ this.#sequence, 4);
     this.#sequence += 1n;
     const cipher = createCipheriv('aes-128-gcm', this.#key, nonce).setAAD(head);
-    return Buffer.concat([head, cipher.update(bytes), cipher.update(Buffer.of(type)), cipher.final(), cipher.getAuthTag()]);
+    return Buffer.concat([
+      head,
+      cipher.update(bytes),
+      cipher.update(Buffer.of(type)),
+      cipher.final(),
+      cipher.getAuthTag(),
+    ]);
   }
 
-  [Symbol.asyncDispose](): Promise<void> {
+  destroy(): void {
     this.secureSocket.destroy();
     this.socket.destroy();
-    return Promise.resolve();
   }
 }
 

@@ -6,7 +6,8 @@ import type { Socket } from 'node:net';
 import { carrierOf } from './node-internals.ts';
 
 // A period is nearly empty if more than `bytesMax` bytes arrive and less than `payloadPart` of them is payload: in TLS
-// 1.3, more than 700 records of at most 3 bytes. A connection is closed after two such periods in a row.
+// 1.3, more than 700 records of at most 3 bytes. A connection is closed after three such periods in a row,
+// because the first may have begun at its end.
 const periodMs = 500;
 const bytesMax = 16_384;
 const payloadPart = 1 / 8;
@@ -15,7 +16,7 @@ interface Period {
   readonly carrier: Socket;
   bytes: number;
   payload: number;
-  wasEmpty: boolean;
+  emptyInRow: number;
 }
 
 const watched = new Map<Socket, Period>();
@@ -25,7 +26,7 @@ export function watchRecords(socket: Socket): void {
   const carrier = carrierOf(socket);
   if (carrier === undefined || socket.destroyed || watched.has(socket)) return;
   if (watched.size === 0) setTimeout(sweep, periodMs).unref();
-  watched.set(socket, { carrier, bytes: carrier.bytesRead, payload: socket.bytesRead, wasEmpty: false });
+  watched.set(socket, { carrier, bytes: carrier.bytesRead, payload: socket.bytesRead, emptyInRow: 0 });
 }
 
 function sweep(): void {
@@ -33,11 +34,11 @@ function sweep(): void {
     const { bytesRead } = socket;
     const bytes = period.carrier.bytesRead - period.bytes;
     const isEmpty = bytes > bytesMax && bytesRead - period.payload < bytes * payloadPart;
-    if (isEmpty && period.wasEmpty) socket.destroy();
+    period.emptyInRow = isEmpty ? period.emptyInRow + 1 : 0;
+    if (period.emptyInRow === 3) socket.destroy();
     if (socket.destroyed) watched.delete(socket);
     period.bytes += bytes;
     period.payload = bytesRead;
-    period.wasEmpty = isEmpty;
   }
   if (watched.size > 0) setTimeout(sweep, periodMs).unref();
 }

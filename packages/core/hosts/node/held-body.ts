@@ -39,6 +39,7 @@ export class HeldBody implements DeadlineOwner {
    */
   gather(payload: Readable, request: IncomingMessage, done: (error?: Error) => void): void {
     if (request.socket.destroyed) return;
+    countRead(request.socket, 0);
     this.#done = done;
     // Bytes that a hook has read are lost. Then the body counts as empty, because the remaining bytes are incomplete.
     if (payload.readableEnded || payload.readableDidRead) {
