@@ -113,20 +113,22 @@ for (const { name, create } of hosts) {
       test(`a hook's endless stream of ${pieces} is 408, and other calls are served meanwhile [D35, D58]`, async () => {
         const app = create();
         app.addHook('preParsing', async () => {
+          // A process that cannot do anything else would hang, so the stream ends at some time.
           const startedAt = performance.now();
-          return await Promise.resolve(createStream(() => performance.now() - startedAt < 5_000));
+          return await Promise.resolve(createStream(() => performance.now() - startedAt < 60_000));
         });
-        await using server = await serve(app, { requestTimeoutMs: 700 });
+        await using server = await serve(app, { requestTimeoutMs: 2_000 });
         let isAnswered = false as boolean;
         const call = server.call('PUT', update.path, { body: '{}' }).finally(() => {
           isAnswered = true;
         });
         let others = 0;
-        for (; !isAnswered; others += 1) {
+        while (!isAnswered) {
           assertReply(await server.call('GET', read.path), 200, read.body);
+          if (!isAnswered) others += 1;
         }
         assertReply(await call, 408, requestTimeout);
-        assert.ok(others > 1, `${others} other calls were served`);
+        assert.ok(others > 0, 'another call is answered first');
       });
     }
 

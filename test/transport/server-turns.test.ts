@@ -282,6 +282,21 @@ test('at most two reads of a body are passed to the handler in one event-loop tu
   assert.ok(Math.max(...perTurn) <= 2 * 65_536, `${Math.max(...perTurn)} bytes in one turn`);
 });
 
+test('at most 64 reads of a body are passed to the handler in one event-loop turn [D58]', async (t) => {
+  let pieces = 0;
+  const { client, connection, request } = await serveOne(t, { onBody: () => (pieces += 1) });
+  const body = Array.from({ length: 200 }, (_, index) => String(index % 10)).join('');
+  client.send('PUT /1 HTTP/1.1\r\nHost: x\r\nContent-Length: 200\r\n\r\n');
+  const received = await request(0);
+  await turn();
+  for (const digit of body) connection.socket.emit('data', Buffer.from(digit));
+  assert.equal(pieces, 64);
+  assert.ok(connection.socket.isPaused(), 'nothing more is read');
+  await poll(() => received.body.length === 200, 'the whole body');
+  assert.equal(received.body, body);
+  assert.equal(connection.socket.isPaused(), false);
+});
+
 test('the socket of a client that sends one request at a time is not paused [D58]', async (t) => {
   const wasPaused: boolean[] = [];
   const { client, connection } = await serveOne(t, {

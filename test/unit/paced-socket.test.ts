@@ -78,6 +78,17 @@ describe('a turn of the event loop', () => {
     });
   }
 
+  test('passes on 64 reads, and everything in order [D58]', async (t) => {
+    const { receive, length, pieces, socket } = await begin(t);
+    const bytes = frame(0xbb, 0, 0, Buffer.from(Array.from({ length: 500 }, (_, index) => index % 251)));
+    for (const byte of bytes) receive(Buffer.of(byte));
+    assert.equal(length(), 64);
+    assert.ok(socket.isPaused(), 'nothing more is read');
+    await turns(3);
+    assert.ok(Buffer.concat(pieces).equals(bytes));
+    assert.ok(!socket.isPaused(), 'reading continues');
+  });
+
   test('passes on at most 4,096 bytes of heads [D58]', async (t) => {
     const { receive, length } = await begin(t);
     receive(head(1, 5_000));
