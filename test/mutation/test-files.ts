@@ -31,8 +31,8 @@ export const batches: readonly Batch[] = [
   },
   {
     name: 'tables of sockets',
-    files: list('wire/node-internals'),
-    of: /packages\/core\/http1\/(node-internals|stall-watch)\.ts/,
+    files: list('wire/node-internals transport/stall-watch transport/tls-records'),
+    of: /packages\/core\/http1\/(node-internals|record-watch|stall-watch)\.ts/,
   },
   {
     name: 'connections by themselves',

@@ -132,6 +132,14 @@ for (const { name, create } of hosts) {
       });
     }
 
+    test('a request without a connection is served', async () => {
+      const app = create();
+      await using _server = await serve(app);
+      const payload = Buffer.from(`"${'x'.repeat(200_000)}"`);
+      const { statusCode } = await app.inject({ method: 'PUT', url: '/api/work-items/5', payload });
+      assert.equal(statusCode, 200);
+    });
+
     test("a hook's stream over the limit is 413 and is no longer read [D11, D58]", async () => {
       const app = create();
       let pieces = 0;

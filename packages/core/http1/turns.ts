@@ -49,7 +49,8 @@ export class TurnShare {
    * the answer to the previous request has just arrived from the backend.
    */
   mayStart(isAhead: boolean): boolean {
-    this.#enterTurn();
+    // The first request of a read follows `countRead`.
+    if (isAhead) this.#enterTurn();
     return this.#starts < (isAhead && this.#ownTurn !== this.#turn ? 1 : startsMax);
   }
 
