@@ -13,8 +13,6 @@ interface Handle {
   readonly readStop?: () => number;
   /** listen(2). On a socket that already listens, it changes the length of the queue of new connections. */
   readonly listen?: (backlog: number) => number;
-  readonly readStop?: () => number;
-  readonly readStart?: () => number;
 }
 
 /** Returns Node's handle of a socket or a server; null or undefined if it is closed. */
