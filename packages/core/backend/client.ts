@@ -264,7 +264,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
       // An earlier piece of the same read has ended the call, so this piece is ignored.
     } else if (this.#body.length + piece.length > responseBytesMax) {
       this.#failTooLarge();
-    } else if (!this.#body.reserve(piece.length)) {
+    } else if (!this.#body.reserve(piece)) {
       this.#fail('too-large', 'no-room', 'the limit of buffered bytes is reached', this.#status);
     } else if (!this.#body.write(piece)) {
       // These bytes cannot begin a JSON text, so the rest is not needed.

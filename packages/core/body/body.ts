@@ -2,11 +2,9 @@
 // enforces the size limit.
 
 import { BorrowedBytes, type Lender } from '../http1/borrowed-bytes.ts';
-import { appendBytes } from '../http1/growing-buffer.ts';
 import { isJson, JsonChecker } from '../json/json.ts';
 import type { BufferBudget } from './budget.ts';
-
-const noBytes: Buffer = Buffer.alloc(0);
+import { Pieces, smallBytes } from './pieces.ts';
 
 export abstract class Body implements Lender {
   readonly #budget: BufferBudget;
@@ -24,8 +22,8 @@ export abstract class Body implements Lender {
     return this.#length;
   }
 
-  /** Takes the memory that `write` needs for a piece of `length` bytes [D69]. Returns false if there is no room. */
-  abstract reserve(length: number): boolean;
+  /** Takes the memory that `write` needs for `piece` [D69]. Returns false if there is no room. */
+  abstract reserve(piece: Buffer): boolean;
 
   /** Counts `bytes` until `drop`. Returns false if there is no room. */
   protected hold(bytes: number): boolean {
@@ -82,47 +80,29 @@ export abstract class Body implements Lender {
   protected abstract keep(piece: Buffer): void;
 }
 
-// A buffer takes some 250 bytes in addition to its content, so small pieces are copied into one buffer. Otherwise a body
-// in one-byte chunks needs 400 times its size, and such a body of 4 MB crashes the process.
-const smallBytes = 4_096;
-const joinedBytesMin = 256;
-const joinedBytesMax = 16_384;
-
 /** The body of a request. Large pieces are kept without a copy. */
 export class RequestBody extends Body {
-  #pieces: Buffer[] = [];
-  // The last piece, if it was joined from small pieces; otherwise empty.
-  #joined = noBytes;
+  readonly #pieces = new Pieces();
 
   override drop(): void {
     super.drop();
-    this.#pieces = [];
-    this.#joined = noBytes;
+    this.#pieces.drop();
   }
 
-  override reserve(length: number): boolean {
-    return this.hold(length);
+  override reserve(piece: Buffer): boolean {
+    return this.hold(this.#pieces.bytesFor(piece));
   }
 
   protected override takePieces(): Buffer[] {
-    return this.#pieces;
+    return this.#pieces.list;
   }
 
   protected override keepFirst(piece: Buffer): Buffer {
-    this.#pieces.push(piece);
-    return piece;
+    return this.#pieces.add(piece);
   }
 
   protected override keep(piece: Buffer): void {
-    if (piece.length >= smallBytes) {
-      this.#joined = noBytes;
-      this.#pieces.push(piece);
-      return;
-    }
-    if (this.#joined.length + piece.length > joinedBytesMax) this.#joined = noBytes;
-    if (this.#joined.length > 0) this.#pieces.pop();
-    this.#joined = appendBytes(this.#joined, piece, joinedBytesMin);
-    this.#pieces.push(this.#joined);
+    this.#pieces.add(piece);
   }
 }
 
@@ -185,7 +165,7 @@ export class AnswerBody extends Body {
     this.#block = this.#filled = this.#room = 0;
   }
 
-  override reserve(length: number): boolean {
+  override reserve({ length }: Buffer): boolean {
     if (this.length === 0 && length < smallBytes) return this.hold(length);
     while (this.#room < length) {
       const block = takeBlock(Math.max(length, this.announcedLength - this.length) - this.#room);

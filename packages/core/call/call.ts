@@ -231,7 +231,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
         this.#reply(replies.bodyTooLarge, 'body-too-large');
       } else {
         this.#body ??= new RequestBody(this.#gateway.budget);
-        if (this.#body.reserve(piece.length)) {
+        if (this.#body.reserve(piece)) {
           this.#body.write(piece);
         } else {
           this.#reply(replies.overload, 'overload');

@@ -12,9 +12,17 @@ export function appendBytes(held: Buffer, bytes: Uint8Array, bytesMin: number): 
   if (held.byteOffset + length <= held.buffer.byteLength) {
     joined = Buffer.from(held.buffer, held.byteOffset, length);
   } else {
-    joined = Buffer.allocUnsafeSlow(Math.max(bytesMin, length, 2 * held.length)).subarray(0, length);
+    joined = Buffer.allocUnsafeSlow(memoryAfter(held, bytes.length, bytesMin)).subarray(0, length);
     joined.set(held);
   }
   joined.set(bytes, held.length);
   return joined;
+}
+
+/** The memory of the buffer that `appendBytes` returns if it appends `more` bytes to `held`. */
+export function memoryAfter(held: Buffer, more: number, bytesMin: number): number {
+  const length = held.length + more;
+  return held.byteOffset + length <= held.buffer.byteLength
+    ? held.buffer.byteLength
+    : Math.max(bytesMin, length, 2 * held.length);
 }

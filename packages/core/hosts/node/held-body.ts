@@ -4,7 +4,7 @@ import type { IncomingMessage } from 'node:http';
 import type { Readable } from 'node:stream';
 
 import { Deadline, type DeadlineOwner } from '../../backend/deadlines.ts';
-import { appendBytes } from '../../http1/growing-buffer.ts';
+import { Pieces } from '../../body/pieces.ts';
 import type { RequestHead } from '../../http1/head.ts';
 import type { RequestReceiver } from '../../http1/transport.ts';
 import { queueForTurn } from '../../http1/turns.ts';
@@ -13,8 +13,6 @@ import { piecesPerTurn } from '../common/piece-turns.ts';
 import type { NodeHost } from './node-host.ts';
 import { countRead } from './requests-ahead.ts';
 
-const noBytes = Buffer.alloc(0);
-
 type Problem = 'over-limit' | 'overload' | 'timeout' | 'wrong-length';
 
 export class HeldBody implements DeadlineOwner {
@@ -22,7 +20,9 @@ export class HeldBody implements DeadlineOwner {
   readonly #deadline = new Deadline(this);
   // The callback of `gather`; undefined once it has been called.
   #done: ((error?: Error) => void) | undefined;
-  #bytes: Buffer = noBytes;
+  readonly #pieces = new Pieces();
+  #length = 0;
+  #heldBytes = 0;
   // False as soon as further bytes are dropped.
   #isGathering = true;
   // The reason why the body is refused.
@@ -73,7 +73,7 @@ export class HeldBody implements DeadlineOwner {
       .on('end', () => {
         // Hooks may change the length. Fastify's `receivedEncodedLength` is the length that their stream has read.
         const { receivedEncodedLength } = payload as Readable & { receivedEncodedLength?: number };
-        const received = receivedEncodedLength ?? (payload === request ? this.#bytes.length : undefined);
+        const received = receivedEncodedLength ?? (payload === request ? this.#length : undefined);
         const isRight = received === undefined || isAsAnnounced(request.headers['content-length'], received);
         if (isRight || !this.#isGathering) {
           this.#finish();
@@ -97,12 +97,18 @@ export class HeldBody implements DeadlineOwner {
     const { budget, requestBytesMax } = this.#host.gateway;
     if (!(piece instanceof Uint8Array)) {
       this.#endWith(undefined);
-    } else if (this.#bytes.length + piece.length > requestBytesMax) {
+      return;
+    }
+    const bytes = Buffer.from(piece.buffer, piece.byteOffset, piece.length);
+    const memory = this.#pieces.bytesFor(bytes);
+    this.#length += bytes.length;
+    if (this.#length > requestBytesMax) {
       this.#endWith('over-limit');
-    } else if (!budget.take(piece.length)) {
+    } else if (memory > 0 && !budget.take(memory)) {
       this.#endWith('overload');
     } else {
-      this.#bytes = appendBytes(this.#bytes, piece, 0);
+      this.#heldBytes += memory;
+      this.#pieces.add(bytes);
     }
   }
 
@@ -113,14 +119,16 @@ export class HeldBody implements DeadlineOwner {
 
   /** Passes the body to `incoming`. From then on `incoming` counts the bytes against the budget. */
   handOver(incoming: RequestReceiver): void {
-    const bytes = this.#bytes;
+    const pieces = this.#pieces.list;
     const problem = this.#problem;
     this.drop();
     if (problem !== undefined && problem !== 'over-limit') {
       incoming.onBroken(problem === 'wrong-length' ? wrongLength : problem);
       return;
     }
-    incoming.onBody(bytes);
+    for (const piece of pieces) {
+      incoming.onBody(piece);
+    }
     incoming.onBodyEnd();
   }
 
@@ -135,8 +143,10 @@ export class HeldBody implements DeadlineOwner {
   }
 
   #forget(problem: Problem | undefined): void {
-    this.#host.gateway.budget.giveBack(this.#bytes.length);
-    this.#bytes = noBytes;
+    this.#host.gateway.budget.giveBack(this.#heldBytes);
+    this.#heldBytes = 0;
+    this.#length = 0;
+    this.#pieces.drop();
     this.#isGathering = false;
     this.#problem = problem;
   }
