@@ -153,7 +153,11 @@ describe('bodies that wait for a guard', { skip: noHttp2 }, () => {
       sender.sendMore();
     }
     assert.ok(sender.sent <= firstWindow + aheadMax, `${sender.sent} bytes could be sent`);
-    assert.equal(server.gateway.budget.bytes, ofHeads);
+    // The bodies' bytes that were passed on, and one read that waits.
+    assert.ok(
+      server.gateway.budget.bytes <= ofHeads + 2 * aheadMax,
+      `${server.gateway.budget.bytes - ofHeads} bytes count`,
+    );
     gate.open();
     await poll(() => sender.sendMore(), 'the rest can be sent');
     sender.end();

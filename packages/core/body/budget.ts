@@ -1,10 +1,13 @@
-// Limits the bytes of all bodies in memory, so that many large bodies cause refusals and not a crash. Also counts the calls
-// in flight of all gateways that share the budget [D65].
+// The ledger of the memory that clients and the backend make the process hold [D69]. One ledger serves the whole process, so
+// that its limit causes refusals and not a crash. Memory counts as allocated, until it can be used again.
 
 export class BufferBudget {
+  /** The limit, in bytes. A lower limit takes nothing back: nothing more is counted until enough has been given back. */
   bytesMax: number;
+  /** The calls in flight of all gateways that share the ledger [D65]. */
   calls = 0;
   #bytes = 0;
+  #connectionBytes = 0;
 
   constructor(bytesMax: number) {
     this.bytesMax = bytesMax;
@@ -32,5 +35,16 @@ export class BufferBudget {
 
   giveBack(bytes: number): void {
     this.#bytes -= bytes;
+  }
+
+  /**
+   * Like `take`, for memory that connections hold outside of calls, and without a token. All connections together hold at
+   * most half of the limit, so that calls find room. A negative number of bytes is given back.
+   */
+  hold(bytes: number): boolean {
+    if (bytes > 0 && (this.#connectionBytes + bytes > this.bytesMax / 2 || !this.take(bytes))) return false;
+    if (bytes < 0) this.giveBack(-bytes);
+    this.#connectionBytes += bytes;
+    return true;
   }
 }

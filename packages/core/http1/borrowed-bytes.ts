@@ -11,7 +11,7 @@ export interface Lender {
 }
 
 // Up to this size, in bytes, one string is cheaper to write than two buffers.
-const oneWriteBytesMax = 16_384;
+export const oneWriteBytesMax = 16_384;
 
 export class BorrowedBytes {
   /** In bytes. */

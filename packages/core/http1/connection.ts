@@ -17,6 +17,32 @@ export interface Connection {
   announceEnd?(): void;
 }
 
+/** Counts the memory that connections hold outside of calls [D69]. `hold` returns false if there is no room for more. */
+export interface Ledger {
+  hold(bytes: number): boolean;
+}
+
+// Bytes that each connection may hold uncounted. They are part of the constant for each connection (docs/operating.md).
+export const freeBytes = 4_096;
+
+/** The part of a ledger that one connection holds. */
+export class Holding {
+  readonly #ledger: Ledger | undefined;
+  #counted = 0;
+
+  constructor(ledger: Ledger | undefined) {
+    this.#ledger = ledger;
+  }
+
+  /** Counts that the connection now holds `bytes`. If there is no room for more, changes nothing and returns false. */
+  count(bytes: number): boolean {
+    const more = Math.max(0, bytes - freeBytes) - this.#counted;
+    const isCounted = more === 0 || this.#ledger?.hold(more) !== false;
+    if (isCounted) this.#counted += more;
+    return isCounted;
+  }
+}
+
 export interface ServerLimits {
   readonly connectionsMax: number;
   /**

@@ -51,6 +51,8 @@ type AnyHead = RequestHead | AnswerHead;
 export abstract class MessageReader<Head extends AnyHead> {
   /** The flaw that ended reading; undefined if there is none. */
   flaw: Flaw | undefined;
+  /** Length of the last complete head. */
+  headBytes = 0;
   /** While true, `read` consumes no bytes. If the sink sets it in `onHead`, the body waits. */
   isHeld = false;
   /** The digit after `HTTP/1.`. */
@@ -85,8 +87,18 @@ export abstract class MessageReader<Head extends AnyHead> {
     return this.#state > stateEmptyLine && this.#state < stateLength && !this.#isTrailer;
   }
 
+  /** The memory of an incomplete head: its bytes as allocated, and at most its length for the fields read so far. */
+  get heldBytes(): number {
+    return this.#kept.buffer.byteLength + this.#kept.length;
+  }
+
   get isDone(): boolean {
     return this.#state === stateDone;
+  }
+
+  /** Releases an incomplete head. Nothing may be read afterwards. */
+  drop(): void {
+    this.#kept = noBytes;
   }
 
   next(): void {
@@ -188,6 +200,7 @@ export abstract class MessageReader<Head extends AnyHead> {
         }
         at += 1;
         if (isHeadEnd) {
+          if (!this.#isTrailer) this.headBytes = at - this.#headStart;
           this.#endHead();
           return at;
         }

@@ -3,9 +3,8 @@
 
 import { appendBytes } from './growing-buffer.ts';
 
-// When this many bytes are stored, the client's socket is paused.
-const bytesMax = 65_536;
-const memoryBytesMin = 4_096;
+// When this many bytes are stored, the client's socket is paused. The last read can add 64 KiB.
+const bytesMax = 4_096;
 
 const noBytes = Buffer.alloc(0);
 
@@ -23,9 +22,14 @@ export class SentAhead {
     return this.#isFull;
   }
 
+  /** The memory of the stored bytes, as allocated. */
+  get heldBytes(): number {
+    return this.#bytes.buffer.byteLength;
+  }
+
   /** Appends a copy of `bytes`. */
   hold(bytes: Buffer): void {
-    this.#bytes = appendBytes(this.#bytes, bytes, memoryBytesMin);
+    this.#bytes = appendBytes(this.#bytes, bytes, bytesMax);
     this.#isFull ||= this.#bytes.length >= bytesMax;
   }
 

@@ -4,9 +4,10 @@
 import type { Socket } from 'node:net';
 
 import { holdClock, monotonicMs, releaseClock } from '../time/monotonic.ts';
-import { lingerMs, type Connection, type ServerLimits } from './connection.ts';
+import { oneWriteBytesMax } from './borrowed-bytes.ts';
+import { freeBytes, Holding, lingerMs, type Connection, type ServerLimits } from './connection.ts';
 import type { RequestHead } from './head.ts';
-import { setReading } from './node-internals.ts';
+import { carrierOf, setReading } from './node-internals.ts';
 import type { Sink } from './reader.ts';
 import { RequestReader } from './request-reader.ts';
 import { SentAhead } from './sent-ahead.ts';
@@ -60,6 +61,7 @@ type WriteState = 'nothing' | 'continue' | 'reply' | 'replied' | 'ended';
 // | any             | continue        | the handler calls `readBody`             | same          | reply             |
 // | body            | continue, reply | the body ends                            | whole         | same              |
 // | body, held      | continue, reply | the body is malformed, late or cut off   | over          | same              |
+// | whole           | reply           | no memory for what was sent ahead        | over          | same              |
 // | body, held      | reply           | a reply                                  | body          | replied           |
 // | body            | replied         | the body ends                            | idle          | nothing           |
 // | body            | replied         | a malformed, late, cut or too large body | over          | ended             |
@@ -67,6 +69,9 @@ type WriteState = 'nothing' | 'continue' | 'reply' | 'replied' | 'ended';
 // | any             | continue, reply | the last reply                           | over          | ended             |
 // | new, idle, head | nothing         | a malformed or late request              | over          | ended             |
 // | any             | any             | the client has left                      | over          | ended             |
+
+// TLS keeps an encrypted copy of the piece that is being written, which is an answer's block at most.
+const tlsBytesMax = 65_536;
 
 const continueText = 'HTTP/1.1 100 Continue\r\n\r\n';
 const closeLine = 'connection: close\r\n';
@@ -79,6 +84,8 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   readonly #reader: RequestReader;
   readonly #ahead = new SentAhead();
   readonly #share = new TurnShare();
+  readonly #holding: Holding;
+  readonly #isTls: boolean;
   #isReading = true;
   #reading: ReadState = 'new';
   #writing: WriteState = 'nothing';
@@ -89,19 +96,28 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   // Receives the events of the current request; undefined if no reply is due.
   #incoming: RequestReceiver | undefined;
   #bodyBytes = 0;
+  // Bytes of unread replies that were copied into strings. An upper bound until the socket has written all its bytes.
+  #copiedBytes = 0;
 
   constructor(socket: Socket, context: ConnectionContext) {
     this.socket = socket;
     this.address = socket.remoteAddress;
     this.#context = context;
     this.#reader = new RequestReader(this, context.requestHeadBytesMax, context.requiresHost);
+    this.#holding = new Holding(context.handler.budget);
+    this.#isTls = carrierOf(socket) !== undefined;
+    // TLS copies what it writes. Without `_writev`, Node passes it one piece at a time, so that TLS never copies a whole list.
+    if (this.#isTls) Object.assign(socket, { _writev: undefined });
     socket
       .on('data', (bytes: Buffer) => this.#onData(bytes))
       .on('end', () => this.#run(() => this.#onSocketEnd()))
       .on('drain', this.#goOn)
       // The `close` event follows and is handled.
       .on('error', () => undefined)
-      .on('close', () => this.#run(() => this.#leave()));
+      .on('close', () => {
+        this.#run(() => this.#leave());
+        this.#holding.count(0);
+      });
   }
 
   // Runs `act`. If it throws, only this connection is closed, and the handler's `onFault` is called [D28].
@@ -141,6 +157,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   }
 
   checkTime(now: number): void {
+    this.#count();
     const { requestHeadersTimeoutMs, requestTimeoutMs, idleTimeoutMs } = this.#context;
     const took = now - this.#since;
     switch (this.#reading) {
@@ -176,6 +193,26 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     }
   }
 
+  // Memory.
+
+  // Counts the memory that the connection holds [D69]. If there is no room, the connection ends: it sends the reply that is
+  // due, or a 503. A client that reads no replies is disconnected at once.
+  #count(): void {
+    const { socket } = this;
+    const unsent = socket.writableLength;
+    if (unsent === 0) this.#copiedBytes = 0;
+    const copied = Math.min(this.#copiedBytes, unsent);
+    const unread = this.#isTls ? Math.min(unsent, copied + tlsBytesMax) : copied;
+    const heads = this.#reader.heldBytes + (this.#head === undefined ? 0 : this.#reader.headBytes);
+    const held = this.#ahead.heldBytes + heads + unread + socket.readableLength;
+    if (socket.destroyed || this.#holding.count(held)) return;
+    if (unread > freeBytes) {
+      socket.destroy();
+    } else {
+      this.#run(() => this.#onFlaw('overload'));
+    }
+  }
+
   // Reading.
 
   #onData(bytes: Buffer): void {
@@ -187,6 +224,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
       const rest = isNext ? this.#take(bytes, false) : bytes;
       if (rest.length > 0) this.#ahead.hold(rest);
       if (!mayReadOn) this.#share.wait(this);
+      this.#count();
       this.#setFlow();
     } catch (error) {
       this.#fail(error);
@@ -202,7 +240,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
 
   // Only this method stops and starts the socket's reads.
   #setFlow(): void {
-    if (this.#isReading !== this.#readsSocket) {
+    if (this.#readsSocket !== this.#isReading) {
       this.#isReading = this.#readsSocket;
       setReading(this.socket, this.#isReading);
     }
@@ -235,7 +273,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
       if (at === from) throw new Error('the reader consumed nothing');
       if (this.#isIdle && this.#reader.isInHead) this.#beginHead();
     }
-    return at === bytes.length || this.#writing === 'ended' ? noBytes : bytes.subarray(at);
+    return at === bytes.length || this.#reading === 'over' ? noBytes : bytes.subarray(at);
   }
 
   // For the first head, the time limit started when the connection was opened.
@@ -248,9 +286,13 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   readonly #goOn = (): void => {
     try {
       if (!this.#share.isWaiting && this.#mayTake) {
-        this.#ahead.keep(this.#take(this.#ahead.take(), true));
+        const bytes = this.#ahead.take();
+        // The receiver may count these bytes now.
+        this.#count();
+        this.#ahead.keep(this.#take(bytes, true));
         if (this.#ahead.hasEnded && this.#readsSocket) this.#onSocketEnd();
       }
+      this.#count();
       this.#setFlow();
     } catch (error) {
       this.#fail(error);
@@ -298,12 +340,15 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     }
   }
 
-  // Handles malformed input. Every earlier request already has its reply, so this input can be answered at once.
+  // Handles input that is malformed or has no room. If no request waits for its reply, this input is answered at once.
   #onFlaw(flaw: BrokenReason): void {
     if (this.#writing === 'nothing') {
       this.#refuse(flaw);
-    } else if (this.#reading === 'body') {
+    } else if (this.#reading === 'body' || this.#reading === 'held') {
       this.#breakBody(flaw);
+    } else if (this.#reading === 'whole') {
+      this.#reading = 'over';
+      this.#ahead.drop();
     }
     // Otherwise the last reply has been sent, and the input is ignored.
   }
@@ -402,7 +447,10 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     } else {
       reply.body.sendTo(this.socket, head);
     }
-    if (this.socket.writableLength > 0) this.#context.stallWatch.watch(this.socket, this.#incoming);
+    if (this.socket.writableLength > 0) {
+      this.#copiedBytes += head.length + (reply.body.length <= oneWriteBytesMax ? reply.body.length : 0);
+      this.#context.stallWatch.watch(this.socket, this.#incoming);
+    }
     this.#incoming = undefined;
     if (!goesOn) {
       this.#end();
@@ -444,6 +492,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     this.#writing = 'ended';
     this.#since = monotonicMs();
     this.#ahead.drop();
+    this.#reader.drop();
     this.#setFlow();
     this.socket.end();
   }

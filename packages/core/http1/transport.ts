@@ -2,6 +2,7 @@
 // HTTP/1.1 server, the HTTP/2 server and the adapters for other hosts are transports.
 
 import type { BorrowedBytes } from './borrowed-bytes.ts';
+import type { Ledger } from './connection.ts';
 import type { Flaw, RequestHead } from './head.ts';
 
 /** The constant part of a reply's head. */
@@ -64,6 +65,8 @@ export interface RequestHandler {
   refuse(reason: BrokenReason, client: Client): Reply;
   /** Receives the exceptions that no `RequestReceiver` has caught. */
   onFault(error: unknown): void;
+  /** Counts the memory that connections hold; undefined if it is not counted, because there are few connections. */
+  readonly budget?: Ledger | undefined;
 }
 
 export interface Client {

@@ -5,7 +5,7 @@ import { constants, performServerHandshake, type ServerHttp2Session, type Server
 import type { Socket } from 'node:net';
 
 import { monotonicMs } from '../../time/monotonic.ts';
-import type { Connection, ConnectionFactory, ServerLimits } from '../../http1/connection.ts';
+import { Holding, type Connection, type ConnectionFactory, type ServerLimits } from '../../http1/connection.ts';
 import { StallWatch } from '../../http1/stall-watch.ts';
 import { closeMs, Http2Exchange, type ExchangeOwner, type Http2Context } from './http2-exchange.ts';
 import { fieldsMax } from './http2-head.ts';
@@ -106,6 +106,7 @@ export class Http2Connection implements Connection, ExchangeOwner {
   // The exchanges of open streams, by stream id.
   readonly #exchanges = new Map<number, Http2Exchange>();
   #headBytes = 0;
+  readonly #holding: Holding;
   #state: State = 'new';
   // The start of the state's time limit.
   #since = monotonicMs();
@@ -114,6 +115,8 @@ export class Http2Connection implements Connection, ExchangeOwner {
     this.socket = socket;
     this.address = socket.remoteAddress;
     this.#context = context;
+    this.#holding = new Holding(context.handler.budget);
+    socket.once('close', () => this.#holding.count(0));
     this.#paced = new PacedSocket(socket, () => this.#keptBytes());
     // node:http2 would close the connection for DATA beyond a content-length. But it ignores DATA of a reset stream,
     // so the stream is reset before node:http2 gets the DATA.
@@ -175,6 +178,7 @@ export class Http2Connection implements Connection, ExchangeOwner {
   }
 
   checkTime(now: number): void {
+    if (!this.#holding.count(this.#paced.heldBytes + this.#keptBytes())) this.socket.destroy();
     const isQueued = this.socket.writableLength > 0;
     if (isQueued) this.#context.stallWatch.watch(this.socket, [...this.#exchanges.values()].find(isTaking));
     if (this.#paced.headTook(now) >= this.#context.requestHeadersTimeoutMs) {

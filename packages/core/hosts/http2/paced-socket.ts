@@ -65,6 +65,13 @@ export class PacedSocket extends Duplex implements TurnTaker {
       .once('close', () => this.destroy());
   }
 
+  /** The memory of received bytes that wait to be passed on, and of sent bytes that the OS has not accepted. */
+  get heldBytes(): number {
+    // TLS encrypts a copy of the bytes that `_write` or `_writev` pass to it.
+    const unsent = this.writableLength + this.#socket.writableLength;
+    return (this.#held?.buffer.byteLength ?? 0) + this.readableLength + this.#socket.readableLength + unsent;
+  }
+
   /** Milliseconds from the start of the incomplete head to `now`; 0 if no head is incomplete. */
   headTook(now: number): number {
     return this.#headSince === undefined ? 0 : now - this.#headSince;

@@ -41,13 +41,13 @@ export const sizeLimitRows = {
     help: 'Maximum number of calls in flight to the backend; beyond it a call gets 503.',
   },
   /**
-   * Maximum memory for the bodies of requests and answers together, in bytes. Beyond it, a new call or a growing request
-   * body gets 503; for a growing answer the client gets 500. Default 1 GiB.
+   * Maximum memory for all that clients and the backend make the gateway hold, in bytes [D69]. Beyond it, a new call or a
+   * growing request body gets 503; for a growing answer the client gets 500. Default 1 GiB.
    */
   bufferedBytesMax: {
     kind: integer('bytes', 1, 1_099_511_627_776),
     default: 1_073_741_824,
-    help: "Maximum memory for all bodies of requests and answers; beyond it a new call or a growing request body gets 503, and a growing answer becomes the operation's 500.",
+    help: "Maximum memory for bodies, answers, unread replies and requests sent ahead; beyond it a new call or a growing request body gets 503, and a growing answer becomes the operation's 500.",
   },
 } satisfies Readonly<Record<string, SharedRow>>;
 

@@ -1,0 +1,255 @@
+// The ledger counts what clients make the gateway hold, as allocated, and is back at 0 when they have gone [D69].
+
+import assert from 'node:assert/strict';
+import { connect } from 'node:net';
+import { describe, test } from 'node:test';
+import { BufferBudget } from '../../packages/core/body/budget.ts';
+import { createGate, poll } from '../helpers/changes.ts';
+import { assertReply, unavailable } from '../helpers/expected.ts';
+import { startGateway, type Settings } from '../helpers/gateway.ts';
+import { noHttp2 } from '../helpers/http2-client.ts';
+import { flags, FrameClient, headers, requestFields, settingIds, windowUpdate } from '../helpers/http2-frames.ts';
+import type { RawClient } from '../helpers/raw-client.ts';
+import { answer, behind } from '../helpers/scripted-backend.ts';
+
+// Each connection holds this much uncounted.
+const free = 4_096;
+const item = '/api/work-items/5';
+const get = `GET ${item} HTTP/1.1\r\nHost: x\r\n\r\n`;
+
+async function serve(settings: Settings = {}) {
+  const server = await startGateway({ host: 'http1', settings });
+  const { budget } = server.gateway;
+  /** Waits until `bytes` are counted. */
+  const counts = (isSo: (bytes: number) => boolean, expected: string) =>
+    poll(() => isSo(budget.bytes), `${expected}, not ${budget.bytes}`);
+  return { ...server, budget, counts };
+}
+
+type Served = Awaited<ReturnType<typeof serve>>;
+
+/** Sends a call that the backend answers when the gate opens, then `ahead`. */
+async function sendAhead(server: Served, client: RawClient, ahead: string) {
+  const gate = createGate();
+  server.backend.answersOnce(behind(gate, answer('{"id":5}')));
+  const before = server.backend.requests.length;
+  client.send(get);
+  await server.backend.until(() => server.backend.requests.length > before, 'the call');
+  client.send(ahead);
+  return gate;
+}
+
+describe('over HTTP/1.1', () => {
+  test('requests sent ahead count, at most 68 KiB of them for each connection, until they are read [D58, D69]', async () => {
+    await using server = await serve();
+    const clients = await Promise.all(Array.from({ length: 5 }, () => server.connect()));
+    const gates = [];
+    for (const client of clients) gates.push(await sendAhead(server, client, get.repeat(20_000)));
+    await server.counts((bytes) => bytes >= 5 * (60_000 - free), 'all of them count');
+    assert.ok(server.budget.bytes <= 5 * (69_632 - free), String(server.budget.bytes));
+    for (const gate of gates) gate.open();
+    for (const client of clients) {
+      assert.equal((await client.reply()).status, 200);
+      client.destroy();
+    }
+    await server.counts((bytes) => bytes === 0, 'nothing counts');
+  });
+
+  test('bytes sent ahead in many small pieces are held without an object for each piece [D58]', async () => {
+    await using server = await serve();
+    await using client = await server.connect();
+    const gate = await sendAhead(server, client, '');
+    const [connection] = server.clients;
+    assert.ok(connection);
+    for (let piece = 0; piece < 2_000; piece += 1) client.send(get.slice(0, 10));
+    await poll(() => connection.socket.bytesRead > free, 'the buffer is full');
+    assert.equal(connection.socket.readableLength, 0);
+    client.destroy();
+    gate.open();
+    await server.counts((bytes) => bytes === 0, 'nothing counts');
+  });
+
+  for (const size of [300, 3_000, 15_500]) {
+    test(`unread replies of ${size} bytes count until the client reads them or leaves [D69]`, async () => {
+      await using server = await serve();
+      const body = JSON.stringify('x'.repeat(size - 2));
+      server.backend.answers(answer(body));
+      for (const end of ['reads', 'leaves'] as const) {
+        const client = connect(server.port, '127.0.0.1');
+        // More replies than the buffers of the OS hold.
+        client.write(get.repeat(Math.ceil(8_000_000 / size)));
+        await server.counts((bytes) => bytes > 65_536, 'the replies and the requests ahead count');
+        if (end === 'reads') {
+          client.resume();
+        } else {
+          client.destroy();
+        }
+        await server.counts((bytes) => bytes === 0, 'nothing counts');
+        client.destroy();
+      }
+    });
+  }
+
+  for (const [what, text, least] of [
+    ['half a head', `GET ${item} HTTP/1.1\r\nHost: x\r\nX-A: ${'a'.repeat(15_000)}`, 15_000],
+    [
+      'half of the trailers',
+      `PUT ${item} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX-A: ${'a'.repeat(15_000)}`,
+      15_000,
+    ],
+    [
+      'the head of half a body',
+      `PUT ${item} HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nAuthorization: ${'a'.repeat(15_000)}\r\n\r\n`,
+      15_000,
+    ],
+  ] as const) {
+    test(`${what} counts until the client leaves [D69]`, async () => {
+      await using server = await serve();
+      const client = await server.connect();
+      client.send(text);
+      await server.counts((bytes) => bytes >= least - free, 'it counts');
+      client.destroy();
+      await server.counts((bytes) => bytes === 0, 'nothing counts');
+    });
+  }
+
+  test('4,097 bytes of a body that arrive with 60 KB of requests keep no 64 KiB in memory [D69]', async () => {
+    await using server = await serve();
+    const client = await server.connect();
+    const before = '\r\n'.repeat(30_000);
+    client.send(`${before}PUT ${item} HTTP/1.1\r\nHost: x\r\nContent-Length: 90000\r\n\r\n${'1'.repeat(4_097)}`);
+    await server.counts((bytes) => bytes >= 4_097, 'they count');
+    assert.ok(server.budget.bytes < 10_000, String(server.budget.bytes));
+    client.destroy();
+    await server.counts((bytes) => bytes === 0, 'nothing counts');
+  });
+
+  test('BUFFERED_BYTES_MAX is the largest memory that a body may take: with one byte less, the same body is 503 [D26]', async () => {
+    const body = JSON.stringify('x'.repeat(9_998));
+    for (const [bufferedBytesMax, status] of [
+      [body.length, 200],
+      [body.length - 1, 503],
+    ] as const) {
+      await using server = await serve({ bufferedBytesMax });
+      await using client = await server.connect();
+      client.send(`PUT ${item} HTTP/1.1\r\nHost: x\r\nContent-Length: ${body.length}\r\n\r\n`);
+      const [connection] = server.clients;
+      await poll(() => (connection?.socket.bytesRead ?? 0) > 0, 'the head is read');
+      client.send(body);
+      assert.equal((await client.reply()).status, status);
+    }
+  });
+});
+
+describe('when connections hold half of BUFFERED_BYTES_MAX', () => {
+  const bufferedBytesMax = 400_000;
+
+  /** Connections that hold as much as connections may, but for less than `left` bytes. */
+  async function fill(server: Served, left: number) {
+    const clients: RawClient[] = [];
+    while (server.budget.bytes < bufferedBytesMax / 2 - left) {
+      const client = await server.connect();
+      const before = server.budget.bytes;
+      client.send(`GET ${item} HTTP/1.1\r\nHost: x\r\nX-A: ${'a'.repeat(8_100)}`);
+      await server.counts((bytes) => bytes > before, 'half a head counts');
+      clients.push(client);
+    }
+    return clients;
+  }
+
+  test('half a head is 503, requests sent ahead are dropped after the current reply, and other clients are served [D69]', async () => {
+    await using server = await serve({ bufferedBytesMax });
+    const holders = await fill(server, 8_000);
+    await using late = await server.connect();
+    late.send(`GET ${item} HTTP/1.1\r\nHost: x\r\nX-A: ${'a'.repeat(15_000)}`);
+    assertReply(await late.reply(), 503, unavailable, ['retry-after']);
+    assert.equal(await late.closed(), 'end');
+    await using ahead = await server.connect();
+    const calls = server.backend.requests.length;
+    const gate = await sendAhead(server, ahead, get.repeat(1_000));
+    const [, , connection] = [...server.clients].slice(-3);
+    await poll(() => (connection?.socket.bytesRead ?? Infinity) > 10_000, 'they are read');
+    gate.open();
+    const reply = await ahead.reply();
+    assert.deepEqual([reply.status, reply.header('connection')], [200, 'close']);
+    assert.equal(await ahead.closed(), 'end');
+    assert.equal(server.backend.requests.length, calls + 1);
+    const large = JSON.stringify('x'.repeat(100_000));
+    assert.equal((await server.call('PUT', item, { body: large })).status, 200);
+    for (const holder of holders) holder.destroy();
+    await server.counts((bytes) => bytes === 0, 'nothing counts');
+  });
+
+  test('a client that does not read its replies is disconnected [D69]', async () => {
+    await using server = await serve({ bufferedBytesMax });
+    server.backend.answers(answer(JSON.stringify('x'.repeat(15_000))));
+    const { length } = await fill(server, 8_000);
+    const client = connect(server.port, '127.0.0.1').on('error', () => undefined);
+    await poll(() => server.clients.size > length, 'the client is connected');
+    // Sends the next calls when the last ones have been served, so that nothing is sent ahead.
+    let sent = 0;
+    await poll(() => {
+      if (server.told.ended.length === sent) {
+        client.write(get.repeat(40));
+        sent += 40;
+      }
+      return server.clients.size === length;
+    }, 'the client is disconnected');
+  });
+});
+
+describe('over HTTP/2', { skip: noHttp2 }, () => {
+  test('replies that a client does not read count until it leaves [D69]', async () => {
+    await using server = await startGateway({ host: 'http2' });
+    const { budget } = server.gateway;
+    server.backend.answers(answer(JSON.stringify('x'.repeat(15_000))));
+    const client = await FrameClient.begin(server.port, [[settingIds.initialWindowSize, 2 ** 30]]);
+    client.socket.pause();
+    client.send(windowUpdate(0, 2 ** 30));
+    let sent = 0;
+    await poll(() => {
+      if (server.told.ended.length < sent) return false;
+      if (budget.bytes >= 65_536) return true;
+      // An open stream counts 8 KB, so five streams do not suffice.
+      client.send(...[1, 3, 5, 7, 9].map((id) => headers(2 * sent + id, requestFields('GET', item))));
+      sent += 5;
+      return false;
+    }, 'unread replies count');
+    client.socket.destroy();
+    await poll(() => budget.bytes === 0, 'nothing counts');
+  });
+
+  test('an open stream counts until the client leaves [D69]', async () => {
+    await using server = await startGateway({ host: 'http2' });
+    const client = await FrameClient.begin(server.port);
+    client.send(headers(1, requestFields('PUT', item), flags.endHeaders));
+    await poll(() => server.gateway.budget.bytes > 8_000, 'it counts');
+    client.socket.destroy();
+    await poll(() => server.gateway.budget.bytes === 0, 'nothing counts');
+  });
+});
+
+test('the ledger takes exactly its limit, and a new limit applies to what is taken next', () => {
+  const ledger = new BufferBudget(100);
+  assert.ok(ledger.take(99));
+  assert.ok(!ledger.isExhausted);
+  assert.ok(!ledger.take(2));
+  assert.ok(ledger.take(1));
+  assert.ok(ledger.isExhausted);
+  ledger.bytesMax = 50;
+  ledger.giveBack(60);
+  assert.ok(!ledger.take(11));
+  assert.ok(ledger.take(10));
+});
+
+test('connections hold at most half of the limit, and no more than is left', () => {
+  const ledger = new BufferBudget(100);
+  assert.ok(!ledger.hold(51));
+  assert.ok(ledger.hold(50));
+  assert.ok(!ledger.hold(1));
+  assert.ok(ledger.hold(-10));
+  assert.ok(ledger.take(55));
+  assert.ok(!ledger.hold(6));
+  assert.ok(ledger.hold(5));
+  assert.equal(ledger.bytes, 100);
+});
