@@ -2,7 +2,7 @@
 
 import type { Settings } from '../../packages/command/settings/settings.ts';
 
-const connectionBytes = { plain: 5 * 1_024, tls: 50 * 1_024, http2: 83 * 1_024 };
+const connectionBytes = { plain: 16_000, tls: 140_000, http2: 200_000 };
 
 export function neededWithConnections(settings: Settings): number {
   const { bufferedBytesMax, connectionsMax, http2, tlsCertFile, workers } = settings;

@@ -115,7 +115,7 @@ test('if large bodies exceed BUFFERED_BYTES_MAX, some calls get 503, the others 
 
 test('if the limits need more memory than the machine has, check and serve warn with both amounts', async () => {
   const environment = { BACKEND_URL: backend.url, BUFFERED_BYTES_MAX: String(2 ** 40), CONNECTIONS_MAX: '1000' };
-  const needed = Math.ceil((2 ** 40 * 4) / 3) + 200_000_000 + 1_000 * 5_000;
+  const needed = Math.ceil((2 ** 40 * 4) / 3) + 200_000_000 + 1_000 * 16_000;
   backend.answers(answer('[]'));
   await using gateway = await startCommand(environment);
   const line = await logged(gateway, /^too little memory/);

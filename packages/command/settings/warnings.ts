@@ -57,10 +57,13 @@ function readDescriptorLimit(): number {
   }
 }
 
-/** Bytes per idle client connection, by protocol (docs/operating.md, Sizing). */
-const connectionBytes = { plain: 5_000, tls: 51_000, http2: 85_000 } as const;
+/**
+ * The memory of a client connection that BUFFERED_BYTES_MAX does not count, in bytes, by protocol. `npm run memory`
+ * measures it (docs/operating.md, Sizing).
+ */
+const connectionBytes = { plain: 16_000, tls: 140_000, http2: 200_000 } as const;
 
-// Bytes of one process under load, with a reserve, but without bodies and client connections.
+// Bytes of one process under load, with a reserve, but without what is counted and client connections.
 const processBytes = 200_000_000;
 
 type ConnectionKind = keyof typeof connectionBytes;
@@ -70,7 +73,7 @@ export function connectionKindOf({ tlsCertFile, http2 }: Pick<Settings, 'tlsCert
   return http2 ? 'http2' : tlsCertFile === '' ? 'plain' : 'tls';
 }
 
-/** Bytes that all workers together need when bodies and connections are at their limits. */
+/** Bytes that all workers together need when the counted bytes and the connections are at their limits. */
 export function neededMemory(
   { bufferedBytesMax, connectionsMax, workers }: Pick<Settings, 'bufferedBytesMax' | 'connectionsMax' | 'workers'>,
   kind: ConnectionKind,

@@ -1,0 +1,20 @@
+// The memory of a gateway whose clients make it hold memory in every way, compared with the sizing formula [D69].
+// `npm run memory` does the same with 2,000 connections.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { noOpenssl } from '../helpers/certificates.ts';
+import { assertFits } from './held-memory.ts';
+
+for (const protocol of ['plain', 'tls', 'http2'] as const) {
+  const skip = protocol === 'plain' ? false : noOpenssl;
+  test(
+    `${protocol}: resident memory stays below the sizing formula, and nothing is held after the clients have left [D69]`,
+    { skip },
+    async (t) => {
+      const fits = await assertFits(protocol, 300);
+      t.diagnostic(fits);
+      assert.ok(fits);
+    },
+  );
+}
