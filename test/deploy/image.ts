@@ -283,7 +283,7 @@ describe('the image', { skip }, () => {
     await using container = await Container.start('memory');
     const warning = container.line('too little memory');
     assert.equal(warning?.['limit'], memory, container.output);
-    await using enough = await Container.start('enough', { BUFFERED_BYTES_MAX: String(192 * 2 ** 20) });
+    await using enough = await Container.start('enough', { BUFFERED_BYTES_MAX: String(120 * 2 ** 20) });
     assert.equal(enough.line('too little memory'), undefined);
   });
 

@@ -1,6 +1,7 @@
 // Bodies that arrive in pieces. The sizes of the pieces change neither the bytes nor the JSON check. Memory is limited.
 
 import assert from 'node:assert/strict';
+import type { Socket } from 'node:net';
 import { test } from 'node:test';
 import {
   AnswerBody,
@@ -59,6 +60,40 @@ for (const Body of [RequestBody, AnswerBody]) {
     assert.equal(new Body(budget).lend().length, 0);
   });
 }
+
+test('RequestBody: the counted memory is the memory that the pieces keep, however they lie in larger reads [D69]', () => {
+  const random = createRandom(12);
+  const below = (limit: number): number => Math.floor(random() * limit);
+  for (let run = 0; run < 300; run += 1) {
+    const ledger = new BufferBudget(2 ** 30);
+    const body = new RequestBody(ledger);
+    for (let read = 0; read < 20; read += 1) {
+      const memory = Buffer.allocUnsafeSlow([1 + below(10), 1 + below(9_000), 65_536][below(3)] ?? 1);
+      for (let from = 0; from < memory.length;) {
+        const end = Math.min(memory.length, from + 1 + below(memory.length));
+        assert.ok(body.reserve(memory.subarray(from, end)));
+        body.write(memory.subarray(from, end));
+        from = end + below(memory.length);
+      }
+    }
+    const { length } = body;
+    const kept: Buffer[] = [];
+    const lent = body.lend();
+    const socket = {
+      cork: () => 0,
+      uncork: () => 0,
+      write: (piece: string | Buffer) => typeof piece === 'string' || kept.push(piece),
+    };
+    lent.writeTo(socket as unknown as Socket, '');
+    const buffers = new Set(kept.map(({ buffer }) => buffer));
+    const allocated = [...buffers].reduce((sum, { byteLength }) => sum + byteLength, 0);
+    // Shorter bodies are written as one string.
+    if (length > 16_384) assert.equal(ledger.bytes, allocated);
+    assert.ok(ledger.bytes <= 2 * length + 70_000, `${ledger.bytes} for ${length}`);
+    lent.release();
+    assert.equal(ledger.bytes, 0);
+  }
+});
 
 test('a million pieces of one byte take at most 1.1 MB', () => {
   const body = new RequestBody(budget);
