@@ -123,14 +123,14 @@ for (const [name, admission] of [
   });
 }
 
-test('a body waits in the socket until its guard has admitted the request', async () => {
+test('a body waits in the socket until its guard has admitted the request, except for one read of at most 64 KiB', async () => {
   await using server = await serveWaiting();
   await using client = await server.connect();
   const body = Buffer.from(`"${'x'.repeat(8_000_000)}"`);
   client.send(requestBytes('PUT', '/api/work-items/5', { body }));
   await poll(server.isCalled, 'the guard is called');
 
-  assert.equal(server.gateway.budget.bytes, 0);
+  assert.ok(server.gateway.budget.bytes <= 65_536, String(server.gateway.budget.bytes));
   server.admit();
   assert.equal((await client.reply()).status, 200);
   assert.deepEqual(
