@@ -9,7 +9,7 @@ import { connect, type AddressInfo, type Socket } from 'node:net';
 import { parseArgs } from 'node:util';
 import { BorrowedBytes } from '../../packages/core/http1/borrowed-bytes.ts';
 import type { RequestHead } from '../../packages/core/http1/head.ts';
-import { ClientServer } from '../../packages/core/http1/server.ts';
+import { ClientServer } from '../../packages/core/hosts/clients/client-server.ts';
 import type { Client, RequestReceiver, RequestHandler, Transport } from '../../packages/core/http1/transport.ts';
 import { createReplyHead } from '../../packages/core/http1/writer.ts';
 import { accounted } from '../helpers/leftovers.ts';

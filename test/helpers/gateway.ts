@@ -22,7 +22,7 @@ import { corsRows } from '../../packages/core/hosts/options/cors-options.ts';
 import { limitRows } from '../../packages/core/hosts/options/limits.ts';
 import { createGateway, gatewayRows } from '../../packages/core/hosts/options/options.ts';
 import { readOptions, type ValuesOf } from '../../packages/core/hosts/options/rows.ts';
-import { ClientServer } from '../../packages/core/http1/server.ts';
+import { ClientServer } from '../../packages/core/hosts/clients/client-server.ts';
 import { anyCertificate } from './certificates.ts';
 import { startCommand } from './command.ts';
 import { Fastify } from './fastify.ts';

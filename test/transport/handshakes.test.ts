@@ -9,9 +9,9 @@ import { connect as connectTls, type ConnectionOptions } from 'node:tls';
 
 import { BorrowedBytes } from '../../packages/core/http1/borrowed-bytes.ts';
 import type { ServerLimits } from '../../packages/core/http1/connection.ts';
-import type { ServerTls } from '../../packages/core/http1/handshake.ts';
+import type { ServerTls } from '../../packages/core/hosts/clients/handshake.ts';
 import { ServerConnection } from '../../packages/core/http1/server-connection.ts';
-import { ClientServer, type SecureOptions } from '../../packages/core/http1/server.ts';
+import { ClientServer, type SecureOptions } from '../../packages/core/hosts/clients/client-server.ts';
 import { createReplyHead } from '../../packages/core/http1/writer.ts';
 import { noOpenssl } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';

@@ -7,7 +7,7 @@ import type { TestContext } from 'node:test';
 import { BorrowedBytes } from '../../packages/core/http1/borrowed-bytes.ts';
 import { fieldValue, type RequestHead } from '../../packages/core/http1/head.ts';
 import type { ServerLimits } from '../../packages/core/http1/connection.ts';
-import { ClientServer } from '../../packages/core/http1/server.ts';
+import { ClientServer } from '../../packages/core/hosts/clients/client-server.ts';
 import type { BrokenReason, RequestReceiver, RequestHandler, Transport } from '../../packages/core/http1/transport.ts';
 import { createReplyHead } from '../../packages/core/http1/writer.ts';
 import { poll } from '../helpers/changes.ts';

@@ -8,7 +8,7 @@ import { Socket, type AddressInfo } from 'node:net';
 import { describe, test, type TestContext } from 'node:test';
 import Fastify, { type FastifyInstance } from 'fastify';
 import { createNodeHandler } from '../../packages/core/hosts/node/node.ts';
-import { watchRecords } from '../../packages/core/http1/record-watch.ts';
+import { watchRecords } from '../../packages/core/hosts/clients/record-watch.ts';
 import { anyCertificate } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
 import { startGateway } from '../helpers/gateway.ts';

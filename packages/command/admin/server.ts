@@ -5,7 +5,7 @@ import { readRequestId } from '../../core/call/request-context.ts';
 import { isAllowedHost } from '../../core/admission/host-names.ts';
 import type { ServerLimits } from '../../core/http1/connection.ts';
 import { fieldValue, type RequestHead } from '../../core/http1/head.ts';
-import { ClientServer } from '../../core/http1/server.ts';
+import { ClientServer } from '../../core/hosts/clients/client-server.ts';
 import type { BrokenReason, Reply, RequestReceiver, Transport } from '../../core/http1/transport.ts';
 import { BorrowedBytes } from '../../core/http1/borrowed-bytes.ts';
 import { createFixedReply, replyHeaders, replyToBroken, type FixedReply } from '../../core/replies.ts';

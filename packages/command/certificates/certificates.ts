@@ -5,7 +5,7 @@ import { readFileSync } from 'node:fs';
 
 import { nameWithPath } from '../../core/hosts/options/accepted-values.ts';
 import type { ClientTls } from '../../core/http1/client-connection.ts';
-import type { ServerTls } from '../../core/http1/handshake.ts';
+import type { ServerTls } from '../../core/hosts/clients/handshake.ts';
 
 /** The files of one `CertificateUse`. */
 export interface CertificateFiles {

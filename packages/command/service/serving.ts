@@ -11,7 +11,7 @@ import type { Keeper } from '../../core/guards/options/ports.ts';
 import { createGateway } from '../../core/hosts/options/options.ts';
 import { createOpenSocket } from '../../core/http1/client-connection.ts';
 import type { Connection } from '../../core/http1/connection.ts';
-import { ClientServer } from '../../core/http1/server.ts';
+import { ClientServer } from '../../core/hosts/clients/client-server.ts';
 import type { RequestHandler } from '../../core/http1/transport.ts';
 import { outcomeOfMalformed } from '../../core/outcomes.ts';
 import { BackendMonitor, backendPeer } from '../../figures/backend-status.ts';

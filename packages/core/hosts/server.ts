@@ -5,8 +5,8 @@ import type { Server } from 'node:net';
 
 import type { GatewayObserver } from '../call/gateway.ts';
 import type { GuardOptions } from '../guards/options/guard-options.ts';
-import type { ServerTls } from '../http1/handshake.ts';
-import { ClientServer } from '../http1/server.ts';
+import type { ServerTls } from './clients/handshake.ts';
+import { ClientServer } from './clients/client-server.ts';
 import { createHostGateway, hostRows } from './common/host-gateway.ts';
 import { reportOutage } from './common/host-guards.ts';
 import { listen, type Listener } from './common/listen.ts';

@@ -6,7 +6,7 @@ import type { ServerResponse } from 'node:http';
 import { Socket } from 'node:net';
 
 import { setReading } from '../../http1/node-internals.ts';
-import { watchRecords } from '../../http1/record-watch.ts';
+import { watchRecords } from '../clients/record-watch.ts';
 import { TurnShare } from '../../http1/turns.ts';
 
 // While more than `waitingMax` requests wait, the connection is not read.

@@ -3,9 +3,9 @@
 import type { Socket } from 'node:net';
 import type { Server as TlsServer, TLSSocket } from 'node:tls';
 
-import { monotonicMs } from '../time/monotonic.ts';
-import type { Connection } from './connection.ts';
-import { carrierOf } from './node-internals.ts';
+import { monotonicMs } from '../../time/monotonic.ts';
+import type { Connection } from '../../http1/connection.ts';
+import { carrierOf } from '../../http1/node-internals.ts';
 import { watchRecords } from './record-watch.ts';
 
 /** TLS of client connections; certificates and key in PEM. */

@@ -3,7 +3,7 @@
 
 import type { Socket } from 'node:net';
 
-import { carrierOf } from './node-internals.ts';
+import { carrierOf } from '../../http1/node-internals.ts';
 
 // A period is nearly empty if more than `bytesMax` bytes arrive and less than `payloadPart` of them is payload: in TLS
 // 1.3, more than 700 records of at most 3 bytes. A connection is closed after three such periods in a row,
