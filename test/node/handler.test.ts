@@ -320,6 +320,24 @@ describe('middleware before the handler', () => {
     }
   });
 
+  test('without sec-fetch-site, an origin that the CORS of the host allows may write [D56]', async () => {
+    await using server = await serveAfter((_request, response, next) => {
+      response.setHeader('Access-Control-Allow-Origin', 'https://app.example');
+      next();
+    });
+    const write = async (headers: [string, string][]) =>
+      (await server.call('DELETE', '/api/work-items/5', { headers })).status;
+    assert.equal(await write([['Origin', 'https://app.example']]), 200);
+    assert.equal(await write([['Origin', 'https://other.example']]), 403);
+    assert.equal(
+      await write([
+        ['Origin', 'https://app.example'],
+        ['Sec-Fetch-Site', 'cross-site'],
+      ]),
+      403,
+    );
+  });
+
   test('pipelined requests make their calls in order, even if middleware takes longer for some of them [D27]', async () => {
     let turnsOfLast = 0;
     await using server = await serveAfter(async (_request, _response, next) => {

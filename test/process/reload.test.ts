@@ -445,7 +445,8 @@ describe('SIGHUP with one process', () => {
     await begun(command, ['BUFFERED_BYTES_MAX=100000', 'DOCS=true']);
     assert.equal(await held503(), 503);
     const shown = /^work_item_gateway_buffered_bytes (\d+)$/m.exec(await command.metrics())?.[1];
-    assert.equal(shown, String(body.length));
+    // The body counts as allocated: it fills most of a read of 64 KiB [D69].
+    assert.ok(Number(shown) >= body.length && Number(shown) <= 65_536, String(shown));
     await begun(command, ['BUFFERED_BYTES_MAX=150000', 'DOCS=true']);
     assert.equal(await held503(), 201);
     held.open();

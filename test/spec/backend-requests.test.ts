@@ -19,7 +19,7 @@ const clientHeaders: Headers = [
   ['Connection', 'keep-alive, X-Named, X-Request-Id, Content-Type, Host'], ['Keep-Alive', 'timeout=5'],
   ['Proxy-Connection', 'keep-alive'], ['TE', 'trailers'], ['X-Named', 'yes'],
   ['Content-Type', 'text/plain; charset=latin1'], ['Content-Encoding', 'identity'], ['Content-MD5', 'x'],
-  ['Digest', 'x'], ['Origin', 'https://elsewhere.test'], ['Referer', 'https://elsewhere.test/'],
+  ['Digest', 'x'], ['Origin', 'https://gateway.localhost'], ['Referer', 'https://elsewhere.test/'],
   ['User-Agent', 'test'], ['If-Match', '"1"'], ['If-None-Match', '"1"'], ['Range', 'bytes=0-1'],
   ['Prefer', 'return=minimal'], ['Forwarded', 'for=192.0.2.1;host=elsewhere.test;proto=https'],
   ['Via', '1.1 elsewhere'], ['X-Forwarded-For', '192.0.2.1'], ['X-Forwarded-Host', 'elsewhere.test'],

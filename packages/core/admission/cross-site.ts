@@ -12,10 +12,14 @@ const writeMethods: ReadonlySet<string> = new Set(['POST', 'PUT', 'DELETE']);
 const crossSite = /(?:^|,)[ \t]*cross-site[ \t]*(?:[;,]|$)/i;
 const webOrigin = /^(https?:\/\/)[^/\\?#@\s]+$/i;
 
-/** True for a write by another site. If the peer is trusted, its `x-forwarded-host` replaces the request's host. */
+/**
+ * True for a write by another site. If the peer is trusted, its `x-forwarded-host` replaces the request's host. Without
+ * `sec-fetch-site`, `allowedOrigin` may write too.
+ */
 export function isCrossSiteWrite(
   { method, target, fields }: Pick<RequestHead, 'method' | 'target' | 'fields'>,
   isTrusted: () => boolean,
+  allowedOrigin?: string,
 ): boolean {
   if (!writeMethods.has(method)) return false;
   const sites = fieldValue(fields, 'sec-fetch-site') === undefined ? '' : fieldValues(fields, 'sec-fetch-site').join();
@@ -23,6 +27,7 @@ export function isCrossSiteWrite(
   // Without `origin`, the client is not a browser.
   if (fieldValue(fields, 'origin') === undefined) return false;
   const origin = onlyFieldValue(fields, 'origin') ?? '';
+  if (origin === allowedOrigin && webOrigin.test(origin)) return false;
   const forwarded = isTrusted() ? splitList(fieldValues(fields, 'x-forwarded-host').join()) : [];
   // No page can set `x-forwarded-host`, so each value comes from a proxy, or from a client that is not a browser.
   if (forwarded.length > 0) return !forwarded.some((each) => isOriginOf(origin, each));

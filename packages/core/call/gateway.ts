@@ -120,7 +120,7 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
   admits(head: RequestHead, client: Client): boolean {
     const { target, fields } = head;
     const isTrusted = () => this.#trustedProxies?.has(addressOf(client) ?? '') === true;
-    if (isCrossSiteWrite(head, isTrusted) && this.cors?.allows(fields) !== true) return false;
+    if (isCrossSiteWrite(head, isTrusted, client.allowedOrigin) && this.cors?.allows(fields) !== true) return false;
     const allowed = this.#allowedHosts;
     if (allowed.length === 0) return true;
     // An absolute-form target has a host name too. Servers differ in the name they use, so both names must be allowed.

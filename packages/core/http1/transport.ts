@@ -72,4 +72,6 @@ export interface RequestHandler {
 export interface Client {
   /** The client's address; undefined if the OS did not report it. */
   readonly address: string | undefined;
+  /** The origin that the host's own CORS allows for this request. Missing if the gateway's CORS decides. */
+  readonly allowedOrigin?: string | undefined;
 }

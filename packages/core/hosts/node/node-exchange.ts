@@ -56,6 +56,12 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
     this.#inheritedHeaders = inheritedHeaders;
   }
 
+  get allowedOrigin(): string | undefined {
+    const headers = this.#inheritedHeaders;
+    if (headers === undefined) return this.#response.getHeader(allowOrigin)?.toString();
+    return headers[headers.indexOf(allowOrigin) + 1];
+  }
+
   /** Calls `begin` when all earlier requests of the connection have ended [D27] and it is the connection's turn [D58]. */
   inTurn(begin: () => void): void {
     beginInTurn(this.#request.socket, this.#response, () => {
@@ -234,5 +240,6 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
   }
 }
 
+const allowOrigin = 'access-control-allow-origin';
 const bodyWasRead =
   'the host has already read the request body: mount the handler before express.json() and other body parsers';

@@ -72,7 +72,7 @@ export function sharedReplies(limits: Limits): DocumentedReply[] {
 function refusal(method: string, { allowedHosts, corsOrigins }: Limits): DocumentedReply | undefined {
   const reasons = present([
     isCrossSiteWrite({ method, target: '', fields: ['origin', 'null'] }, () => false) &&
-      `a page of another site${corsOrigins.length > 0 ? ', whose origin is not allowed,' : ''} made the browser send the request (\`Sec-Fetch-Site: cross-site\`, or without this header an \`Origin\` other than \`Host\`)`,
+      `a page of another site${corsOrigins.length > 0 ? ', whose origin is not allowed,' : ''} made the browser send the request (\`Sec-Fetch-Site: cross-site\`, or without this header the \`Origin\` of another site)`,
     allowedHosts.length > 0 && '`Host` is not an allowed name of this gateway',
   ]);
   return reasons.length === 0
