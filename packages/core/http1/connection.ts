@@ -34,6 +34,10 @@ export class Holding {
     this.#ledger = ledger;
   }
 
+  get isEmpty(): boolean {
+    return this.#counted === 0;
+  }
+
   /** Counts that the connection now holds `bytes`. If there is no room for more, changes nothing and returns false. */
   count(bytes: number): boolean {
     const more = Math.max(0, bytes - freeBytes) - this.#counted;

@@ -87,6 +87,11 @@ export abstract class MessageReader<Head extends AnyHead> {
     return this.#state > stateEmptyLine && this.#state < stateLength && !this.#isTrailer;
   }
 
+  /** True if no bytes of an incomplete head are kept. */
+  get isEmpty(): boolean {
+    return this.#kept.length === 0;
+  }
+
   /** The memory of an incomplete head: its bytes as allocated, and at most its length for the fields read so far. */
   get heldBytes(): number {
     return this.#kept.buffer.byteLength + this.#kept.length;

@@ -201,6 +201,9 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     const { socket } = this;
     const unsent = socket.writableLength;
     if (unsent === 0) this.#copiedBytes = 0;
+    // Most often, the connection holds only a small head. This test takes a third of the time of the sum below.
+    const isSmall = unsent === 0 && this.#ahead.isEmpty && this.#isReading && this.#reader.headBytes <= freeBytes;
+    if (isSmall && this.#reader.isEmpty && this.#holding.isEmpty) return;
     const copied = Math.min(this.#copiedBytes, unsent);
     const unread = this.#isTls ? Math.min(unsent, copied + tlsBytesMax) : copied;
     const heads = this.#reader.heldBytes + (this.#head === undefined ? 0 : this.#reader.headBytes);
