@@ -125,6 +125,23 @@ for (const end of ['is sent', 'has closed'] as const) {
   });
 }
 
+test('a request without a connection is soon no longer watched', async (t) => {
+  const { watch, stalled, pass } = startWatch(t);
+  let looks = 0;
+  // Fastify's `inject` passes such an object as the socket.
+  const socket = {
+    get destroyed() {
+      looks += 1;
+      return undefined;
+    },
+  };
+  watch.watch(socket as unknown as Socket, call('injected'));
+  await pass(timeoutMs);
+  const before = looks;
+  await pass(3 * timeoutMs);
+  assert.deepEqual([looks, stalled], [before, []]);
+});
+
 test('bytes that the OS accepts after a long turn count as progress [D35]', async (t) => {
   const { clock, watch, stalled } = startWatch(t);
   const { handle, asSocket } = createSocket();

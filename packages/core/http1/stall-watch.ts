@@ -49,7 +49,8 @@ export class StallWatch<Call> {
     const now = monotonicMs();
     for (const [socket, progress] of this.#watched) {
       const accepted = acceptedBytes(socket);
-      if (socket.destroyed || socket.writableLength === 0) {
+      // Without a connection, as in Fastify's `inject`, `writableLength` is undefined.
+      if (socket.destroyed || !(socket.writableLength > 0)) {
         this.#watched.delete(socket);
       } else if (accepted !== progress.accepted) {
         progress.accepted = accepted;
