@@ -196,6 +196,25 @@ test('while a reply is awaited, no time limit runs for its request or for an inc
   await exchange(client, 1, '2');
 });
 
+for (const [what, first, last, passed] of [
+  ['an idle connection', get('/1'), get('/2'), limits.idleTimeoutMs],
+  ['an incomplete head', join(get('/1'), 'GET /2 HT'), 'TP/1.1\r\nHost: x\r\n\r\n', limits.requestHeadersTimeoutMs],
+] as const) {
+  test(`what arrived on ${what} during a long turn is read before the time limits are checked [D35]`, async (t) => {
+    t.mock.timers.enable({ apis: ['setInterval'] });
+    const { clock, open, exchange } = await start(t);
+    const { client } = await open();
+    client.send(first);
+    await exchange(client, 0, '1');
+    // A turn of the event loop begins with the timers, before the sockets are read.
+    await turn();
+    client.send(last);
+    clock.now += passed;
+    t.mock.timers.tick(200);
+    await exchange(client, 1, '2');
+  });
+}
+
 test('a connection is not idle while its requests wait for their turn [D26, D33, D35]', async (t) => {
   const seen: unknown[] = [];
   const count = 50;

@@ -108,7 +108,7 @@ export class ClientServer implements Iterable<Connection> {
         connection.announceEnd?.();
         if (connection.isQuiet(drainQuietMs, from)) connection.socket.destroy();
       }
-      // Timers run before arrived data is read. Without `setImmediate`, a request that has just arrived would be lost.
+      // Without `setImmediate`, a request that has just arrived would be lost.
       await new Promise((resolve) => setTimeout(setImmediate, drainPollMs, resolve));
     }
   }
@@ -130,7 +130,8 @@ export class ClientServer implements Iterable<Connection> {
       }
     }
     this.#add(this.#handshakes?.begin(socket) ?? new ServerConnection(socket, this.#context));
-    this.#sweepTimer ??= setInterval(() => this.#sweep(), sweepMs).unref();
+    // Timers run before arrived data is read. With `setImmediate`, what arrived during a long turn is read first.
+    this.#sweepTimer ??= setInterval(() => setImmediate(this.#sweep), sweepMs).unref();
   }
 
   #add(connection: Connection): void {
@@ -163,7 +164,7 @@ export class ClientServer implements Iterable<Connection> {
     });
   }
 
-  #sweep(): void {
+  readonly #sweep = (): void => {
     const now = monotonicMs();
     for (const connection of this.#connections) {
       connection.checkTime(now);
@@ -172,7 +173,7 @@ export class ClientServer implements Iterable<Connection> {
       clearInterval(this.#sweepTimer);
       this.#sweepTimer = undefined;
     }
-  }
+  };
 
   #makeRoom(): boolean {
     const now = monotonicMs();
