@@ -80,6 +80,20 @@ describe('a client that sends its FIN [D21]', () => {
     });
   }
 
+  for (const method of ['GET', 'HEAD']) {
+    test(`after a write, a ${method} and another write is reported as gone during the ${method}`, async (t) => {
+      const { client, connection, exchange, request, received } = await serveOne(t);
+      client.send(join(writes(1), `${method} /1 HTTP/1.1\r\nHost: x\r\n\r\n`, writes(1)));
+      client.end();
+      await poll(() => connection.socket.readableEnded, 'the FIN');
+      await exchange(client, 0, '0');
+      const second = await request(1);
+      await poll(() => second.events.includes('gone'), 'the end of the read');
+      await assertEnds(client);
+      assert.equal(received.length, 2);
+    });
+  }
+
   test('after complete writes is reported as gone during the last of them', async (t) => {
     const { client, connection, exchange, request } = await serveOne(t);
     client.send(writes(3));

@@ -372,7 +372,8 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   // its reply is cancelled, and nothing behind it starts. Otherwise the bytes in `#ahead` are read first [D21].
   #onSocketEnd(): void {
     this.#ahead.hasEnded = true;
-    if (this.#ahead.isEmpty || (this.#reading === 'whole' && this.#head?.method === 'GET')) this.#finishAfterEnd();
+    const isRead = this.#head?.method === 'GET' || this.#head?.method === 'HEAD';
+    if (this.#ahead.isEmpty || (this.#reading === 'whole' && isRead)) this.#finishAfterEnd();
   }
 
   #finishAfterEnd(): void {
