@@ -1,7 +1,10 @@
 // Deadlines that share a timer: each passes once, in order and not early, even if others are cleared [D19].
 
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
 import { test } from 'node:test';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { Deadline, Deadlines } from '../../packages/core/backend/deadlines.ts';
 import { poll } from '../helpers/changes.ts';
 
@@ -92,4 +95,31 @@ test('a timer whose deadline was cleared does nothing [D19]', async () => {
   assert.deepEqual(passed, []);
   start(0);
   await poll(() => passed.length === 1, 'the deadline has passed');
+});
+
+test('bytes that arrive in time during a long turn are read before the deadline passes [D19]', async (t) => {
+  const { passed, start, clear } = createLine(1);
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const accepted = once(server, 'connection') as Promise<[Socket]>;
+  const sender = connect((server.address() as AddressInfo).port, '127.0.0.1');
+  const [[receiver]] = await Promise.all([accepted, once(sender, 'connect')]);
+  t.after(() => {
+    sender.destroy();
+    receiver.destroy();
+    server.close();
+  });
+  let isRead = false;
+  receiver.once('data', () => {
+    isRead = true;
+    clear(0);
+  });
+  // The next turn begins with the timers, before the sockets are read.
+  await nextTurn();
+  start(0);
+  sender.write('answer');
+  for (const until = performance.now() + 2 * durationMs; performance.now() < until;);
+  await poll(() => isRead, 'the answer is read');
+  await nextTurn();
+  assert.deepEqual(passed, []);
 });
