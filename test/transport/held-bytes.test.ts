@@ -9,7 +9,7 @@ import { assertReply, unavailable } from '../helpers/expected.ts';
 import { startGateway, type Settings } from '../helpers/gateway.ts';
 import { noHttp2 } from '../helpers/http2-client.ts';
 import { flags, FrameClient, headers, requestFields, settingIds, windowUpdate } from '../helpers/http2-frames.ts';
-import type { RawClient } from '../helpers/raw-client.ts';
+import { RawClient } from '../helpers/raw-client.ts';
 import { answer, behind } from '../helpers/scripted-backend.ts';
 
 // Each connection holds this much uncounted.
@@ -178,6 +178,22 @@ describe('when connections hold half of BUFFERED_BYTES_MAX', () => {
     assert.equal((await server.call('PUT', item, { body: large })).status, 200);
     for (const holder of holders) holder.destroy();
     await server.counts((bytes) => bytes === 0, 'nothing counts');
+  });
+
+  test('a reply over TLS is sent whole, even if there is room for its bytes only once [D69]', async () => {
+    const bytes = 8_000_001;
+    await using server = await startGateway({ host: 'http2', settings: { bufferedBytesMax: 8_050_000 } });
+    server.backend.answers(answer(JSON.stringify('x'.repeat(bytes - 2))));
+    await using client = await RawClient.openSecure(server.port, { rejectUnauthorized: false });
+    client.pause();
+    client.send(get);
+    const sending = () => [...server.clients].find(({ socket }) => socket.writableLength > 0);
+    await poll(() => sending() !== undefined, 'the client does not read for a while');
+    const connection = sending();
+    connection?.checkTime(performance.now());
+    assert.equal(connection?.socket.destroyed, false);
+    client.resume();
+    assert.equal((await client.reply()).body.length, bytes);
   });
 
   test('a client that does not read its replies is disconnected [D69]', async () => {

@@ -205,11 +205,12 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     const isSmall = unsent === 0 && this.#ahead.isEmpty && this.#isReading && this.#reader.headBytes <= freeBytes;
     if (isSmall && this.#reader.isEmpty && this.#holding.isEmpty) return;
     const copied = Math.min(this.#copiedBytes, unsent);
-    const unread = this.#isTls ? Math.min(unsent, copied + tlsBytesMax) : copied;
+    const tlsCopy = this.#isTls ? Math.min(unsent - copied, tlsBytesMax) : 0;
     const heads = this.#reader.heldBytes + (this.#head === undefined ? 0 : this.#reader.headBytes);
-    const held = this.#ahead.heldBytes + heads + unread + socket.readableLength;
-    if (socket.destroyed || this.#holding.count(held)) return;
-    if (unread > freeBytes) {
+    const held = this.#ahead.heldBytes + heads + copied + socket.readableLength;
+    // Without room for the copy of TLS, the reply goes on: its own memory counts in any case, and is no smaller.
+    if (socket.destroyed || this.#holding.count(held + tlsCopy) || this.#holding.count(held)) return;
+    if (copied > freeBytes) {
       socket.destroy();
     } else {
       this.#run(() => this.#onFlaw('overload'));
