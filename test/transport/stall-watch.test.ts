@@ -125,6 +125,24 @@ for (const end of ['is sent', 'has closed'] as const) {
   });
 }
 
+test('a reply that middleware holds back is watched until it is sent', async (t) => {
+  const { watch, stalled, pass } = startWatch(t);
+  const { socket, asSocket } = createSocket();
+  socket.writableLength = 0;
+  let isDone = false;
+  watch.watch(asSocket, call('compressed'), () => isDone);
+  await pass(2 * timeoutMs);
+  assert.deepEqual(stalled, [], 'nothing is queued, so the client is not slow');
+  socket.writableLength = 1_000_000;
+  await pass(1.5 * timeoutMs);
+  assert.deepEqual(stalled, ['compressed']);
+  const next = createSocket();
+  watch.watch(next.asSocket, call('done'), () => isDone);
+  isDone = true;
+  await pass(2 * timeoutMs);
+  assert.equal(next.socket.destroyed, false);
+});
+
 test('a request without a connection is soon no longer watched', async (t) => {
   const { watch, stalled, pass } = startWatch(t);
   let looks = 0;

@@ -44,6 +44,7 @@ export abstract class Body implements Lender {
       // From the second piece on, each piece is checked as it arrives.
       this.#checker = new JsonChecker();
       this.#isValid = this.#checker.write(this.#first);
+      this.#first = undefined;
     }
     this.#isValid &&= this.#checker.write(piece);
     this.keep(piece);

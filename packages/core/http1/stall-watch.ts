@@ -12,6 +12,7 @@ import { carrierOf, handleOf } from './node-internals.ts';
 
 interface Progress<Call> {
   call: Call;
+  isDone: () => boolean;
   accepted: number;
   since: number;
 }
@@ -32,13 +33,17 @@ export class StallWatch<Call> {
     this.#onStall = onStall;
   }
 
-  /** Watches `socket` after a reply to `call` was written, until all bytes of the reply have left this process. */
-  watch(socket: Socket, call: Call): void {
+  /**
+   * Watches `socket` after a reply to `call` was written, until `isDone` returns true. Default: until all bytes have left
+   * this process. Without a connection, as in Fastify's `inject`, `writableLength` is undefined.
+   */
+  watch(socket: Socket, call: Call, isDone = (): boolean => !(socket.writableLength > 0)): void {
     const progress = this.#watched.get(socket);
     if (progress === undefined) {
-      this.#watched.set(socket, { call, accepted: acceptedBytes(socket), since: monotonicMs() });
+      this.#watched.set(socket, { call, isDone, accepted: acceptedBytes(socket), since: monotonicMs() });
     } else {
       progress.call = call ?? progress.call;
+      progress.isDone = isDone;
     }
     // `setImmediate`: after a long turn, the OS may accept bytes now that it could have accepted earlier.
     const sweep = (): unknown => setImmediate(() => this.#sweep());
@@ -49,10 +54,9 @@ export class StallWatch<Call> {
     const now = monotonicMs();
     for (const [socket, progress] of this.#watched) {
       const accepted = acceptedBytes(socket);
-      // Without a connection, as in Fastify's `inject`, `writableLength` is undefined.
-      if (socket.destroyed || !(socket.writableLength > 0)) {
+      if (socket.destroyed || progress.isDone()) {
         this.#watched.delete(socket);
-      } else if (accepted !== progress.accepted) {
+      } else if (accepted !== progress.accepted || socket.writableLength === 0) {
         progress.accepted = accepted;
         progress.since = now;
       } else if (now - progress.since >= this.#timeoutMs) {

@@ -178,7 +178,9 @@ export class Http2Connection implements Connection, ExchangeOwner {
   }
 
   checkTime(now: number): void {
-    if (!this.#holding.count(this.#paced.heldBytes + this.#keptBytes())) this.socket.destroy();
+    const held = this.#paced.heldBytes + this.#keptBytes();
+    // Without room for unsent output, the replies go on. The stall limit ends them, and the memory of answers counts.
+    if (!this.#holding.count(held + this.#paced.unsentBytes) && !this.#holding.count(held)) this.socket.destroy();
     const isQueued = this.socket.writableLength > 0;
     if (isQueued) this.#context.stallWatch.watch(this.socket, [...this.#exchanges.values()].find(isTaking));
     if (this.#paced.headTook(now) >= this.#context.requestHeadersTimeoutMs) {

@@ -67,9 +67,12 @@ export class PacedSocket extends Duplex implements TurnTaker {
 
   /** The memory of received bytes that wait to be passed on, and of sent bytes that the OS has not accepted. */
   get heldBytes(): number {
-    // TLS encrypts a copy of the bytes that `_write` or `_writev` pass to it.
-    const unsent = this.writableLength + this.#socket.writableLength;
-    return (this.#held?.buffer.byteLength ?? 0) + this.readableLength + this.#socket.readableLength + unsent;
+    return (this.#held?.buffer.byteLength ?? 0) + this.readableLength + this.#socket.readableLength;
+  }
+
+  /** The memory of output that the OS does not have yet. TLS encrypts a copy of it. */
+  get unsentBytes(): number {
+    return this.writableLength + this.#socket.writableLength;
   }
 
   /** Milliseconds from the start of the incomplete head to `now`; 0 if no head is incomplete. */

@@ -210,7 +210,8 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
     if (!response.writableFinished && !socket.destroyed) {
       budget.add(bytes.length);
       response.once('close', () => budget.giveBack(bytes.length));
-      if (this.#incoming !== undefined) this.#host.stallWatch.watch(socket, this.#incoming);
+      if (this.#incoming !== undefined)
+        this.#host.stallWatch.watch(socket, this.#incoming, () => response.writableFinished);
     }
   }
 
