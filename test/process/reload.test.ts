@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
-import { connect } from 'node:net';
+import { type AddressInfo, connect, createServer } from 'node:net';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { anyCertificate, CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
@@ -22,7 +22,7 @@ import { noHttp2OfCommand } from '../helpers/http2-client.ts';
 import { FrameClient, headers, requestFields } from '../helpers/http2-frames.ts';
 import { holdCall } from './held-call.ts';
 import { createPair, keySetOf } from '../helpers/issuer.ts';
-import { countDescriptors } from '../helpers/process-figures.ts';
+import { childrenOf, countDescriptors } from '../helpers/process-figures.ts';
 import { RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
 import { readState } from '../helpers/dashboard-state.ts';
@@ -472,4 +472,31 @@ describe('SIGHUP with one process', () => {
       'descriptors and connections of earlier settings are closed',
     );
   });
+});
+
+test('a worker that was starting during a reload serves no call with the old settings', async () => {
+  const keys = join(folder, `${(files += 1)}.json`);
+  writeFileSync(keys, keySetOf(createPair('one', 'ES256')));
+  // Without an answer of Redis, a worker needs a longer time for the new settings.
+  const silent = createServer().listen(0, '127.0.0.1');
+  after(() => silent.close());
+  await once(silent, 'listening');
+  const { port } = silent.address() as AddressInfo;
+  await using command = await start({ WORKERS: '2' });
+  const [victim = 0, other] = childrenOf(command.process.pid) ?? [];
+  process.kill(victim, 'SIGKILL');
+  const successor = (): number | undefined =>
+    childrenOf(command.process.pid)?.find((pid) => pid !== victim && pid !== other);
+  await poll(() => successor() !== undefined, 'the successor exists');
+  const pid = successor() ?? 0;
+  // A process that is stopped before its `exec` would block the primary process.
+  assert.equal((await command.admin('/livez')).status, 200);
+  process.kill(pid, 'SIGSTOP');
+  await begun(command, [...tokens(keys), 'RATE_LIMIT=100000/1h', `RATE_LIMIT_REDIS_URL=redis://127.0.0.1:${port}`]);
+  process.kill(pid, 'SIGCONT');
+  await command.log(isReloaded, 'the reload ends');
+  await poll(async () => {
+    assertNoToken(await command.call('GET', list));
+    return command.logs.some((line) => line['status'] === 401 && line['pid'] === pid);
+  }, 'the successor serves');
 });
