@@ -62,8 +62,8 @@ async function open(t: TestContext, port: number, protocol: string) {
 
 // Before the tests with real sockets, because they share one timer.
 describe('the watch of records', () => {
-  /** A TLS socket that receives `records` records of `payload` bytes each in every half second. */
-  function receive(t: TestContext, records: number, payload: number, periods = 20) {
+  /** A TLS socket that receives `records` records of `payload` bytes each in every half second, or in each `nth`. */
+  function receive(t: TestContext, records: number, payload: number, periods = 20, nth = 1) {
     t.mock.timers.enable({ apis: ['setTimeout'] });
     const carrier = { bytesRead: 5_000 };
     const socket = { _parent: carrier, bytesRead: 100, destroyed: false, destroy: () => (socket.destroyed = true) };
@@ -71,8 +71,9 @@ describe('the watch of records', () => {
     watchRecords(socket as unknown as Socket);
     let passed = 0;
     for (; passed < periods && !socket.destroyed; passed += 1) {
-      carrier.bytesRead += records * (22 + payload);
-      socket.bytesRead += records * payload;
+      const received = passed % nth === 0 ? records : 0;
+      carrier.bytesRead += received * (22 + payload);
+      socket.bytesRead += received * payload;
       t.mock.timers.tick(500);
     }
     socket.destroyed = true;
@@ -99,6 +100,14 @@ describe('the watch of records', () => {
   test('a burst of tiny records in less than a second is no reason to close [D58]', (t) => {
     assert.equal(receive(t, 20_000, 1, 2), 2);
   });
+
+  for (const [nth, periods] of [[2, 7], [3, 10], [10, 40]] as const) {
+    const seconds = nth / 2;
+    const isClosed = nth < 9;
+    test(`bursts of KeyUpdates every ${seconds} s: ${isClosed ? 'closed at the fourth' : 'never closed'} [D58]`, (t) => {
+      assert.equal(receive(t, 10_000, 0, 40, nth), periods);
+    });
+  } // prettier-ignore
 
   test('plain sockets are not watched', () => {
     watchRecords(new Socket());
