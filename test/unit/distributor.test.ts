@@ -76,6 +76,16 @@ test('a connection waits for the worker with the fewest connections, but not if 
   assert.deepEqual(counts(), [1, 2]);
 });
 
+test('a connection waits at most 200 ms for the worker with the fewest connections', async () => {
+  const [busy, other] = [new Worker(), new Worker(4)];
+  workers = [busy, other];
+  busy.hasRoom = false;
+  accept(2);
+  assert.deepEqual(counts(), [0, 0]);
+  await poll(() => other.taken.length === 2, 'the other worker gets the connections');
+  assert.equal(busy.isLate, false);
+});
+
 test('connections that are handed back are passed on before those that wait', () => {
   const waiting = accept(2);
   const back = [new Socket(), new Socket()];

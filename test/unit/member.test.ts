@@ -234,14 +234,27 @@ test('the primary process closes a connection when the worker has confirmed it',
   const second = await openPair(t);
   member.take(second.socket);
   assert.equal(member.hasRoom, false);
-  say({ kind: 'taken', number: 1, open: 8 });
+  say({ kind: 'taken', number: 1 });
   await poll(() => events.length > 0, 'the confirmation');
   assert.deepEqual([events, socket.destroyed, second.socket.destroyed], [[['room']], true, false]);
-  assert.deepEqual([member.hasRoom, member.connections], [true, 9]);
+  assert.deepEqual([member.hasRoom, member.connections], [true, 2]);
   assert.deepEqual((await received(3)).slice(1), [
     { kind: 'connection', number: 1 },
     { kind: 'connection', number: 2 },
   ]);
+});
+
+test('connections that have closed count until the next pong', async (t) => {
+  await becomeReady();
+  for (const number of [1, 2]) {
+    member.take((await openPair(t)).socket);
+    say({ kind: 'taken', number });
+    await poll(() => events.filter(([event]) => event === 'room').length === number, 'the confirmation');
+  }
+  assert.equal(member.connections, 2);
+  member.beat();
+  say({ kind: 'pong', number: 2, open: 0 });
+  await poll(() => member.connections === 0, 'the pong');
 });
 
 test('a worker that does not confirm a connection soon is late', async (t) => {
@@ -276,7 +289,7 @@ for (const end of ['fault', 'kill'] as const) {
       member.kill();
     } else {
       worker.kill('SIGCONT');
-      say({ kind: 'taken', number: 1, open: 1 });
+      say({ kind: 'taken', number: 1 });
       say({ kind: 'fault' });
     }
     await poll(() => handedBack.length > 0, 'they are handed back');

@@ -11,7 +11,10 @@ export interface Receiver {
   readonly hasRoom: boolean;
   /** True if the worker is slow to confirm a connection. */
   readonly isLate: boolean;
-  /** Connections of the worker, including those that it has not confirmed yet. */
+  /**
+   * The worker's connections at its last heartbeat, and all that it got since. Connections that have closed since count
+   * too: otherwise a new worker would get all short connections, as long as the others have idle ones.
+   */
   readonly connections: number;
   take(socket: Socket): void;
 }
@@ -23,12 +26,15 @@ interface Limits {
 
 interface Waiting {
   readonly socket: Socket;
+  readonly since: number;
   callOff?: () => void;
 }
 
 // If a connection cannot be passed on, because the worker with the fewest connections has no room, this is tried again
 // after the time in which that worker becomes late.
 export const lateMs = 50;
+// After this time, any worker gets the connection.
+const patienceMs = 200;
 
 export class Distributor<Worker extends Receiver> {
   readonly #workers: () => readonly Worker[];
@@ -71,7 +77,8 @@ export class Distributor<Worker extends Receiver> {
   distribute(): void {
     while (this.#waiting.length > 0) {
       const workers = this.#workers();
-      const next = choose(workers, this.#turns);
+      const waited = performance.now() - (this.#waiting[0]?.since ?? 0);
+      const next = choose(workers, this.#turns, waited >= patienceMs);
       if (next === undefined) {
         if (workers.some(({ isLate }) => !isLate)) this.#retryLater();
         return;
@@ -93,7 +100,7 @@ export class Distributor<Worker extends Receiver> {
   }
 
   #wait(sockets: readonly Socket[], index: number): void {
-    const added: Waiting[] = sockets.map((socket) => ({ socket }));
+    const added: Waiting[] = sockets.map((socket) => ({ socket, since: performance.now() }));
     this.#waiting.splice(index, 0, ...added);
     this.distribute();
     // A client waits for a worker no longer than the gateway waits for a client's request.
@@ -133,17 +140,18 @@ export class Distributor<Worker extends Receiver> {
 }
 
 /**
- * Returns the worker whose turn is next, or undefined if none can get a connection now. A worker with more connections
- * than another is left out, so that connections that stay open are spread evenly. It may have an eighth more, so
- * that a busy gateway does not wait for its slowest worker.
+ * Returns the worker whose turn is next, or undefined if none can get a connection now. Unless `takesAny`, a worker with
+ * more connections than another is left out, so that connections that stay open are spread evenly. It may have an
+ * eighth more, so that a busy gateway does not wait for its slowest worker.
  */
 function choose<Worker extends Receiver>(
   workers: readonly Worker[],
   turns: WeakMap<Worker, number>,
+  takesAny: boolean,
 ): Worker | undefined {
   const prompt = workers.filter(({ isLate }) => !isLate);
   const fewest = Math.min(...prompt.map(({ connections }) => connections));
-  const most = fewest + Math.floor(fewest / 8);
+  const most = takesAny ? Infinity : fewest + Math.floor(fewest / 8);
   const turnOf = (worker: Worker): number => turns.get(worker) ?? 0;
   return prompt
     .filter(({ hasRoom, connections }) => hasRoom && connections <= most)

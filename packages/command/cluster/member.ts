@@ -72,8 +72,9 @@ export class Member implements Receiver {
   // Connections that the worker has not confirmed, by number, and the time when they were passed.
   readonly #unconfirmed = new Map<number, { readonly socket: Socket; readonly at: number }>();
   #sentCount = 0;
-  // The number of the worker's connections, in its last message about them.
+  // The number of the worker's connections in its last `pong`, and the number of the connection sent before the `ping`.
   #open = 0;
+  #openSince = 0;
   // The certificates last sent to the worker.
   #tls: TlsInForce;
   #lastReport: Report | undefined;
@@ -133,7 +134,7 @@ export class Member implements Receiver {
   }
 
   get connections(): number {
-    return this.#open + this.#unconfirmed.size;
+    return this.#open + this.#sentCount - this.#openSince;
   }
 
   /** Notes that the worker is to end. From now on, it gets no connections. The caller makes the worker end. */
@@ -247,7 +248,7 @@ export class Member implements Receiver {
         onStarted({ kind: 'failed', message: message.message });
         break;
       case 'taken':
-        this.#onTaken(message.number, message.open);
+        this.#onTaken(message.number);
         break;
       case 'pong':
         this.#onPong(message.number, message.open);
@@ -271,10 +272,9 @@ export class Member implements Receiver {
     }
   }
 
-  #onTaken(number: number, open: number): void {
+  #onTaken(number: number): void {
     this.#unconfirmed.get(number)?.socket.destroy();
     this.#unconfirmed.delete(number);
-    this.#open = open;
     this.#observer.onRoom();
   }
 
@@ -282,6 +282,7 @@ export class Member implements Receiver {
   // not reach the worker. Node drops a message whose descriptor cannot be received.
   #onPong(number: number, open: number): void {
     this.#open = open;
+    this.#openSince = number;
     this.#handBack(
       [...this.#unconfirmed.keys()].filter((each) => each <= number),
       true,

@@ -50,10 +50,10 @@ export type FromWorker =
   | { readonly kind: 'start-error'; readonly message: string }
   /**
    * The worker will serve the connection `number`. Sent before a byte of the connection is read. Without this message,
-   * another worker can serve the connection. `open` is the number of the worker's connections.
+   * another worker can serve the connection.
    */
-  | { readonly kind: 'taken'; readonly number: number; readonly open: number }
-  /** The answer to `ping`, with its `number`. */
+  | { readonly kind: 'taken'; readonly number: number }
+  /** The answer to `ping`, with its `number`. `open` is the number of the worker's connections. */
   | { readonly kind: 'pong'; readonly number: number; readonly open: number }
   /** After an internal error the worker takes no further connection, finishes its calls and exits. */
   | { readonly kind: 'fault' }

@@ -72,7 +72,7 @@ async function run(
     if (stop.wanted.signal.aborted) {
       socket?.destroy();
     } else {
-      const confirmed = confirm(number, socket, open() + 1, (own) => service.take(own));
+      const confirmed = confirm(number, socket, (own) => service.take(own));
       confirming.add(confirmed);
       void confirmed.finally(() => confirming.delete(confirmed));
     }
@@ -142,15 +142,10 @@ async function reload(
 // Confirms the connection, then passes it to `take`. The connection is not read before the OS has the confirmation:
 // otherwise, if this worker ended, another worker would get a connection without its first bytes. `socket` is undefined if
 // the client has left. If the primary process has ended, no other worker can get the connection.
-async function confirm(
-  number: number,
-  socket: Socket | undefined,
-  open: number,
-  take: (socket: Socket) => void,
-): Promise<void> {
+async function confirm(number: number, socket: Socket | undefined, take: (socket: Socket) => void): Promise<void> {
   const handle = socket && handleOf(socket);
   handle?.readStop?.();
-  await send({ kind: 'taken', number, open });
+  await send({ kind: 'taken', number });
   handle?.readStart?.();
   if (socket !== undefined) take(socket);
 }
