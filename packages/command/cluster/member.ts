@@ -2,6 +2,7 @@
 
 import type { ChildProcess } from 'node:child_process';
 import type { Socket } from 'node:net';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 
 import type { FetchedKeys, Question } from '../../core/guards/options/ports.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
@@ -27,8 +28,8 @@ const unconfirmedMax = 2;
 // Node cannot listen for signals in its first moments, so one of these signals to the process group may end a starting
 // worker.
 const groupSignals: ReadonlySet<string | null> = new Set(['SIGTERM', 'SIGINT', 'SIGHUP']);
-// Time limit for the last messages of an ended worker. Normally they arrive in one or two turns of the event loop.
-const lastMessagesMsMax = 1_000;
+// After this many turns of the event loop without a message, an ended worker has sent all its messages.
+const quietTurnsMin = 10;
 
 export type StartOutcome =
   | { readonly kind: 'ready' }
@@ -289,11 +290,6 @@ export class Member implements Receiver {
     );
   }
 
-  #closeUnconfirmed(): void {
-    for (const { socket } of this.#unconfirmed.values()) socket.destroy();
-    this.#unconfirmed.clear();
-  }
-
   #handBack(numbers: readonly number[], isLost = false): void {
     const sockets = numbers.flatMap((number) => this.#unconfirmed.get(number)?.socket ?? []);
     for (const number of numbers) this.#unconfirmed.delete(number);
@@ -318,9 +314,7 @@ export class Member implements Receiver {
       }
     });
     child.once('exit', (code, signal) => {
-      void lastMessagesOf(child).then((isComplete) => {
-        // A connection that the worker may have confirmed is served by no other worker.
-        if (!isComplete) this.#closeUnconfirmed();
+      void lastMessagesOf(child).then(() => {
         const kind = isForGroup(signal) ? 'interrupted' : 'failed';
         const advice = signal === 'SIGKILL' ? ': check whether the system was out of memory' : '';
         end(kind, `a worker ended during its start with ${describeEnd(code, signal)}${advice}`);
@@ -350,14 +344,14 @@ function shareOf(settings: Settings): ReturnType<typeof toPlain> {
   });
 }
 
-// Waits for the last messages of a worker, which may arrive after its exit. The channel closes after them. Resolves with
-// false if the channel does not close in time.
-async function lastMessagesOf(child: ChildProcess): Promise<boolean> {
-  if (!child.connected) return true;
-  const { promise, resolve } = Promise.withResolvers<boolean>();
-  child.once('disconnect', () => resolve(true));
-  const callOff = startDeadline(lastMessagesMsMax, () => resolve(false));
-  const isComplete = await promise;
-  callOff();
-  return isComplete;
+// Resolves when the last messages of an ended worker have been read. They are in its channel already, so they are read in
+// the next turns of the event loop. Does not wait for 'disconnect', which Node does not emit after every death.
+async function lastMessagesOf(child: ChildProcess): Promise<void> {
+  let quietTurns = 0;
+  const onMessage = (): void => {
+    quietTurns = 0;
+  };
+  child.on('message', onMessage);
+  for (; child.connected && quietTurns < quietTurnsMin; quietTurns += 1) await nextTurn();
+  child.off('message', onMessage);
 }
