@@ -200,7 +200,7 @@ for (const [what, first, last, passed] of [
   ['an idle connection', get('/1'), get('/2'), limits.idleTimeoutMs],
   ['an incomplete head', join(get('/1'), 'GET /2 HT'), 'TP/1.1\r\nHost: x\r\n\r\n', limits.requestHeadersTimeoutMs],
 ] as const) {
-  test(`what arrived on ${what} during a long turn is read before the time limits are checked [D35]`, async (t) => {
+  test(`input that arrives on ${what} during a long turn is read before the time limits are checked [D35]`, async (t) => {
     t.mock.timers.enable({ apis: ['setInterval'] });
     const { clock, open, exchange } = await start(t);
     const { client } = await open();

@@ -23,6 +23,8 @@ let printed: string;
 
 const told = (...event: unknown[]): void => void events.push(event);
 const observer: MemberObserver = {
+  isUpToDate: () => true,
+  bringUpToDate: () => Promise.resolve(),
   onReady: () => told('ready'),
   onRoom: () => told('room'),
   onHandedBack: (sockets, _, isLost) => {

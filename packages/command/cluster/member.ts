@@ -38,6 +38,11 @@ export type StartOutcome =
   | { readonly kind: 'interrupted'; readonly message: string };
 
 export interface MemberObserver {
+  /** False if the settings have changed since they were sent to the worker. */
+  isUpToDate(member: Member): boolean;
+  /** Sends the settings in force. Resolves when the worker uses them, or has ended. */
+  bringUpToDate(member: Member): Promise<unknown>;
+  /** The worker serves, with the settings in force. */
   onReady(member: Member): void;
   /** The worker has confirmed connections, so it may get others. */
   onRoom(): void;
@@ -240,10 +245,7 @@ export class Member implements Receiver {
     switch (message.kind) {
       case 'ready':
         this.#lastReport = message.report;
-        this.#state = nextState(this.#state, 'ready');
-        this.#readyAt = performance.now();
-        this.#observer.onReady(this);
-        onStarted(message);
+        void this.#becomeReady().then(() => onStarted(message));
         break;
       case 'start-error':
         onStarted({ kind: 'failed', message: message.message });
@@ -271,6 +273,15 @@ export class Member implements Receiver {
         this.#awaitedAnswers.get(`${message.kind} ${message.id}`)?.(message);
         break;
     }
+  }
+
+  // A worker counts as starting until it uses the settings in force, so no call begins with older guards [D65].
+  async #becomeReady(): Promise<void> {
+    while (!this.#observer.isUpToDate(this)) await this.#observer.bringUpToDate(this);
+    if (this.#state === 'ended') return;
+    this.#state = nextState(this.#state, 'ready');
+    this.#readyAt = performance.now();
+    this.#observer.onReady(this);
   }
 
   #onTaken(number: number): void {

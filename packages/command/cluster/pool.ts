@@ -81,11 +81,12 @@ class WorkerPool implements ClientService {
   #pause: NodeJS.Timeout | undefined;
 
   readonly #observer: MemberObserver = {
-    // Certificates or settings may have changed while the worker was starting.
+    isUpToDate: (member) => member.state === 'ended' || member.settings === this.#settings,
+    bringUpToDate: (member) => this.#bringUpToDate(member),
     onReady: (member) => {
       if (member.state !== 'serving') return;
+      // The certificates may have changed while the worker was starting.
       member.renewTls(this.#tls);
-      void this.#bringUpToDate(member);
       if (this.#phase === 'announced') member.send({ kind: 'begin-drain' });
       this.#distributor.distribute();
     },
@@ -179,8 +180,9 @@ class WorkerPool implements ClientService {
 
   async #bringUpToDate(member: Member): Promise<void> {
     if (member.settings !== this.#settings) {
-      await member.reload(this.#settings, this.#tls).catch((error: unknown) => {
+      await member.reload(this.#settings, this.#tls).catch(async (error: unknown) => {
         this.#kill(member, `a worker cannot use the settings in force: killing it (${String(error)})`);
+        await member.exited;
       });
     }
   }
