@@ -160,8 +160,9 @@ export class AnswerBody extends Body {
 
   override drop(): void {
     super.drop();
-    giveBackBlocks(this.#blocks);
     this.#small = undefined;
+    if (this.#blocks.length === 0) return;
+    giveBackBlocks(this.#blocks);
     this.#blocks = [];
     this.#block = this.#filled = this.#room = 0;
   }
@@ -181,6 +182,7 @@ export class AnswerBody extends Body {
   }
 
   protected override takePieces(): Buffer[] {
+    if (this.#blocks.length === 0) return this.#small === undefined ? [] : [this.#small];
     const pieces = this.#blocks.slice(0, this.#block);
     if (this.#small !== undefined) pieces.unshift(this.#small);
     const last = this.#blocks[this.#block]?.subarray(0, this.#filled);
