@@ -17,7 +17,7 @@ execFileSync(process.execPath, ['node_modules/typescript-7/bin/tsc', '-p', 'tsco
 embedScanner();
 // dist/core is a package of its own, for programs that embed the gateway. It imports no file outside itself.
 cpSync(`${compiled}/core`, 'dist/core', { recursive: true });
-// Without comments, which make up a third of the code. The types keep them.
+// Without comments, so that the package is smaller. The types keep them.
 for (const path of globSync('dist/core/**/*.js')) {
   writeFileSync(path, transformSync(readFileSync(path, 'utf8'), { format: 'esm', target: 'es2024' }).code);
 }
