@@ -58,9 +58,10 @@ export class RecentFailures {
 
   /** Keeps `call` if it failed. Keeps the client's address only if `showsClient`. */
   record(call: Ended, showsClient: boolean): void {
-    const { requestId, operation, path, status, outcome, durationMs } = call;
-    const party = outcomes[outcome].fault;
+    const party = outcomes[call.outcome].fault;
     if (party === 'nobody') return;
+    // Describing the path takes time, and most calls succeed.
+    const { requestId, operation, path, status, outcome, durationMs } = call;
     const client = showsClient ? call.client : undefined;
     const cause = describeCause(shortTextOf(call.reason, call.cause));
     const at = Date.now();

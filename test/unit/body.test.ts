@@ -107,13 +107,15 @@ test('a million pieces of one byte take at most 1.1 MB', () => {
 const one = Buffer.from('1');
 
 test('an answer counts the blocks that its bytes take, and a small answer its length [D69]', () => {
+  const small = 4_096;
   const unit = 16_384;
   for (const [announced, pieces, counted] of [
     [2, [2], 2],
-    [0, [4_095], 4_095],
-    [0, [4_096], unit],
-    [0, [2, 1], 2 + unit],
-    [0, [2, ...Array<number>(3 * unit).fill(1), 1], 2 + 4 * unit],
+    [0, [4_096], small],
+    [0, [4_097], unit],
+    [0, [2, 1], 3],
+    [0, [2, ...Array<number>(small - 1).fill(1)], small + unit],
+    [0, [2, ...Array<number>(small + 3 * unit - 2).fill(1), 1], small + 4 * unit],
     [5_000, [5_000], unit],
     [16_385, [5_000], 2 * unit],
     [65_536, [5_000, 60_536], 4 * unit],

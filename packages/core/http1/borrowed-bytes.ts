@@ -48,12 +48,12 @@ export class BorrowedBytes {
 
   /** Writes `head`, then the bytes. They stay borrowed. */
   writeTo(socket: Socket, head: string): void {
-    this.#write(socket, head, undefined);
+    this.#write(socket, head, false);
   }
 
   /** Writes `head`, then the bytes. Releases them when the OS has them, or when the socket has closed. */
   sendTo(socket: Socket, head: string): void {
-    if (this.#write(socket, head, () => this.release())) this.release();
+    this.#write(socket, head, true);
   }
 
   /**
@@ -90,8 +90,7 @@ export class BorrowedBytes {
     }
   }
 
-  // Returns true if the bytes have been copied.
-  #write(socket: Socket, head: string, onWritten: (() => void) | undefined): boolean {
+  #write(socket: Socket, head: string, releases: boolean): void {
     const pieces = this.#readable;
     if (this.length <= oneWriteBytesMax) {
       let text = head;
@@ -100,16 +99,17 @@ export class BorrowedBytes {
         text += piece.toString('latin1');
       }
       socket.write(text, 'latin1');
-      return true;
+      // The text is a copy.
+      if (releases) this.release();
+      return;
     }
     socket.cork();
     socket.write(head, 'latin1');
     const last = pieces.length - 1;
     for (const [index, piece] of pieces.entries()) {
-      socket.write(piece, index === last ? onWritten : undefined);
+      socket.write(piece, releases && index === last ? () => this.release() : undefined);
     }
     socket.uncork();
-    return false;
   }
 
   get #readable(): readonly Buffer[] {
