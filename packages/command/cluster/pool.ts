@@ -116,7 +116,7 @@ class WorkerPool implements ClientService {
   });
 
   readonly #reportRefused = onceASecond((facts: object) => {
-    this.#logger.error(facts, 'closed a connection that no worker could serve');
+    this.#logger.error(facts, 'closed a connection that no worker could take');
   });
 
   constructor(settings: Settings, { logger, output }: Log, tls: TlsInForce, passed: readonly number[]) {
