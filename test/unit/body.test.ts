@@ -3,14 +3,8 @@
 import assert from 'node:assert/strict';
 import type { Socket } from 'node:net';
 import { test } from 'node:test';
-import {
-  AnswerBody,
-  blockBytes,
-  giveBackBlocks,
-  RequestBody,
-  takeBlock,
-  type Body,
-} from '../../packages/core/body/body.ts';
+import { blockBytes, giveBackBlocks, takeBlock } from '../../packages/core/body/blocks.ts';
+import { AnswerBody, RequestBody, type Body } from '../../packages/core/body/body.ts';
 import { BufferBudget } from '../../packages/core/body/budget.ts';
 import '../helpers/overwrite-released.ts';
 import { createRandom } from '../json/texts.ts';
@@ -106,16 +100,20 @@ test('a million pieces of one byte take at most 1.1 MB', () => {
 
 const one = Buffer.from('1');
 
-test('an answer counts the blocks that its bytes take, and a small answer its length [D69]', () => {
-  const small = 4_096;
-  const unit = 16_384;
+test('an answer counts the blocks that its bytes take [D69]', () => {
+  const [small, middle, unit] = [512, 4_096, 16_384];
+  const ones = (count: number): number[] => Array<number>(count).fill(1);
   for (const [announced, pieces, counted] of [
-    [2, [2], 2],
-    [0, [4_096], small],
+    [2, [2], small],
+    [0, [512], small],
+    [0, [513], middle],
+    [4_096, [4_096], middle],
     [0, [4_097], unit],
-    [0, [2, 1], 3],
-    [0, [2, ...Array<number>(small - 1).fill(1)], small + unit],
-    [0, [2, ...Array<number>(small + 3 * unit - 2).fill(1), 1], small + 4 * unit],
+    [0, [2, 1], small],
+    [0, [2, ...ones(511)], small + middle],
+    [0, [2, ...ones(4_606)], small + middle],
+    [0, [2, ...ones(4_607)], small + middle + unit],
+    [0, [2, ...ones(60_000)], small + middle + 4 * unit],
     [5_000, [5_000], unit],
     [16_385, [5_000], 2 * unit],
     [65_536, [5_000, 60_536], 4 * unit],
@@ -177,11 +175,24 @@ test('blocks are reused only after they are given back, and tests overwrite them
   giveBackBlocks(blocks);
 });
 
-test('at most 16 MiB of unused blocks are kept', () => {
-  const blocks = Array.from({ length: 300 }, () => takeBlock(blockBytes));
-  assert.equal(new Set(blocks).size, 300);
-  giveBackBlocks(blocks);
-  const again = new Set(Array.from({ length: 300 }, () => takeBlock(blockBytes)));
-  const keptMib = (blocks.filter((block) => again.has(block)).length * blockBytes) / 1024 ** 2;
-  assert.ok(keptMib <= 16 && keptMib > 15, `${keptMib} MiB`);
+test('at most 16 MiB of unused blocks are kept, and blocks of one size do not displace the others', () => {
+  const keptMib = (bytes: number): number => {
+    const blocks = Array.from({ length: Math.ceil((20 * 1024 ** 2) / bytes) }, () => takeBlock(bytes));
+    assert.equal(new Set(blocks).size, blocks.length);
+    giveBackBlocks(blocks);
+    const again = new Set(Array.from(blocks, () => takeBlock(bytes)));
+    const kept = blocks.filter((block) => again.has(block));
+    giveBackBlocks([...again]);
+    return (kept.length * bytes) / 1024 ** 2;
+  };
+  for (const bytes of [512, blockBytes, 4_096, blockBytes]) {
+    const kept = keptMib(bytes);
+    assert.ok(kept <= 16 && kept > 5, `${kept} MiB of blocks of ${bytes} bytes`);
+  }
+});
+
+test('a first piece that is larger than a block is refused', () => {
+  const body = new AnswerBody(budget);
+  assert.throws(() => write(body, Buffer.alloc(blockBytes + 1, '1')), /larger than a block/);
+  body.drop();
 });

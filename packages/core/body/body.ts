@@ -3,8 +3,9 @@
 
 import { BorrowedBytes, type Lender } from '../http1/borrowed-bytes.ts';
 import { isJson, JsonChecker } from '../json/json.ts';
+import { giveBackBlocks, takeBlock } from './blocks.ts';
 import type { BufferBudget } from './budget.ts';
-import { Pieces, smallBytes } from './pieces.ts';
+import { Pieces } from './pieces.ts';
 
 export abstract class Body implements Lender {
   readonly #budget: BufferBudget;
@@ -108,39 +109,8 @@ export class RequestBody extends Body {
   }
 }
 
-// Answers are copied into reusable memory blocks. With a new buffer for each piece, a list of 42 KB needs a third more
-// processor time, and a list of 417 KB over 50 % more. A block has 4, 16, 32, 48 or 64 KiB.
-export const blockBytes = 65_536;
-const unitBytes = 16_384;
-// Largest total size of the unused blocks that are kept.
-const spareBytesMax = 16 * 1_024 * 1_024;
-let spareBytes = 0;
-// The first list has the small blocks. The others have blocks of one to four units.
-const spareBlocks: Buffer[][] = [[], [], [], [], []];
-
-/** Returns a block for `bytes` bytes, or for `blockBytes` if that is less. It may still contain old data. */
-export function takeBlock(bytes: number): Buffer {
-  const units = bytes <= smallBytes ? 0 : Math.ceil(Math.min(bytes, blockBytes) / unitBytes);
-  const spare = spareBlocks[units]?.pop();
-  if (spare === undefined) return Buffer.allocUnsafeSlow(units * unitBytes || smallBytes);
-  spareBytes -= spare.length;
-  return spare;
-}
-
-// Tests set this property of the global object, so that bytes that are used after their release are seen as wrong bytes.
-const overwriteName = Symbol.for('work-item-gateway.overwrites-released-blocks');
-
-/** Takes back blocks. The caller must not use them any more, and no write of their bytes may be pending. */
-export function giveBackBlocks(blocks: readonly Buffer[]): void {
-  const isOverwritten = Reflect.has(globalThis, overwriteName);
-  for (const block of blocks) {
-    if (isOverwritten) block.fill('!');
-    if (spareBytes + block.length <= spareBytesMax) {
-      spareBytes += block.length;
-      spareBlocks[Math.floor(block.length / unitBytes)]?.push(block);
-    }
-  }
-}
+// The size of the second or third block of an answer whose length is unknown.
+const grownBytes = 16_384;
 
 /** The body of an answer. Copies pieces, because the next read overwrites them. */
 export class AnswerBody extends Body {
@@ -166,27 +136,18 @@ export class AnswerBody extends Body {
   }
 
   override reserve({ length }: Buffer): boolean {
-    const bytes = Math.max(this.length + length, this.announcedLength);
-    if (bytes <= smallBytes) {
-      // A small answer counts its length. The rest of its block is a part of the constant for each connection.
-      if (!this.hold(length)) return false;
-      if (this.#blocks.length === 0) this.#add(takeBlock(bytes));
-      return true;
-    }
     while (this.#room < length) {
-      const block = takeBlock(Math.max(bytes - this.length - this.#room, unitBytes));
+      // Blocks grow with the answer, so that many small pieces take few blocks.
+      const least = Math.min(8 * this.length, grownBytes);
+      const block = takeBlock(Math.max(least, Math.max(length, this.announcedLength - this.length) - this.#room));
       if (!this.hold(block.length)) {
         giveBackBlocks([block]);
         return false;
       }
-      this.#add(block);
+      this.#blocks.push(block);
+      this.#room += block.length;
     }
     return true;
-  }
-
-  #add(block: Buffer): void {
-    this.#blocks.push(block);
-    this.#room += block.length;
   }
 
   protected override takePieces(): Buffer[] {
@@ -198,7 +159,9 @@ export class AnswerBody extends Body {
 
   protected override keepFirst(piece: Buffer): Buffer {
     this.keep(piece);
-    return this.#blocks[0]?.subarray(0, piece.length) ?? piece;
+    const first = this.#blocks[0]?.subarray(0, piece.length);
+    if (first?.length !== piece.length) throw new Error('the first piece is larger than a block');
+    return first;
   }
 
   protected override keep(piece: Buffer): void {
