@@ -299,7 +299,7 @@ export class Fleet implements AsyncDisposable {
 
   /** As docs/security.md says: publishes a new key with the old key, signs with the new key, then removes the old key. */
   async rotateKeys(): Promise<void> {
-    const next = createPair(`key-${Number(this.#keys.kid.slice(4)) + 1}`, 'ES256');
+    const next = createPair(`key-${Number(this.#keys.kid?.slice(4)) + 1}`, 'ES256');
     const fetched = async (): Promise<void> => {
       // Each worker fetches the keys once a second. After two fetches for each worker, all workers have the new keys.
       const workers = this.gateways.length * 2;

@@ -402,6 +402,83 @@ describe('the issuer', () => {
     assert.equal(server.last(), 'invalid-token expired', 'the cause comes from the key that signed the token');
   });
 
+  const withoutId = createPair(undefined, 'ES256');
+  for (const [title, before, after] of [
+    ['has the id of the old key', pair, createPair('one', 'ES256')],
+    ['has the id of the old key and another algorithm', pair, createPair('one', 'RS256')],
+    ['has no id, like the old key', withoutId, createPair(undefined, 'ES256')],
+    ['has no id, and the old key had one', pair, withoutId],
+  ] as const) {
+    test(`a new key that ${title} is fetched for the first tokens signed with it [D44]`, async () => {
+      await using server = await start({}, keySetOf(before));
+      assert.equal((await server.get(goodToken(before))).status, 200);
+      server.issuer.read = () => Promise.resolve(keySetOf(after));
+      const replies = await Promise.all(
+        Array.from({ length: 20 }, async (_, jti) => {
+          await using client = await server.connect();
+          return await client.call(...read, { headers: [bearer(goodToken(after, undefined, { jti }))] });
+        }),
+      );
+      assert.deepEqual(new Set(replies.map(({ status }) => status)), new Set([200]));
+      assert.equal(server.issuer.fetches, 2);
+      assertInvalidToken(await server.get(goodToken(before)));
+      assert.equal(server.issuer.fetches, 2);
+    });
+  }
+
+  test('a new key is fetched, too, if the issuer replaces its key while a fetch is in progress [D44]', async (t) => {
+    await using server = await start();
+    const gate = Promise.withResolvers<string>();
+    const next = createPair('one', 'ES256');
+    server.issuer.read = () => gate.promise;
+    await server.clock.pass(300_000);
+    assert.equal(server.issuer.fetches, 2, 'a regular fetch is in progress');
+    const seek = t.mock.method(server.keys, 'seek');
+    const reply = server.get(goodToken(next));
+    server.issuer.read = () => Promise.resolve(keySetOf(next));
+    await poll(() => seek.mock.callCount() === 1, 'the token waits for the fetch in progress');
+    gate.resolve(keySetOf(pair));
+    assert.equal((await reply).status, 200);
+    assert.equal(server.issuer.fetches, 3);
+  });
+
+  test('forged tokens with a known key id cause one fetch in 30 s, and each is verified once while the keys stay', async (t) => {
+    await using server = await start();
+    const { subtle } = globalThis.crypto;
+    const verify = t.mock.method(subtle, 'verify', subtle.verify.bind(subtle));
+    const forger = createPair('one', 'ES256');
+    const forge = (jti: number) => goodToken(forger, undefined, { jti }, { kid: jti % 2 === 0 ? 'one' : undefined });
+    for (let jti = 0; jti < 300; jti += 1) assertInvalidToken(await server.get(forge(jti)));
+    assert.deepEqual([server.issuer.fetches, verify.mock.callCount()], [2, 300]);
+    assert.equal(server.last(), 'invalid-token signature');
+    await server.clock.pass(30_000);
+    for (let jti = 300; jti < 350; jti += 1) assertInvalidToken(await server.get(forge(jti)));
+    assert.equal(server.issuer.fetches, 3);
+    assert.equal((await server.get(goodToken(pair))).status, 200);
+  });
+
+  test('if the issuer fails during its rotation, the old keys stay valid, and a token fetches the new key 30 s later', async () => {
+    await using server = await start();
+    const next = createPair('one', 'ES256');
+    for (const read of [() => Promise.reject(new Error('status 503')), () => Promise.resolve('<html>')]) {
+      server.issuer.read = read;
+      assertInvalidToken(await server.get(goodToken(next)));
+      assert.equal((await server.get(goodToken(pair))).status, 200);
+      await server.clock.pass(30_000);
+    }
+    server.issuer.read = () => Promise.resolve(keySetOf(next));
+    assert.equal((await server.get(goodToken(next))).status, 200);
+    assert.equal(server.issuer.fetches, 4);
+  });
+
+  test('a token that is invalid for another reason causes no fetch', async () => {
+    await using server = await start();
+    const invalid = [{ exp: 1 }, { aud: 'x' }, { iss: 'x' }, { exp: undefined }, { sub: 7 }];
+    for (const more of invalid) assertInvalidToken(await server.get(goodToken(pair, undefined, more)));
+    for (const token of ['x', goodToken(createPair('one', 'ES384'))]) assertInvalidToken(await server.get(token));
+    assert.equal(server.issuer.fetches, 1);
+  });
+
   test('a token with a known key id, or with no key id at all, causes no fetch', async () => {
     await using server = await start();
     for (const kid of ['one', undefined]) {
@@ -420,11 +497,16 @@ describe('the issuer', () => {
     }
   });
 
-  test('if a token names an unknown key and the new key set is empty, the call is 503', async () => {
-    await using server = await start();
-    server.issuer.read = () => Promise.resolve('{"keys":[]}');
-    assertNoKeys(await server.get(goodToken(other)));
-    assert.equal(server.last(), 'no-keys undefined');
+  test('if no key verifies a token and the new key set has no usable key, the call is 503', async () => {
+    const forEncryption = JSON.stringify({ keys: [{ ...other.jwk, use: 'enc' }] });
+    for (const text of ['{"keys":[]}', forEncryption]) {
+      for (const signer of [other, createPair('one', 'ES256')]) {
+        await using server = await start();
+        server.issuer.read = () => Promise.resolve(text);
+        assertNoKeys(await server.get(goodToken(signer)));
+        assert.equal(server.last(), 'no-keys undefined');
+      }
+    }
   });
 });
 

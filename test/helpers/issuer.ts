@@ -13,7 +13,8 @@ type Json = Readonly<Record<string, unknown>>;
 
 /** A key pair of the issuer. */
 export interface Pair {
-  readonly kid: string;
+  /** Undefined if the issuer gives its keys no ids. */
+  readonly kid: string | undefined;
   readonly alg: string;
   readonly publicKey: KeyObject;
   readonly privateKey: KeyObject;
@@ -21,7 +22,7 @@ export interface Pair {
   readonly jwk: Json;
 }
 
-export function createPair(kid: string, alg: string, bits = 2_048): Pair {
+export function createPair(kid: string | undefined, alg: string, bits = 2_048): Pair {
   const { publicKey, privateKey } = generate(alg, bits);
   const jwk = { ...publicKey.export({ format: 'jwk' }), kid, alg, use: 'sig' };
   return { kid, alg, publicKey, privateKey, jwk };

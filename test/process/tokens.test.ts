@@ -108,6 +108,22 @@ test('if the issuer is down, the gateway starts, logs each cause once, and serve
   assert.ok((await command.metrics()).includes('outcome="no-keys",fault="gateway"} 2\n'));
 });
 
+test('the first token signed with a new key that has the id of the old key is served; forged tokens cause no further fetch [D44]', async () => {
+  await using keys = await KeyServer.start(keySetOf(pair));
+  await using command = await startCommand(environment({ AUTH_JWKS_URL: keys.url }));
+  const call = (signer: typeof pair, jti = 0) =>
+    command.call('GET', '/api/work-items', { headers: [bearer(goodToken(signer, undefined, { jti }))] });
+  assert.equal((await call(pair)).status, 200);
+  const next = createPair('key-1', 'RS256');
+  keys.respond = sending(keySetOf(next));
+  assert.equal((await call(next)).status, 200);
+  assertInvalidToken(await call(pair));
+  const forger = createPair('key-1', 'RS256');
+  const replies = await Promise.all(Array.from({ length: 200 }, (_, jti) => call(forger, jti)));
+  for (const reply of replies) assertInvalidToken(reply);
+  assert.equal(keys.count, 2);
+});
+
 test('AUTH_JWKS_FILE is read again when a token names a new key; a file without keys makes the start fail', async () => {
   const file = join(folder, 'keys.json');
   writeFileSync(file, keySetOf(pair));

@@ -29,9 +29,9 @@ export interface KeySetOptions {
 
 /** Largest key set, in bytes. A typical set has a few keys of a kilobyte each. */
 export const keySetBytesMax = 1_048_576;
-// Timeout of a fetch, in ms. A request waits for at most two fetches: the first, and one for an unknown key id.
+// Timeout of a fetch, in ms. A request waits for at most three fetches: the first, one in progress, and one for a new key.
 const fetchTimeoutMs = 5_000;
-/** Shortest interval between fetches forced by unknown key ids, in milliseconds. */
+/** Shortest interval between fetches that tokens cause, in milliseconds. */
 const forcedFetchMs = 30_000;
 const retryMinMs = 1_000;
 const retryMaxMs = 30_000;
@@ -91,8 +91,8 @@ export class KeySet {
   }
 
   /**
-   * Fetches the keys because a key id is unknown. Returns the fetch in progress, or starts a fetch. Returns undefined
-   * after `close`, and within 30 s of the last fetch that this method started.
+   * Fetches the keys because none of them verifies a token. Returns the fetch in progress, or starts a fetch. Returns
+   * undefined after `close`, and within 30 s of the last fetch that this method started.
    */
   seek(): Promise<void> | undefined {
     const now = this.#options.clock.steady();

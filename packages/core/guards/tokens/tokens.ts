@@ -109,24 +109,31 @@ export class TokenGuard implements Guard {
 
   async #verify(token: string, digest: string, operation: OperationName): Promise<Admission> {
     await this.#keys.first;
-    if (this.#keys.current.length === 0) return noKeys;
+    const known = this.#keys.current;
+    if (known.length === 0) return noKeys;
     try {
       const header = readHeader(token, this.#settings.authAlgorithms);
-      const isKnown = header.kid === undefined || this.#keys.current.some(({ kid }) => kid === header.kid);
-      if (!isKnown) await this.#keys.seek();
-      // Throws if no key matches, so that such a token does not wait in the queue.
-      this.#findKeys(header);
-      const verified = await this.#readInTurn(token, digest, header);
+      const verified = await this.#readInTurn(token, digest, header).catch(async (error: unknown) => {
+        if (!needsOtherKey(error)) throw error;
+        // The issuer may have replaced its keys. A new key may have the id of an old key, or no id.
+        await this.#keys.seek();
+        // That fetch may have begun before the issuer replaced its keys.
+        if (this.#keys.current === known) await this.#keys.seek();
+        if (this.#keys.current === known) throw error;
+        return await this.#readInTurn(token, digest, header);
+      });
       return verified === undefined ? tooMany : this.#decide(verified, operation);
     } catch (error) {
       if (!(error instanceof FlawedToken)) throw error;
-      // The fetch for an unknown key may have replaced the keys with an empty set.
+      // The fetch may have replaced the keys with an empty set.
       return this.#keys.current.length === 0 ? noKeys : flawed[error.flaw];
     }
   }
 
   // Reads only a few tokens at a time, in order of arrival. Returns undefined immediately if too many tokens wait.
   async #readInTurn(token: string, digest: string, header: TokenHeader): Promise<VerifiedToken | undefined> {
+    // Throws if no key matches, so that such a token does not wait.
+    this.#findKeys(header);
     if (this.#verifiedAtOnce < verifiedAtOnceMax) {
       this.#verifiedAtOnce += 1;
     } else if (this.#waiting.length < this.#waitingMax) {
@@ -234,6 +241,10 @@ class FlawedToken extends Error {
     super(flaw);
     this.flaw = flaw;
   }
+}
+
+function needsOtherKey(error: unknown): boolean {
+  return error instanceof FlawedToken && (error.flaw === 'unknown-key' || error.flaw === 'signature');
 }
 
 // Maps an error of jose to a flaw. Rethrows any other error, which is a bug in the gateway.
