@@ -149,11 +149,11 @@ const forgedTokens: readonly Row[] = [
   ...[
     undefined, null, '', 'https://issuer.example', 'https://issuer.example//', 'https://ISSUER.example/', 'http://issuer.example/', 'https://issuer.example/ ',
     ' https://issuer.example/', 'https://issuer.example/x', 'https://issuer.example.evil/', 'https://issuer.example@evil/', [issuerName], { issuer: issuerName }, 7, true,
-  ].map((iss): Row => [`iss ${iss === undefined ? 'missing' : JSON.stringify(iss)}`, iss === undefined ? 'claims' : 'issuer', withClaims({ iss })]),
+  ].map((iss): Row => [`iss ${iss === undefined ? 'missing' : JSON.stringify(iss)}`, 'issuer', withClaims({ iss })]),
   ...[
     undefined, null, '', 'others', 'work-items ', 'Work-Items', 'work-item', 'work-items,others', '*', [], ['others'], ['work-items-2', 'others'], [[audience]], [{ aud: audience }],
     { [audience]: true }, { 0: audience, length: 1 }, 7, true, [null], audience.split(''),
-  ].map((aud): Row => [`aud ${aud === undefined ? 'missing' : JSON.stringify(aud)}`, aud === undefined ? 'claims' : 'audience', withClaims({ aud })]),
+  ].map((aud): Row => [`aud ${aud === undefined ? 'missing' : JSON.stringify(aud)}`, 'audience', withClaims({ aud })]),
 
   // Times.
   ...[-31, -30, -60, -3_600, -1e9].map((more): Row => [`exp ${more} s from now`, 'expired', (now) => goodToken(rsa, now, { exp: seconds(now, more) })]),
@@ -174,7 +174,7 @@ const forgedTokens: readonly Row[] = [
   ['exp in hexadecimal', 'malformed', claimText((text) => text.replace(/"exp":\d+/, '"exp":0xffffffffff'))],
   ['two exp, the last one in the past', 'expired', claimText((text, now) => text.replace(/}$/, `,"exp":${seconds(now, -600)}}`))],
   ['exp in __proto__', 'claims', claimText((text, now) => text.replace(/"exp":\d+/, `"__proto__":{"exp":${seconds(now, 600)}}`))],
-  ['aud renamed to __proto__', 'claims', claimText((text) => text.replace('"aud":', '"__proto__":'))],
+  ['aud renamed to __proto__', 'audience', claimText((text) => text.replace('"aud":', '"__proto__":'))],
   ['exp in capitals', 'claims', claimText((text) => text.replace('"exp"', '"EXP"'))],
 
   // Invalid subjects.
@@ -183,7 +183,7 @@ const forgedTokens: readonly Row[] = [
 
   // Claims that are not an object.
   ...['', '[]', 'null', '7', '"x"', '{', '{}x', "{'iss':1}", '\ufeff{}x', '{"iss":"x",}'].map((text): Row => [`claims ${JSON.stringify(text)}`, 'malformed', () => signToken(rsa, header, text)]),
-  ['an empty object as claims', 'claims', () => signToken(rsa, header, '{}')],
+  ['an empty object as claims', 'issuer', () => signToken(rsa, header, '{}')],
   ['claims that are a token', 'malformed', (now) => signToken(rsa, header, goodToken(rsa, now))],
   ['claims that are not UTF-8', 'malformed', (now) => {
     const bytes = Buffer.concat([Buffer.from(JSON.stringify(claimsAt(now)).slice(0, -1)), Buffer.from(',"x":"\xff"}', 'latin1')]);

@@ -19,7 +19,7 @@ export const tokenFlawNames = [
   'expired',
   'not-yet-valid',
   'type', // not the type that AUTH_TOKEN_TYPE requires
-  'claims', // a claim is missing or has the wrong type
+  'claims', // `exp` is missing, or `exp`, `nbf`, `iat` or `sub` has the wrong type
 ] as const;
 
 export type TokenFlaw = (typeof tokenFlawNames)[number];

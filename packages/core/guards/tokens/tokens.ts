@@ -253,7 +253,8 @@ function flawOf(error: unknown): TokenFlaw {
   if (error instanceof errors.JWSSignatureVerificationFailed) return 'signature';
   if (error instanceof errors.JWTExpired) return 'expired';
   if (!(error instanceof errors.JWTClaimValidationFailed)) return 'malformed';
-  return (error.reason === 'check_failed' ? claimFlaws[error.claim] : undefined) ?? 'claims';
+  // `invalid` is a time that is not a number.
+  return (error.reason === 'invalid' ? undefined : claimFlaws[error.claim]) ?? 'claims';
 }
 
 const claimFlaws: NodeJS.Dict<TokenFlaw> = { iss: 'issuer', aud: 'audience', nbf: 'not-yet-valid', typ: 'type' };
