@@ -98,10 +98,12 @@ for (const name of hostNames) {
       assert.equal(host.backend.requests.length, 0);
     });
 
-    test('an operation needs its scope in the claim that authScopeClaim names', async () => {
+    test('an operation needs its scope in a claim that authScopeClaim names', async () => {
       const authScopes = { read: 'items.read', delete: 'items.write' };
-      await using host = await startWithTokens(name, { authScopes, authScopeClaim: 'scp' });
-      const headers = [bearer(goodToken(pair, undefined, { scp: ['items.read'], scope: 'items.write' }))];
+      const authScopeClaim = name === 'server' ? 'scp,realm_access.roles' : ['scp', 'realm_access.roles'];
+      await using host = await startWithTokens(name, { authScopes, authScopeClaim });
+      const claims = { realm_access: { roles: ['items.read'] }, scope: 'items.write' };
+      const headers = [bearer(goodToken(pair, undefined, claims))];
       assertReply(await host.call('GET', item, { headers }), 200, '{"id":5}');
       assertNoScope(await host.call('DELETE', item, { headers }), 'items.write');
       assert.equal((await host.call('PUT', item, { headers, body: '{}' })).status, 200, 'no scope set');
@@ -312,7 +314,7 @@ for (const name of hostNames) {
             'authAlgorithms must be one or more of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512, EdDSA, Ed25519 (HMAC uses a shared secret, so any service that verifies a token could also forge one)',
             "authTokenType must be 'any' or 'at+jwt'",
             'authScopes may have only the operations list, create, read, update, delete: did you mean read?',
-            'authScopeClaim must be a string without spaces and control characters',
+            'authScopeClaim must be names of claims separated by commas, with a dot between the name of an object and a name in it: for instance scope, or scp,roles, or realm_access.roles',
             'backendIdentityHeader must be the name of a header that has no other use, for instance x-user',
             'authClockSkewMs must be a whole number from 0 to 600000',
           ],

@@ -2,7 +2,9 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { guardRows } from '../../packages/core/guards/options/guard-options.ts';
 import { TokenMemory } from '../../packages/core/guards/tokens/token-memory.ts';
+import { Problem } from '../../packages/core/hosts/options/problem.ts';
 import type { RequestHead } from '../../packages/core/http1/head.ts';
 import { poll } from '../helpers/changes.ts';
 import { assertReply, badRequest } from '../helpers/expected.ts';
@@ -201,17 +203,48 @@ describe('scopes', () => {
     assert.equal(server.backend.requests.length, 2 * allowed);
   });
 
-  test('the scope claim may have another name; inherited properties are ignored', async () => {
-    for (const [authScopeClaim, more, isAllowed] of [
+  test('the scope claims may have other names and be in objects; inherited properties are ignored', async () => {
+    const client = { 'my.client': { roles: ['items.read'] }, other: { roles: ['items.write'] } };
+    for (const [claims, more, isAllowed] of [
       ['scp', { scp: ['items.read'] }, true],
       ['scp', { scope: 'items.read' }, false],
       ['permissions', { permissions: 'items.read' }, true],
       ['__proto__', { scope: 'items.read' }, false],
       ['toString', {}, false],
+      // Entra ID: `scp` for users, `roles` for applications.
+      ['scp,roles', { scp: 'openid items.read' }, true],
+      ['scp,roles', { roles: ['items.read'] }, true],
+      ['scp,roles', { scp: 'items.write', roles: ['items.read'] }, true],
+      ['scp,roles', { scp: 'items.write', roles: ['items.delete'] }, false],
+      ['scp,roles', { scope: 'items.read', 'scp,roles': 'items.read' }, false],
+      // Keycloak.
+      ['realm_access.roles', { realm_access: { roles: ['offline_access', 'items.read'] } }, true],
+      ['realm_access.roles', { realm_access: { roles: 'items.write items.read' } }, true],
+      ['realm_access.roles', { roles: ['items.read'], realm_access: ['items.read'] }, false],
+      ['realm_access.roles', { realm_access: 'items.read' }, false],
+      ['realm_access.roles', { realm_access: null }, false],
+      ['realm_access.roles', { realm_access: { roles: { 'items.read': true } } }, false],
+      ['realm_access', { realm_access: { roles: ['items.read'] } }, false],
+      ['resource_access.api.roles', { resource_access: { api: { roles: ['items.read'] } } }, true],
+      ['resource_access.api.roles', { resource_access: { web: { roles: ['items.read'] } } }, false],
+      ['resource_access.my.client.roles', { resource_access: client }, true],
+      ['resource_access.other.roles', { resource_access: client }, false],
+      ['scope,realm_access.roles', { realm_access: { roles: ['items.read'] } }, true],
+      ['a.0', { a: ['items.read'] }, false],
+      ['realm_access.constructor.name', { realm_access: {} }, false],
+      // A name with dots, as Auth0 requires for own claims.
+      ['https://x.y/roles', { 'https://x.y/roles': ['items.read'] }, true],
+      ['https://x.y/auth.roles', { 'https://x.y/auth': { roles: ['items.read'] } }, true],
+      ['https://x.y/roles', { 'https://x': { 'y/roles': ['items.read'] } }, true],
+      ['https://x.y/roles', { 'https://x.z/roles': ['items.read'] }, false],
+      ['cognito:groups', { 'cognito:groups': ['items.read'] }, true],
+      ['sub', { sub: 'items.read' }, true],
     ] as const) {
+      const authScopeClaim = guardRows.authScopeClaim.kind.parse(claims);
+      assert.ok(!(authScopeClaim instanceof Problem), claims);
       await using server = await start({ authScopes, authScopeClaim });
       const reply = await server.get(goodToken(pair, undefined, more));
-      assert.equal(reply.status, isAllowed ? 200 : 403, authScopeClaim);
+      assert.equal(reply.status, isAllowed ? 200 : 403, `${claims} ${JSON.stringify(more)}`);
       if (!isAllowed) assert.equal(server.last(), 'insufficient-scope the token lacks the scope items.read');
     }
   });

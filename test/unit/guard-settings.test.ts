@@ -31,6 +31,7 @@ test('complete settings are valid, and lists are parsed', () => {
     AUTH_AUDIENCE: ' a, b ,,c',
     AUTH_ALGORITHMS: 'ES256,EdDSA,ES256',
     AUTH_SCOPES: 'list=items.read, delete=https://x/delete=all',
+    AUTH_SCOPE_CLAIM: 'scp, roles,resource_access.my-client.roles,https://x.y/roles,cognito:groups',
     AUTH_TOKEN_TYPE: 'at+jwt',
     BACKEND_IDENTITY_HEADER: 'X-User',
   });
@@ -38,6 +39,9 @@ test('complete settings are valid, and lists are parsed', () => {
   assert.deepEqual(settings.authAudience, ['a', 'b', 'c']);
   assert.deepEqual(settings.authAlgorithms, ['ES256', 'EdDSA']);
   assert.deepEqual(settings.authScopes, ['list=items.read', 'delete=https://x/delete=all']);
+  assert.deepEqual(settings.authScopeClaim, [
+    ...['scp', 'roles', 'resource_access.my-client.roles', 'https://x.y/roles', 'cognito:groups'],
+  ]);
   assert.equal(settings.authTokenType, 'at+jwt');
   assert.deepEqual(problemsOf({ ...whole, AUTH_TOKEN_TYPE: '', AUTH_ALGORITHMS: '' }), []);
 });
@@ -69,6 +73,14 @@ const rows: [title: string, more: Record<string, string>, problem: RegExp][] = [
   ['AUTH_SCOPE_CLAIM without AUTH_SCOPES', { AUTH_SCOPE_CLAIM: 'scp' }, /AUTH_SCOPE_CLAIM is set, but AUTH_SCOPES is not/],
   ['an audience with a space', { AUTH_AUDIENCE: 'a,b c' }, /^AUTH_AUDIENCE .*must be strings without spaces and control characters/],
   ['an issuer with a space', { AUTH_ISSUER: 'https://x /' }, /^AUTH_ISSUER must be a string without spaces/],
+  ...['https://a/,https://b/', 'a,b', 'a,'].map((name): [string, Record<string, string>, RegExp] => [`the list of issuers ${name}`, { AUTH_ISSUER: name }, /^AUTH_ISSUER .*must be one issuer, as in the claim iss, not a list \(start one gateway for each issuer\)$/]),
+  ['a list of addresses of keys', { AUTH_JWKS_URL: 'https://a/keys,https://b/keys' }, /^AUTH_JWKS_URL must be one https address, not a list$/],
+  ...['a b', ',', '.roles', 'roles.', 'realm_access..roles', 'scp,.roles', '$.realm_access.roles[*]', '"scope"', "'scope'", 'roles[0]', '*', 'a.*.roles', 'a\\.b'].map((name): [string, Record<string, string>, RegExp] => [
+    `the claim ${name}`,
+    { AUTH_SCOPES: 'list=a', AUTH_SCOPE_CLAIM: name },
+    /^AUTH_SCOPE_CLAIM .*must be names of claims separated by commas, .* for instance scope, or scp,roles, or realm_access\.roles$/,
+  ]),
+  ['the claim exp', { AUTH_SCOPES: 'list=a', AUTH_SCOPE_CLAIM: 'scope,exp' }, /^AUTH_SCOPE_CLAIM .* \(exp is a time\)$/],
   ['the algorithm none', { AUTH_ALGORITHMS: 'RS256,none' }, /an unsigned token proves nothing/],
   ['the algorithm NONE', { AUTH_ALGORITHMS: 'NONE' }, /an unsigned token proves nothing/],
   ...['HS256', 'HS384', 'HS512', 'hs256', 'HS1'].map((alg): [string, Record<string, string>, RegExp] => [`the algorithm ${alg}`, { AUTH_ALGORITHMS: `ES256,${alg}` }, /uses a shared secret/]),
@@ -118,7 +130,7 @@ test('an empty --auth-scope-claim is a problem', () => {
     () => resolveSettings('serve', { authScopeClaim: '' }, { ...whole, AUTH_SCOPES: 'list=a' }),
     (error) =>
       error instanceof SettingsError &&
-      /^--auth-scope-claim is "", but must be the name of a claim$/.test(error.problems.join()),
+      error.problems.join().startsWith('--auth-scope-claim is "", but must be names of claims separated by commas, '),
   );
 });
 

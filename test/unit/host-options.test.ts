@@ -110,6 +110,9 @@ test('the message for each invalid option of tokens names the option', () => {
   const scopeRule = 'authScopes must have one scope for each operation, without spaces, quotes and backslashes';
   const names = 'authScopes may have only the operations list, create, read, update, delete';
   const words = 'must be a string without spaces and control characters';
+  const oneIssuer = 'must be one issuer, as in the claim iss, not a list (start one gateway for each issuer)';
+  const claims =
+    'must be names of claims separated by commas, with a dot between the name of an object and a name in it: for instance scope, or scp,roles, or realm_access.roles';
   const algorithms =
     'authAlgorithms must be one or more of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512, EdDSA, Ed25519';
   for (const [options, problem] of [
@@ -125,7 +128,13 @@ test('the message for each invalid option of tokens names the option', () => {
     [{ authAlgorithms: ['xHS256'] }, `${algorithms}: did you mean RS256, PS256 or ES256?`],
     [{ authAlgorithms: ['HS256x'] }, `${algorithms}: did you mean RS256, PS256 or ES256?`],
     [{ authAudience: ['a', 'b c'] }, `authAudience ${words}`],
-    [{ authScopes: { list: 'a' }, authScopeClaim: 'a b' }, `authScopeClaim ${words}`],
+    [{ authIssuer: 'https://a.example,https://b.example' }, `authIssuer ${oneIssuer}`],
+    ...['a b', '', ',', '.a', 'a.', 'a..b', '"a"', '$.a[*]', 7, null, [], ['a', 7], ['a,b'], [''], {}].map(
+      (authScopeClaim) => [{ authScopes: { list: 'a' }, authScopeClaim }, `authScopeClaim ${claims}`] as const,
+    ),
+    ...['a', 'a,b.c', ['a', 'b.c'], 'https://x.y/roles'].map(
+      (authScopeClaim) => [{ authScopes: { list: 'a' }, authScopeClaim }, ''] as const,
+    ),
     [{ authJwksStaleMs: 300_000 }, ''],
   ] as const) {
     assert.equal(problemsOf({ ...tokens, ...options }), problem, JSON.stringify(options));

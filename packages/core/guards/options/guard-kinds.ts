@@ -18,20 +18,46 @@ const signatureAlgorithms = [
 ];
 const listOfAlgorithms = signatureAlgorithms.join(', ');
 
-// A string without white space or control characters, for issuers, audiences and claim names; may be empty.
+// A string without white space or control characters, for issuers and audiences; may be empty.
 function parseWord(text: string): string | Problem {
   return /^[^\s\p{C}]*$/u.test(text) ? text : new Problem('must be a string without spaces and control characters');
 }
 
-export const issuer = textOf(parseWord, {
+function parseIssuer(text: string): string | Problem {
+  return text.includes(',')
+    ? new Problem('must be one issuer, as in the claim iss, not a list (start one gateway for each issuer)')
+    : parseWord(text);
+}
+
+export const issuer = textOf(parseIssuer, {
   takes: "the issuer's name, or empty to turn tokens off",
   placeholder: 'name',
 });
 
-export const claimName = textOf(
-  (text) => (text === '' ? new Problem('must be the name of a claim') : parseWord(text)),
-  { takes: 'the name of a claim', placeholder: 'name' },
-);
+// A dot leads into an object. Quotes, brackets and asterisks come from other notations, which would find no claim.
+const claimName = /^[^\s\p{C}.,"'`\\*[\]{}()]+(?:\.[^\s\p{C}.,"'`\\*[\]{}()]+)*$/u;
+const times: readonly string[] = ['exp', 'nbf', 'iat'];
+const claimNamesRule =
+  'must be names of claims separated by commas, with a dot between the name of an object and a name in it: for instance scope, or scp,roles, or realm_access.roles';
+
+function parseClaimNames(text: string): readonly string[] | Problem {
+  const names = splitList(text);
+  const time = names.find((name) => times.includes(name));
+  if (time !== undefined) return new Problem(`${claimNamesRule} (${time} is a time)`);
+  return names.length > 0 && names.every((name) => claimName.test(name)) ? names : new Problem(claimNamesRule);
+}
+
+/** Claims that can have scopes [D42]: text separated by commas, or an array with one name in each item. */
+export const claimNames: Kind<readonly string[], string | readonly string[]> = {
+  accept: (given: unknown) => {
+    const items: readonly unknown[] = Array.isArray(given) ? given : [given];
+    const isOne = (item: unknown): boolean => typeof item === 'string' && !(Array.isArray(given) && item.includes(','));
+    return items.every(isOne) ? parseClaimNames(items.join()) : new Problem(claimNamesRule);
+  },
+  parse: parseClaimNames,
+  takes: 'names of claims separated by commas',
+  placeholder: 'names',
+};
 
 function parseWords(text: string): readonly string[] | Problem {
   const words = splitList(text);
@@ -120,6 +146,7 @@ export function scopesOf(entries: readonly string[]): ReadonlyMap<OperationName,
 function parseKeysUrl(text: string): string | Problem {
   if (text === '') return text;
   const url = URL.parse(text);
+  if (/,\s*https?:/i.test(text)) return new Problem('must be one https address, not a list');
   if (url?.protocol !== 'https:' && url?.protocol !== 'http:') {
     return new Problem('must be an https address, for instance https://login.example.com/keys');
   }

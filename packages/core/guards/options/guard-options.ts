@@ -5,7 +5,7 @@ import { choice, file, integer, msMax } from '../../hosts/options/kinds.ts';
 import type { OptionsOf, SharedRow, ValuesOf } from '../../hosts/options/rows.ts';
 import {
   algorithms,
-  claimName,
+  claimNames,
   identityHeader,
   issuer,
   keysUrl,
@@ -23,7 +23,7 @@ export const tokenRows = {
   authIssuer: {
     kind: issuer,
     default: '',
-    help: 'Issuer of the tokens; turns tokens on. Write it exactly as in the claim `iss` of the tokens, for instance `https://login.example.com/`. While tokens are on, a request for an operation gets 401 if it has no valid token.',
+    help: 'Issuer of the tokens; turns tokens on. Write it exactly as in the claim `iss` of the tokens, for instance `https://login.example.com/`. Without a valid token, a request for an operation gets 401.',
   },
   /** Accepted audiences: one of them must be in the claim `aud`. Required with `authIssuer`. */
   authAudience: {
@@ -59,7 +59,7 @@ export const tokenRows = {
   authTokenType: {
     kind: choice('any', 'at+jwt'),
     default: 'any',
-    help: 'Required header `typ` of tokens; tokens with another type get 401. `at+jwt` accepts only access tokens (RFC 9068), and no other tokens of the issuer.',
+    help: 'Required header `typ` of tokens; tokens with another type get 401. `at+jwt` accepts only access tokens (RFC 9068).',
   },
   /** Scopes that operations require. An operation that is not listed requires only a valid token [D42]. Default: none. */
   authScopes: {
@@ -67,11 +67,11 @@ export const tokenRows = {
     default: '',
     help: 'Scopes that operations require; for instance `list=items.read,read=items.read,create=items.write,update=items.write,delete=items.write`. A token without the scope gets 403. An operation that is not listed requires only a valid token.',
   },
-  /** The claim with the scopes of a token. Default: `scope`. */
+  /** The claims with the scopes of a token, such as `['scp', 'roles']` or `'realm_access.roles'` [D42]. Default: `scope`. */
   authScopeClaim: {
-    kind: claimName,
+    kind: claimNames,
     default: 'scope',
-    help: 'Claim with the scopes of a token; its value is words separated by spaces, or an array of words.',
+    help: 'Claims with the scopes of a token; for instance `scp,roles` for Entra ID, or `realm_access.roles` for Keycloak, where the dot leads into an object. A claim is words separated by spaces, or an array of words.',
   },
   /** Interval between fetches of the keys, in milliseconds. Default 300,000. */
   authJwksRefreshMs: { kind: refreshTime, default: 300_000, help: 'Interval between fetches of the keys.' },

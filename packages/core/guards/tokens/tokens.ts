@@ -161,12 +161,12 @@ export class TokenGuard implements Guard {
     // stored in the old cache, which is not read any more.
     const memory = this.#memory;
     const { staleAt } = this.#keys;
-    const { exp = NaN, sub, ...others } = await this.#readClaims(token, keys);
+    const claims = await this.#readClaims(token, keys);
+    const { exp = NaN, sub } = claims;
     // jose declares a type but does not check it, so a claim can have any value.
     const subject: unknown = sub;
     if (!Number.isFinite(exp) || !(subject === undefined || isName(subject))) throw new FlawedToken('claims');
-    const { authScopeClaim: claim } = this.#settings;
-    const granted = wordsOf(Object.hasOwn(others, claim) && others[claim]);
+    const granted = scopesIn(claims, this.#settings.authScopeClaim);
     const verified: VerifiedToken = {
       admission: { isAdmitted: true, identity: subject === '' ? undefined : subject },
       scopes: [...this.#required.values()].map(({ scope }) => scope).filter((scope) => granted.includes(scope)),
@@ -206,8 +206,21 @@ function isName(value: unknown): value is string {
   return typeof value === 'string' && value.isWellFormed();
 }
 
-function wordsOf(claim: unknown): readonly unknown[] {
-  return typeof claim === 'string' ? claim.split(' ') : Array.isArray(claim) ? (claim as unknown[]) : [];
+// Returns the scopes in all claims that `names` name [D42].
+function scopesIn(claims: JWTPayload, names: readonly string[]): readonly unknown[] {
+  return names
+    .flatMap((name) => claimsNamed(name, claims))
+    .flatMap((claim) =>
+      typeof claim === 'string' ? claim.split(' ') : Array.isArray(claim) ? (claim as unknown[]) : [],
+    );
+}
+
+// A dot in `name` leads into an object, but can also be part of a claim's own name.
+function claimsNamed(name: string, object: unknown): unknown[] {
+  if (typeof object !== 'object' || object === null || Array.isArray(object)) return [];
+  return Object.entries(object).flatMap(([key, value]: [string, unknown]) =>
+    key === name ? [value] : name.startsWith(`${key}.`) ? claimsNamed(name.slice(key.length + 1), value) : [],
+  );
 }
 
 /** The parts of a token's header that select its key. */
