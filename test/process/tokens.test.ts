@@ -92,7 +92,7 @@ test('if the issuer is down, the gateway starts, logs each cause once, and serve
   await logged(command, 'the keys of the issuer cannot be fetched');
   await poll(() => keys.count >= 2, 'the keys are requested again');
   keys.respond = sending('{"keys":[]}');
-  await command.log(({ cause }) => String(cause).startsWith('the key set has no'), 'another cause');
+  await command.log(({ cause }) => String(cause).startsWith('the key set is empty'), 'another cause');
   assertNoKeys(await command.call('GET', '/api/work-items', { headers }));
   keys.respond = sending(keySetOf(pair));
   await logged(command, 'the keys of the issuer can be fetched again');
@@ -102,7 +102,7 @@ test('if the issuer is down, the gateway starts, logs each cause once, and serve
     errors.map(({ msg, cause }) => [msg, cause]),
     [
       ['the keys of the issuer cannot be fetched', 'the issuer answered with status 500'],
-      ['the keys of the issuer cannot be fetched', 'the key set has no keys'],
+      ['the key set of the issuer has no usable key', 'the key set is empty: it has no keys'],
     ],
   );
   assert.ok((await command.metrics()).includes('outcome="no-keys",fault="gateway"} 2\n'));
@@ -197,7 +197,7 @@ test('`check` lists the keys, or the reason why no key can be used', async () =>
   assert.match(none.stderr, /has no usable key\n {2}key-1: not for PS512\n {2}other\\u000a: not for PS512\n/);
   assert.match(none.stderr, /AUTH_ALGORITHMS \(PS512\)/);
   const sets: Readonly<Record<string, RegExp>> = {
-    '{"keys":[]}': /has no keys\n {2}Check that AUTH_JWKS_FILE /,
+    '{"keys":[]}': /has an empty key set\n {2}Check that AUTH_JWKS_FILE /,
     [JSON.stringify({ keys: [{ ...rsaJwk(1_024), kid: 'short' }] })]:
       /has no usable key\n {2}short: an RSA key of 1024 bits, not 2048 to 8192\n/,
     [JSON.stringify({ keys: [{ ...rsaJwk(2_048), use: 'enc' }] })]: /\n {2}\(no kid\): not for signatures\n/,

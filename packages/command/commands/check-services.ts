@@ -41,7 +41,7 @@ export async function checkTokens(settings: Settings): Promise<CheckResult> {
       return { lines: [first, ...names] };
     }
     return flaws.length === 0
-      ? { problems: [`keys: ${place} has no keys`, adviseOnPlace(settings)] }
+      ? { problems: [`keys: ${place} has an empty key set`, adviseOnPlace(settings)] }
       : {
           problems: [
             `keys: ${place} has no usable key`,

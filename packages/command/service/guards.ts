@@ -48,11 +48,11 @@ export async function createGuards(
       if (names.length > 0) logger.info({ keys: names }, "loaded the issuer's keys");
     },
     onInherited: (ageMs) => keyRecords.note({ fetchedAt: Date.now() - ageMs }),
-    onFetch: (cause) => {
+    onFetch: (cause, hasKeySet) => {
       keyRecords.note(cause === undefined ? { fetchedAt: Date.now() } : {});
       figures.count(cause === undefined ? 'key fetch ok' : 'key fetch failed');
       if (cause !== undefined && cause !== keyFailure) {
-        logger.error({ cause }, outageTexts.keys.begins);
+        logger.error({ cause }, hasKeySet ? 'the key set of the issuer has no usable key' : outageTexts.keys.begins);
       } else if (cause === undefined && keyFailure !== undefined) {
         logger.info(outageTexts.keys.ends);
       }

@@ -35,8 +35,11 @@ export const outageTexts = {
 export interface GuardObserver {
   /** Called with the issuer's first keys, and whenever the keys change. `keys` may be empty. */
   onKeys(keys: readonly KeyName[]): void;
-  /** Called after each fetch of keys, later than `onKeys`. `cause` says in one line why the fetch failed, if it did. */
-  onFetch(cause: string | undefined): void;
+  /**
+   * Called after each fetch of keys, later than `onKeys`. `cause` says in one line why there are no keys, if so.
+   * `hasKeySet` is true if the issuer gave a key set.
+   */
+  onFetch(cause: string | undefined, hasKeySet: boolean): void;
   /** Called after `onKeys` when the guard starts with keys from the `Keeper`, which were fetched `ageMs` ago. */
   onInherited(ageMs: number): void;
   /** Called once with the cause when the counter stops answering, and once with undefined when it answers again. */

@@ -121,9 +121,9 @@ export class KeySet {
         observer.onKeys(keys);
       }
       share?.({ text, ageMs: clock.steady() - startedAt });
-      observer.onFetch(keys.length === 0 ? explainNoKeys(text, authAlgorithms) : undefined);
+      observer.onFetch(keys.length === 0 ? explainNoKeys(text, authAlgorithms) : undefined, true);
     } catch (error) {
-      if (!this.#closed.signal.aborted) observer.onFetch(describeFetchError(error));
+      if (!this.#closed.signal.aborted) observer.onFetch(describeFetchError(error), false);
     } finally {
       this.#fetching = undefined;
       this.#schedule();
@@ -155,7 +155,9 @@ export async function fetchText(source: KeySource, clock: Clock, closed?: AbortS
 
 function explainNoKeys(text: string, algorithms: readonly string[]): string {
   const flaws = explainUnusable(text, algorithms);
-  return flaws.length === 0 ? 'the key set has no keys' : `the key set has no usable key (${flaws.join('; ')})`;
+  return flaws.length === 0
+    ? 'the key set is empty: it has no keys'
+    : `the key set has no usable key (${flaws.join('; ')})`;
 }
 
 /**

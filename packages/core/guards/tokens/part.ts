@@ -20,9 +20,9 @@ export const createTokenGuard: TokenGuardPart['createTokenGuard'] = async (setti
         guard.forgetAll();
         observer.onKeys(each);
       },
-      onFetch: (cause) => {
+      onFetch: (cause, hasKeySet) => {
         lastCause = cause;
-        observer.onFetch(cause);
+        observer.onFetch(cause, hasKeySet);
       },
     },
   });

@@ -77,7 +77,7 @@ function jwksOf(text: string): readonly JWK[] {
   }
   const keys: unknown = isObject(set) ? set['keys'] : undefined;
   if (!Array.isArray(keys)) throw new Error('the key set is JSON, but not a JSON Web Key Set: it has no array "keys"');
-  return keys.filter(isObject);
+  return keys.map((key: unknown) => (isObject(key) ? key : {}));
 }
 
 function isObject(value: unknown): value is Record<string, unknown> {
