@@ -6,6 +6,7 @@ import { writeFileSync } from 'node:fs';
 import type { ServerResponse } from 'node:http';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
+import { brotliCompressSync, gzipSync } from 'node:zlib';
 import { createKeySource, keySetBytesMax, type KeySource } from '../../packages/core/guards/tokens/key-set.ts';
 import { readSigningKeys } from '../../packages/core/guards/tokens/signing-keys.ts';
 import { createPair, KeyServer, keySetOf, sending } from '../helpers/issuer.ts';
@@ -47,17 +48,31 @@ describe('a source of keys', () => {
     });
   });
 
-  test('requests a key set and follows no redirect', async () => {
+  test('requests a key set without compression and follows no redirect', async () => {
     await using server = await KeyServer.start('');
     const requested: unknown[] = [];
     server.respond = (response: ServerResponse) => {
-      const { accept, 'user-agent': agent } = response.req.headers;
-      requested.push([accept, agent]);
+      const { accept, 'accept-encoding': encoding, 'user-agent': agent } = response.req.headers;
+      requested.push([accept, encoding, agent]);
       sending('', 302, { location: server.url })(response);
     };
     const source = createUrlSource(server.url);
     await assert.rejects(source(signal), new Error('the issuer answered with status 302'));
-    assert.deepEqual(requested, [['application/jwk-set+json, application/json', 'work-item-gateway']]);
+    assert.deepEqual(requested, [['application/jwk-set+json, application/json', 'identity', 'work-item-gateway']]);
+  });
+
+  test('names a compressed answer as such', async () => {
+    await using server = await KeyServer.start('');
+    for (const [coding, bytes] of [
+      ['gzip', gzipSync(keySetOf(pair))],
+      ['br', brotliCompressSync(keySetOf(pair))],
+      ['identity', keySetOf(pair)],
+    ] as const) {
+      server.respond = (response) => response.writeHead(200, { 'content-encoding': coding }).end(bytes);
+      const text = createUrlSource(server.url)(signal);
+      if (coding === 'identity') assert.equal(await text, keySetOf(pair));
+      else await assert.rejects(text, /^Error: the issuer compressed the key set, /);
+    }
   });
 
   test('closes its connection, even if the answer is endless', async () => {

@@ -172,7 +172,13 @@ export function createKeySource({
     if (authJwksUrl === '') return await readText(createReadStream(authJwksFile));
     const answer = await get(new URL(authJwksUrl), signal);
     try {
-      if (answer.statusCode !== 200) throw new Error(`the issuer answered with status ${answer.statusCode ?? 0}`);
+      const { statusCode = 0, headers } = answer;
+      if (statusCode !== 200) throw new Error(`the issuer answered with status ${statusCode}`);
+      if (!/^(?:identity)?$/i.test(headers['content-encoding'] ?? '')) {
+        throw new Error(
+          'the issuer compressed the key set, but must answer accept-encoding: identity without compression',
+        );
+      }
       return await readText(answer);
     } finally {
       answer.destroy();
@@ -187,7 +193,12 @@ async function get(url: URL, signal: AbortSignal): Promise<IncomingMessage> {
       // The connection is not kept open, since the next fetch is minutes away.
       agent: false,
       rejectUnauthorized: true,
-      headers: { accept: 'application/jwk-set+json, application/json', 'user-agent': 'work-item-gateway' },
+      headers: {
+        accept: 'application/jwk-set+json, application/json',
+        // Without this field, a server may compress its answer [RFC 9110, 12.5.3].
+        'accept-encoding': 'identity',
+        'user-agent': 'work-item-gateway',
+      },
       signal,
     })
       .on('response', resolve)
