@@ -3,6 +3,7 @@
 import { readFileSync } from 'node:fs';
 import { totalmem } from 'node:os';
 
+import { findProxyEnv } from '../../core/guards/options/egress-proxy.ts';
 import type { Settings } from './settings.ts';
 
 interface Warning {
@@ -42,7 +43,23 @@ export function findWarnings(settings: Settings, environment: Readonly<Record<st
       facts: {},
     });
   }
+  const proxyWarning = findProxyWarning(settings, environment);
+  if (proxyWarning !== undefined) warnings.push({ message: proxyWarning, facts: {} });
   return warnings;
+}
+
+// Node uses a proxy only if NODE_USE_ENV_PROXY is 1 at its start.
+function findProxyWarning(
+  { authJwksUrl, otelExporterOtlpEndpoint }: Settings,
+  environment: Readonly<Record<string, string | undefined>>,
+): string | undefined {
+  const isNeeded = [authJwksUrl, otelExporterOtlpEndpoint].some((url) => /^https:/i.test(url));
+  const name = ['HTTPS_PROXY', 'https_proxy'].find((each) => (environment[each] ?? '') !== '');
+  if (!isNeeded || name === undefined) return undefined;
+  if (findProxyEnv(process.getBuiltinModule('node:https').globalAgent) !== undefined) return undefined;
+  return environment['NODE_USE_ENV_PROXY'] === '1'
+    ? `${name} has no effect: Node ${process.versions.node} cannot use a proxy. Use Node 22.21, 24.5 or later, or AUTH_JWKS_FILE`
+    : `${name} has no effect: to fetch keys and export traces through this proxy, set NODE_USE_ENV_PROXY=1 in the environment`;
 }
 
 /** The soft limit of file descriptors (`ulimit -n`) of this process; Infinity if no limit is set or known. */

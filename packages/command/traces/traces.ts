@@ -1,14 +1,15 @@
 // Traces calls [D49]: decides which calls are sampled, and makes the trace context for the backend. call-spans.ts makes the
 // spans of sampled calls, and span-export.ts exports them.
 
-import { Agent as HttpAgent } from 'node:http';
-import { Agent as HttpsAgent } from 'node:https';
+import * as http from 'node:http';
+import * as https from 'node:https';
 
 import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-proto';
 
 import type { CallRecord } from '../../core/call/call-record.ts';
 import { readTraceContext } from '../../core/call/request-context.ts';
 import type { CallTrace } from '../../core/call/tracer.ts';
+import { findProxyEnv } from '../../core/guards/options/egress-proxy.ts';
 import { withoutEndSlashes } from '../../core/text/addresses.ts';
 import { monotonicMs } from '../../core/time/monotonic.ts';
 import type { Logger } from '../log/log.ts';
@@ -24,7 +25,10 @@ const exportTimeoutMs = 10_000;
 export function createTraces(options: TraceOptions, logger: Logger, onDropped: (spans: number) => void): ProcessTracer {
   const endpoint = options.otelExporterOtlpEndpoint;
   const url = `${withoutEndSlashes(endpoint)}/v1/traces`;
-  const agent = new (url.startsWith('https:') ? HttpsAgent : HttpAgent)({ keepAlive: true });
+  const { Agent, globalAgent } = url.startsWith('https:') ? https : http;
+  const proxyEnv = findProxyEnv(globalAgent);
+  // The timeout ends connections on which a proxy does not answer.
+  const agent = new Agent({ keepAlive: true, ...(proxyEnv && { proxyEnv, timeout: exportTimeoutMs }) });
   const exporter = new OTLPTraceExporter({
     url,
     headers: { ...parseExporterHeaders(options.otelExporterOtlpHeaders) },

@@ -3,17 +3,19 @@
 
 import { createReadStream } from 'node:fs';
 import type { IncomingMessage } from 'node:http';
+import type { Agent } from 'node:https';
 
 import { describeError, nodeAuthorities, type Peer } from '../../backend/describe-error.ts';
 import type { Clock } from '../../time/clock.ts';
 import type { GuardSettings } from '../options/guard-options.ts';
 import type { FetchedKeys, GuardObserver } from '../options/ports.ts';
+import { findProxyEnv } from '../options/egress-proxy.ts';
 import { within } from '../time/deadline.ts';
 import { explainUnusable, fingerprintOf, readSigningKeys, type SigningKey } from './signing-keys.ts';
 
 // Node's HTTP client, because `fetch` needs 16 MB of memory.
-const { request: requestHttp } = process.getBuiltinModule('node:http');
-const { request: requestHttps } = process.getBuiltinModule('node:https');
+const http = process.getBuiltinModule('node:http');
+const https = process.getBuiltinModule('node:https');
 
 /** Reads the text of a JSON Web Key Set. Rejects soon after `signal` is aborted. */
 export type KeySource = (signal: AbortSignal) => Promise<string>;
@@ -187,25 +189,50 @@ export function createKeySource({
 }
 
 async function get(url: URL, signal: AbortSignal): Promise<IncomingMessage> {
-  return await new Promise((resolve, reject) => {
-    const isTls = url.protocol === 'https:';
-    const request = (isTls ? requestHttps : requestHttp)(url, {
-      // The connection is not kept open, since the next fetch is minutes away.
-      agent: false,
-      rejectUnauthorized: true,
-      headers: {
-        accept: 'application/jwk-set+json, application/json',
-        // Without this field, a server may compress its answer [RFC 9110, 12.5.3].
-        'accept-encoding': 'identity',
-        'user-agent': 'work-item-gateway',
-      },
-      signal,
-    })
+  const isTls = url.protocol === 'https:';
+  const ended = new AbortController();
+  const onAbort = (action: () => void): void => signal.addEventListener('abort', action, { signal: ended.signal });
+  return await new Promise<IncomingMessage>((resolve, reject) => {
+    // Node rejects an aborted request only when the proxy has answered.
+    onAbort(() => reject(signal.reason as Error));
+    const request = (isTls ? https : http)
+      .request(url, {
+        // The connection is not kept open, since the next fetch is minutes away. Without TLS, no proxy is used, because it
+        // could replace the keys.
+        agent: isTls && createProxyAgent(onAbort),
+        rejectUnauthorized: true,
+        headers: {
+          accept: 'application/jwk-set+json, application/json',
+          // Without this field, a server may compress its answer [RFC 9110, 12.5.3].
+          'accept-encoding': 'identity',
+          'user-agent': 'work-item-gateway',
+        },
+        signal,
+      })
       .on('response', resolve)
       .on('error', reject)
       // Sent after the handshake, because a write before it takes the code away from the error of a failed handshake.
-      .on('socket', (socket) => socket.once(isTls ? 'secureConnect' : 'connect', () => request.end()));
-  });
+      .on('socket', (socket) => {
+        // Through a proxy, the handshake has already ended.
+        if ((socket as { readonly secureConnecting?: boolean }).secureConnecting === false) request.end();
+        else socket.once(isTls ? 'secureConnect' : 'connect', () => request.end());
+      });
+  }).finally(() => ended.abort());
+}
+
+/** Returns an agent for one request through Node's proxy, or false if Node uses no proxy. */
+function createProxyAgent(onAbort: (action: () => void) => void): Agent | false {
+  const proxyEnv = findProxyEnv(https.globalAgent);
+  if (proxyEnv === undefined) return false;
+  const agent = new https.Agent({ proxyEnv });
+  const connect = agent.createConnection.bind(agent);
+  agent.createConnection = (options, callback) => {
+    const connection = connect(options, callback);
+    // Node does not close the connection of an aborted request before the proxy has answered.
+    onAbort(() => connection?.destroy());
+    return connection;
+  };
+  return agent;
 }
 
 async function readText(stream: AsyncIterable<unknown>): Promise<string> {
