@@ -23,7 +23,7 @@ export const tokenRows = {
   authIssuer: {
     kind: issuer,
     default: '',
-    help: 'Issuer of the tokens; turns tokens on. Write it exactly as in the claim `iss` of the tokens, for instance `https://login.example.com/`. Without a valid token, a request for an operation gets 401.',
+    help: 'Issuer of the tokens; turns tokens on. Write it exactly as in the claim `iss`, for instance `https://login.example.com/`. Without a valid token, a request for an operation gets 401.',
   },
   /** Accepted audiences: one of them must be in the claim `aud`. Required with `authIssuer`. */
   authAudience: {
@@ -85,7 +85,7 @@ export const tokenRows = {
   backendIdentityHeader: {
     kind: identityHeader,
     default: '',
-    help: "Header that passes the client's identity to the backend; for instance `x-user`. Its value is the token's claim `sub`, in which `%` and everything except printable ASCII is percent-encoded. For a token without the claim, no header is sent. A header of this name from a client is never forwarded.",
+    help: "Header that passes the client's identity to the backend; for instance `x-user`. Its value is the token's claim `sub`, in which `%` and everything except printable ASCII is percent-encoded. For a token without the claim, no header is sent. A client's header of this name is never forwarded.",
   },
 } satisfies Readonly<Record<string, SharedRow>>;
 
