@@ -64,12 +64,14 @@ describe('an egress proxy', { skip: noOpenssl }, () => {
       });
     }
 
-    test('calls to a backend with TLS are not sent to it', async () => {
+    test('calls to a backend with TLS, and requests of the command health, are not sent to it', async () => {
       await using proxy = await ConnectProxy.start();
       await using server = await KeyServer.start('{"id":5}', 0, certificate);
       const { origin } = new URL(server.url);
       await using gateway = await startCommand({ ...proxied(proxy), BACKEND_URL: origin });
       assert.equal((await gateway.call('GET', path)).status, 200);
+      const health = await runToEnd(['health'], { ...proxied(proxy), ADMIN_PORT: String(gateway.adminPort) });
+      assert.equal(health.code, 0, health.stderr);
       assert.deepEqual(proxy.requests, []);
     });
 
