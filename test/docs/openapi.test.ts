@@ -166,6 +166,19 @@ describe('the OpenAPI document', () => {
     }
   });
 
+  test('an id has 64 bits, and the list has an inline schema, so that generated clients in C# can use both', () => {
+    const { paths, components } = JSON.parse(printed) as {
+      paths: Record<
+        string,
+        Record<string, { responses: Record<string, { content: Record<string, { schema: object }> }> }>
+      >;
+      components: { parameters: { Id: { schema: object } }; schemas: object };
+    };
+    assert.deepEqual(components.parameters.Id.schema, { type: 'integer', format: 'int64' });
+    assert.deepEqual(paths['/api/work-items']?.['get']?.responses['200']?.content['application/json']?.schema, {});
+    assert.deepEqual(Object.keys(components.schemas), ['WorkItem', 'Success', 'Error']);
+  });
+
   test('an invalid setting is an error, and no document is printed', async () => {
     const { code, stdout, stderr } = await runHere(['openapi'], { REQUEST_BYTES_MAX: 'x' });
     assert.deepEqual([code, stdout], [1, '']);

@@ -131,7 +131,8 @@ export function describeParameters({ itemIdParsing }: Limits): JsonObject {
         itemIdParsing === 'leading'
           ? 'A base-10 integer of any length; anything after its digits is ignored (`12abc` is 12).'
           : 'A base-10 integer of any length, and nothing else.',
-      schema: { type: 'integer' },
+      // Most ids fit, and without a format generators choose a type of 32 bits.
+      schema: { type: 'integer', format: 'int64' },
       example: 1,
     },
     RequestId: inHeader(
