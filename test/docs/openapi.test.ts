@@ -6,17 +6,10 @@ import { execFile } from 'node:child_process';
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { after, describe, test } from 'node:test';
-import { pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
-import openapiTypescript, { astToString, type OpenAPI3 } from 'openapi-typescript';
-import { startCommand } from '../helpers/command.ts';
-import { codeBlock, replaceEach } from '../helpers/documents.ts';
 import { readOpenApi } from './openapi.ts';
 import { runHere } from '../helpers/run-cli.ts';
-import { answer } from '../helpers/scripted-backend.ts';
-import { useBackend } from '../helpers/suites.ts';
 
-const backend = await useBackend();
 const run = promisify(execFile);
 const root = resolve(import.meta.dirname, '../..');
 // The folder is within the repository, so that generated code can import packages.
@@ -183,118 +176,5 @@ describe('the OpenAPI document', () => {
     const { code, stdout, stderr } = await runHere(['openapi'], { REQUEST_BYTES_MAX: 'x' });
     assert.deepEqual([code, stdout], [1, '']);
     assert.match(stderr, /REQUEST_BYTES_MAX is "x"/);
-  });
-});
-
-// A client with the generated types. Each line after `@ts-expect-error` must fail to compile.
-const client = `
-import createClient from 'openapi-fetch';
-import type { paths } from './schema.ts';
-
-export async function useGateway(baseUrl: string) {
-  const client = createClient<paths>({ baseUrl });
-  const list = await client.GET('/api/work-items');
-  const created = await client.POST('/api/work-items', { body: { title: 'Paint the fence' } });
-  const read = await client.GET('/api/work-items/{id}', {
-    params: { path: { id: 5 }, header: { 'x-request-id': 'typed-client' } },
-  });
-  const updated = await client.PUT('/api/work-items/{id}', { params: { path: { id: 5 } }, body: ['any', 'JSON'] });
-  const success: true | undefined = updated.data?.success;
-  const deleted = await client.DELETE('/api/work-items/{id}', { params: { path: { id: 5 } } });
-  const failed = await client.GET('/api/work-items/{id}', { params: { path: { id: 404 } } });
-  const message: string | undefined = failed.error?.error;
-  const { response } = await client.OPTIONS('/api/work-items');
-  return {
-    list: list.data,
-    created: [created.response.status, created.data],
-    read: [read.response.headers.get('x-request-id'), read.data],
-    success,
-    deleted: deleted.data?.success,
-    failed: [failed.response.status, message],
-    allow: response.headers.get('allow'),
-  };
-}
-
-export async function misuse(baseUrl: string) {
-  const client = createClient<paths>({ baseUrl });
-  // @ts-expect-error: there is no such path
-  await client.GET('/api/work-item');
-  // @ts-expect-error: an item has an id
-  await client.GET('/api/work-items/{id}');
-  // @ts-expect-error: an item is not created with PUT
-  await client.PUT('/api/work-items', { body: {} });
-  // @ts-expect-error: a create needs a body
-  await client.POST('/api/work-items', {});
-  const updated = await client.PUT('/api/work-items/{id}', { params: { path: { id: 5 } }, body: {} });
-  // @ts-expect-error: an update does not return the work item
-  return updated.data?.title as string;
-}
-`;
-
-describe('a typed client made from the document', () => {
-  test('it compiles, and works against the gateway', async () => {
-    writeFileSync(join(folder, 'schema.ts'), astToString(await openapiTypescript(JSON.parse(printed) as OpenAPI3)));
-    writeFileSync(join(folder, 'client.ts'), client);
-    writeFileSync(
-      join(folder, 'recipe.ts'),
-      replaceEach(codeBlock('docs/hosts.md', 'createClient<paths>'), {
-        "'http://localhost:3000'": "process.env['GATEWAY_URL'] ?? ''",
-      }),
-    );
-    writeFileSync(
-      join(folder, 'tsconfig.json'),
-      JSON.stringify({
-        extends: '../../tsconfig.json',
-        compilerOptions: { lib: ['es2024', 'DOM'], noUnusedLocals: false },
-        include: ['*.ts'],
-      }),
-    );
-    const compiled = await run(
-      process.execPath,
-      [join(root, 'node_modules/typescript/bin/tsc'), '-p', folder],
-      {},
-    ).catch((error: unknown) => error as { stdout: string });
-    assert.equal(compiled.stdout, '');
-
-    await using gateway = await startCommand({ BACKEND_URL: backend.url });
-    const { useGateway } = (await import(pathToFileURL(join(folder, 'client.ts')).href)) as {
-      useGateway: (baseUrl: string) => Promise<unknown>;
-    };
-    backend.answersOnce(
-      answer('[{"id":5}]'),
-      answer('{"id":5}'),
-      answer('{"id":5}'),
-      answer(''),
-      answer(''),
-      answer('', { status: 404 }),
-    );
-    assert.deepEqual(await useGateway(`http://127.0.0.1:${gateway.port}`), {
-      list: [{ id: 5 }],
-      created: [201, { id: 5 }],
-      read: ['typed-client', { id: 5 }],
-      success: true,
-      deleted: true,
-      failed: [404, 'Work item not found'],
-      allow: 'GET, HEAD, POST, OPTIONS',
-    });
-    assert.deepEqual(
-      backend.requests.map(({ method, target, body }) => `${method} ${target} ${body.toString()}`.trim()),
-      [
-        'GET /api/WorkItem',
-        'POST /api/WorkItem {"title":"Paint the fence"}',
-        'GET /api/WorkItem/5',
-        'PUT /api/WorkItem/5 ["any","JSON"]',
-        'DELETE /api/WorkItem/5',
-        'GET /api/WorkItem/404',
-      ],
-    );
-
-    backend.answersOnce(answer('{"id":5,"title":"Paint"}'), answer('', { status: 404 }));
-    const runRecipe = async (): Promise<string> => {
-      const env = { GATEWAY_URL: `http://127.0.0.1:${gateway.port}` };
-      return (await run(process.execPath, [join(folder, 'recipe.ts')], { env })).stdout;
-    };
-    assert.equal(await runRecipe(), "{ id: 5, title: 'Paint' }\n", 'as docs/hosts.md prints it');
-    assert.match(await runRecipe(), /^404 Work item not found [0-9a-f-]{36}\n$/);
   });
 });

@@ -257,18 +257,9 @@ const rows: Readonly<Record<string, Readonly<Record<string, Run | string>>>> = {
       const server = await place.startFile('server.mjs', code);
       await assertLimit(() => server.call('GET', list));
     },
-    'npx openapi-typescript': async (place, block) => {
-      // Skips the first line: it installs a package, which is already installed.
-      const [, ...lines] = commandsIn(block);
-      await place.start('npm start');
-      await place.output(['set -e', ...lines].join('\n'));
-      assert.match(readFileSync(join(example.folder, 'schema.ts'), 'utf8'), /export interface paths/);
-    },
-    'createClient<paths>': async (place, block) => {
-      await place.start('npm start');
-      example.write('client.ts', place.here(block));
-      assert.match(await example.output('node', ['client.ts']), /^\{\n {2}id: 1,\n {2}title: 'Sign-in fails/);
-    },
+    useBigInt: elsewhere('test/docs/typed-client.test.ts'),
+    'npx orval': elsewhere('test/docs/typed-client.test.ts'),
+    'import { readWorkItem }': elsewhere('test/docs/typed-client.test.ts'),
   },
   'docs/security.md': {
     'CN=My authority': async (place, block) => {

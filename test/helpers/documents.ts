@@ -4,12 +4,12 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
-/** The blocks of code in `document`, without fences and indentation. */
-export function codeBlocks(document: string): string[] {
+/** The blocks of code in `document` whose language matches, without fences and indentation. */
+export function codeBlocks(document: string, language = /^/): string[] {
   const text = readFileSync(join(import.meta.dirname, '../..', document), 'utf8');
-  return [...text.matchAll(/^( *)```[^\n]*\n(.*?)^\1```$/gms)].map(([, indentation = '', block = '']) =>
-    block.replaceAll(new RegExp(`^${indentation}`, 'gm'), ''),
-  );
+  return [...text.matchAll(/^( *)```([^\n]*)\n(.*?)^\1```$/gms)]
+    .filter(([, , name = '']) => language.test(name))
+    .map(([, indentation = '', , block = '']) => block.replaceAll(new RegExp(`^${indentation}`, 'gm'), ''));
 }
 
 /** The only block of code in `document` that contains `part`. */
