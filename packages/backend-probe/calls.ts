@@ -6,6 +6,7 @@ import { once } from 'node:events';
 import type { CallRecord } from '../core/call/call-record.ts';
 import type { Gateway } from '../core/call/gateway.ts';
 import { createGateway, type GatewayValues } from '../core/hosts/options/options.ts';
+import { ChunkReader } from '../core/http1/chunk-reader.ts';
 import type { ClientTls, SocketTap } from '../core/http1/client-connection.ts';
 import { parseConnection } from '../core/http1/grammar.ts';
 import type { Transport } from '../core/http1/transport.ts';
@@ -27,6 +28,10 @@ export interface Call extends Pick<CallRecord, 'outcome' | 'reason'> {
   readonly answer: Answer | undefined;
   /** True if the backend sent at least one byte. */
   readonly hasBytes: boolean;
+  /** True if the backend's first bytes are a frame of HTTP/2. */
+  readonly isHttp2: boolean;
+  /** True if the connection had carried an earlier request. */
+  readonly isReused: boolean;
   readonly durationMs: number;
 }
 
@@ -40,18 +45,25 @@ interface Answer {
   readonly framing: 'chunked' | 'length' | 'until-close' | 'none';
   /** True if the backend closes the connection after this answer. */
   readonly closesConnection: boolean;
-  /** The start of the body: the bytes that had arrived when the call ended, without the first chunk-size line. */
+  /** The start of the body, without chunk sizes. */
   readonly bodyStart: Buffer;
+  /** True if the whole body has arrived. */
+  readonly isWhole: boolean;
 }
 
 // This many bytes of an answer are kept, which is enough for a head (at most 16 KiB) and the start of the body.
 const keptBytesMax = 32_768;
+// How long to wait for the body of a failure, in ms. The gateway's call has then ended, because the head decides.
+const bodyWaitMs = 1_000;
 
 /** The bytes that arrived on one connection during the current call. */
 interface Arrivals {
   readonly socket: Parameters<SocketTap>[0];
+  /** True if an earlier call sent a request on this connection. */
+  isReused: boolean;
   writtenBefore: number;
   bytes: Buffer;
+  onBytes: () => void;
 }
 
 /** Calls to one backend, one at a time. */
@@ -95,6 +107,7 @@ export class Calls {
     const path = operation.on === 'collection' ? '' : `/${encodeURIComponent(id)}`;
     this.#arrivals = this.#arrivals.filter(({ socket }) => !socket.destroyed);
     for (const each of this.#arrivals) {
+      each.isReused ||= each.socket.bytesWritten > each.writtenBefore;
       each.writtenBefore = each.socket.bytesWritten;
       each.bytes = Buffer.alloc(0);
     }
@@ -106,6 +119,7 @@ export class Calls {
     // The answer came on the newest connection that carried this request. Other connections may still receive the rest
     // of an earlier answer.
     const used = this.#arrivals.findLast(({ socket, writtenBefore }) => socket.bytesWritten > writtenBefore);
+    if (used !== undefined) await receiveFailure(used);
     const bytes = used?.bytes ?? Buffer.alloc(0);
     const call: Call = {
       operation,
@@ -116,6 +130,8 @@ export class Calls {
       reply,
       answer: readAnswer(bytes),
       hasBytes: bytes.length > 0,
+      isHttp2: isHttp2Frame(bytes),
+      isReused: used?.isReused === true,
       durationMs: record.backendDurationMs ?? performance.now() - startedAt,
     };
     this.made.push(call);
@@ -175,13 +191,45 @@ export class Calls {
   }
 
   readonly #tap: SocketTap = (socket) => {
-    const arrivals: Arrivals = { socket, writtenBefore: 0, bytes: Buffer.alloc(0) };
+    const arrivals: Arrivals = {
+      socket,
+      isReused: false,
+      writtenBefore: 0,
+      bytes: Buffer.alloc(0),
+      onBytes: () => undefined,
+    };
     this.#arrivals.push(arrivals);
     return (bytes) => {
       const kept = bytes.subarray(0, keptBytesMax - arrivals.bytes.length);
       arrivals.bytes = Buffer.concat([arrivals.bytes, kept]);
+      arrivals.onBytes();
     };
   };
+}
+
+/** Waits for the rest of a failure, because its body may have the backend's reason. */
+async function receiveFailure(arrivals: Arrivals): Promise<void> {
+  const { socket } = arrivals;
+  const isDone = (): boolean => {
+    const answer = readAnswer(arrivals.bytes);
+    return answer === undefined || answer.status < 400 || answer.isWhole || arrivals.bytes.length >= keptBytesMax;
+  };
+  if (socket.destroyed || isDone()) return;
+  const { promise: done, resolve } = Promise.withResolvers<undefined>();
+  const end = (): void => resolve(undefined);
+  const timer = setTimeout(end, bodyWaitMs);
+  socket.once('close', end);
+  arrivals.onBytes = () => {
+    if (isDone()) end();
+  };
+  await done;
+  clearTimeout(timer);
+  socket.off('close', end);
+}
+
+// A frame of the connection [RFC 9113, 4.1]: SETTINGS, which a server sends first, or GOAWAY.
+function isHttp2Frame(bytes: Buffer): boolean {
+  return bytes.length >= 9 && [4, 7].includes(bytes[3] ?? 0) && bytes.readUInt32BE(5) === 0;
 }
 
 const headEnd = '\r\n\r\n';
@@ -217,7 +265,17 @@ function readAnswer(bytes: Buffer): Answer | undefined {
           : 'until-close';
   const { closes, keepsAlive } = parseConnection(fields.get('connection') ?? '');
   const closesConnection = closes || (version === '1.0' && !keepsAlive) || framing === 'until-close';
-  // `bodyStart` is empty if the first chunk-size line is incomplete.
-  const startsAt = framing === 'chunked' ? rest.indexOf('\n') + 1 || rest.length : 0;
-  return { version, status, fields, framing, closesConnection, bodyStart: rest.subarray(startsAt) };
+  const { bodyStart, isWhole } =
+    framing === 'chunked'
+      ? readChunks(rest)
+      : { bodyStart: rest, isWhole: framing === 'none' || rest.length >= Number(fields.get('content-length')) };
+  return { version, status, fields, framing, closesConnection, bodyStart, isWhole };
+}
+
+function readChunks(bytes: Buffer): Pick<Answer, 'bodyStart' | 'isWhole'> {
+  const pieces: Buffer[] = [];
+  const reader = new ChunkReader({ onBody: (piece) => pieces.push(Buffer.from(piece)) });
+  // A copy, because the reader moves small chunks together.
+  reader.read(Buffer.from(bytes), 0);
+  return { bodyStart: Buffer.concat(pieces), isWhole: reader.isOver || reader.flaw !== undefined };
 }

@@ -10,7 +10,7 @@ import type { Call } from './calls.ts';
 export interface Finding {
   /** A fixed code by which programs recognize the cause. */
   readonly code: string;
-  /** `breaks`: clients cannot use an operation as specified. A warning does not fail the check. */
+  /** `breaks`: clients cannot use an operation as specified, or it was not tried. A warning does not fail the check. */
   readonly severity: 'breaks' | 'warning';
   readonly operations: OperationName[];
   readonly title: string;
@@ -58,7 +58,8 @@ const tellingFields = [
   ...['www-authenticate', 'proxy-authenticate', 'retry-after', 'server'],
 ];
 
-function describeAnswer({ answer, reason, cause, hasBytes, outcome }: Call): string {
+function describeAnswer(call: Call): string {
+  const { answer, reason, cause, hasBytes, outcome } = call;
   // Allows 400 characters, because TLS errors quote the certificate.
   const why = cause === undefined || reason === 'status' ? '' : `: ${show(cause, 400)}`;
   if (answer === undefined) return `${hasBytes ? 'no readable answer' : 'no answer'}${why}`;
@@ -67,7 +68,25 @@ function describeAnswer({ answer, reason, cause, hasBytes, outcome }: Call): str
     return value === undefined ? [] : [`${name}: ${show(value)}`];
   });
   const body = answer.framing === 'none' ? ['no body'] : [];
-  return `${[`status ${answer.status}`, ...body, ...fields].join('; ')}${outcome === 'ok' ? '' : why}`;
+  return `${[`status ${answer.status}`, ...body, ...fields, ...quoteProblem(call)].join('; ')}${outcome === 'ok' ? '' : why}`;
+}
+
+/**
+ * Quotes a problem's title [RFC 9457] and the names of the refused fields. Leaves out everything else, because `detail`
+ * and extensions can have secrets, such as the text of an exception.
+ */
+function quoteProblem(call: Call): string[] {
+  if ((call.answer?.status ?? 0) < 400) return [];
+  try {
+    const problem = JSON.parse(call.answer?.bodyStart.toString() ?? '') as { title?: unknown; errors?: unknown } | null;
+    if (typeof problem?.title !== 'string') return [];
+    const { title, errors } = problem;
+    const isByField = typeof errors === 'object' && errors !== null && !Array.isArray(errors);
+    const names = isByField ? Object.keys(errors).filter((name) => name !== '') : [];
+    return [`title: ${show(title)}`, ...(names.length === 0 ? [] : [`errors in: ${show(names.join(', '))}`])];
+  } catch {
+    return [];
+  }
 }
 
 export function describeReply({ reply, operation, outcome }: Call): string {
@@ -94,14 +113,29 @@ const isEmpty = ({ answer, reason }: Call): boolean => answer?.status === 204 ||
 
 const isOnCollection = ({ operation }: Call): boolean => operation.on === 'collection';
 
+// The texts are those of Kestrel and Node.
+const isOnlyHttp2 = (call: Call): boolean =>
+  call.isHttp2 ||
+  call.reason === 'no-http1' ||
+  call.answer?.status === 505 ||
+  // Apache offers HTTP/2 with every answer, so other statuses with this field say nothing.
+  (call.answer?.status === 426 && /\bh2/i.test(fieldOf(call, 'upgrade'))) ||
+  /HTTP\/2 only endpoint|Unknown ALPN Protocol, expected `h2`/.test(startOf(call));
+
 // The order matters, because the first row that applies to a call explains it.
 // prettier-ignore
 const failures: readonly Failure[] = [
+  ['http2-only', ['unreachable', 400, 403, 426, 505], 'the backend speaks only HTTP/2',
+    'The gateway calls the backend with HTTP/1.1. Turn on HTTP/1.1 for this port (Kestrel: HttpProtocols.Http1AndHttp2), or set BACKEND_URL to a port that has it.',
+    isOnlyHttp2],
   ['tls', ['unreachable'], 'no TLS connection to the backend',
     'The certificate must be valid for the name in BACKEND_URL (or BACKEND_SERVER_NAME), and its CA must be trusted (BACKEND_CA_FILE); the gateway never skips this check. If the backend requires a client certificate, set BACKEND_CERT_FILE and BACKEND_KEY_FILE.',
     ({ reason }, { protocol }) => reason === 'tls' && protocol === 'https:'],
   ['no-connection', ['unreachable'], 'the backend does not answer at all',
     'Is the backend running? Is BACKEND_URL its address? Can this machine reach it? Does it expect https?',
+    ({ hasBytes, isReused }) => !hasBytes && !isReused],
+  ['no-connection', ['unreachable'], 'the backend closed the connection instead of answering',
+    'Earlier requests were answered on this connection. Either the backend failed, or it closes idle connections too soon and without notice. Let it keep them open longer than BACKEND_IDLE_TIMEOUT_MS, or answer with `connection: close`.',
     ({ hasBytes }) => !hasBytes],
   ['malformed-answer', ['unreachable'], 'the answer is incomplete, invalid or ambiguous HTTP/1.1',
     'The backend, or a proxy in front of it, breaks the framing of HTTP or closes the connection in the middle of an answer. Fix the backend or the proxy. The gateway never passes on part of an answer.'],

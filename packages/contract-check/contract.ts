@@ -158,7 +158,8 @@ async function tryConnection(session: Session): Promise<ConnectionFacts> {
   const keepAliveSeconds = parseKeepAliveSeconds(fields?.get('keep-alive') ?? '');
   let watched: Watched = {};
   let idleTimeoutMsMax: number | undefined;
-  if (last !== undefined && made.every(({ outcome }) => outcome !== 'timed-out')) {
+  const hasSuccess = made.some(({ outcome }) => outcome === 'ok');
+  if (last !== undefined && hasSuccess && made.every(({ outcome }) => outcome !== 'timed-out')) {
     if (closesAlways || keepAliveSeconds === 0 || keepAliveSeconds === 1) {
       const why = httpVersion === '1.0' ? 'the backend uses HTTP/1.0' : 'the backend does not keep connections open';
       session.tell(last, 'connection-closes', why);

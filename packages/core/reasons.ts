@@ -14,6 +14,7 @@ const reasonTexts = {
   'unknown-host-name': 'unknown host name',
   'lookup-failed': 'host name lookup failed',
   'connection-failed': undefined,
+  'no-http1': undefined,
   tls: undefined,
   'connect-timeout': undefined,
   'no-descriptor': undefined,

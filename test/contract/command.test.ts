@@ -6,6 +6,7 @@ import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
+import { createServer as createHttp2Server } from 'node:http2';
 import { createServer } from 'node:tls';
 import type { AddressInfo } from 'node:net';
 import { describe, test } from 'node:test';
@@ -178,6 +179,19 @@ describe('exit codes', { concurrency: 2 }, () => {
     assert.match(stdout, /\ncontract: \d broken, 0 warnings\n$/);
   });
 
+  test('control characters in the title of a problem are not printed, and a long title is cut [D61]', async () => {
+    await using backend = await ItemBackend.start();
+    const title = `\u001b[2J\u009b31m\nline two ${'x'.repeat(5_000)}`;
+    const errors = { [`\u001b[2J${'y'.repeat(5_000)}`]: [] };
+    backend.instead = { create: () => answer(JSON.stringify({ title, errors }), { status: 400 }) };
+    const { stdout } = await check(['--contract', '--write'], { BACKEND_URL: backend.scripted.url });
+    assert.match(
+      stdout,
+      /; title: \\u001b\[2J\\u009b31m\\u000aline two x{50,100}\.\.\.; errors in: \\u001b\[2Jy+\.\.\.$/m,
+    );
+    assertPlain(stdout);
+  });
+
   test('control characters in Allow are not printed, and a long Allow is cut [D61]', async () => {
     await using backend = await ItemBackend.start();
     backend.instead = {
@@ -239,6 +253,39 @@ describe('exit codes', { concurrency: 2 }, () => {
       const named = await check(['--contract'], { ...url, BACKEND_CA_FILE: authority.certFile });
       assert.match(named.stdout, /^BROKEN list: no TLS connection to the backend$/m);
       assert.match(named.stdout, /does not match|altnames/);
+    } finally {
+      server.close();
+    }
+  });
+});
+
+describe('a backend that speaks only HTTP/2 is named as such', () => {
+  test('over TCP [D61]', async () => {
+    const server = createHttp2Server().listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    try {
+      const { port } = server.address() as AddressInfo;
+      const { code, stderr } = await check([], { BACKEND_URL: `http://127.0.0.1:${port}` });
+      assert.equal(code, 1);
+      assert.match(stderr, /: the backend speaks only HTTP\/2: /);
+    } finally {
+      server.close();
+    }
+  });
+
+  test('over TLS, where ALPN refuses HTTP/1.1 [D61]', { skip: noOpenssl }, async () => {
+    using folder = new CertificateFolder();
+    const authority = folder.authority('own');
+    const { cert, key } = folder.issue(authority, 'backend', { names: ['IP:127.0.0.1'] });
+    const server = createServer({ cert, key, ALPNProtocols: ['h2'] }, (socket) => socket.end());
+    server.on('tlsClientError', () => undefined);
+    await once(server.listen(0, '127.0.0.1'), 'listening');
+    try {
+      const { port } = server.address() as AddressInfo;
+      const environment = { BACKEND_URL: `https://127.0.0.1:${port}`, BACKEND_CA_FILE: authority.certFile };
+      const { code, stderr } = await check([], environment);
+      assert.equal(code, 1);
+      assert.match(stderr, /: the backend speaks only HTTP\/2: /);
     } finally {
       server.close();
     }

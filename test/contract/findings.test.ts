@@ -14,6 +14,8 @@ import {
   noContent,
   raw,
   rawThenClose,
+  resetPeer,
+  slicer,
   timeout,
   type Answer,
 } from '../helpers/scripted-backend.ts';
@@ -69,6 +71,16 @@ const listItems = (items: unknown[]): Instead => always(answer(JSON.stringify(it
 // Only a request for the list gets the answer `given`.
 const lists = (given: Answer): Case['instead'] => ({ list: always(given) });
 
+// ProblemDetails of ASP.NET Core, with texts that must not be quoted.
+const problem = JSON.stringify({
+  type: 'https://tools.ietf.org/html/rfc9110#section-15.5.1',
+  title: 'One or more validation errors occurred.',
+  status: 400,
+  detail: 'Server=db;Password=secret',
+  errors: { State: ['The value "secret" is not valid.'], '$.price': ['secret'] },
+  exception: { headers: { Authorization: ['secret'] } },
+});
+
 const notWritten = 'breaks create,update,delete: write-not-safe';
 
 const cases: Case[] = [
@@ -96,6 +108,24 @@ const cases: Case[] = [
     says: { advice: /--body/ }, asked: ['list', 'read', 'read', 'create', 'list', 'list'], left: 0 },
   { title: 'a create that fails', instead: { create: always(answer('oops', { status: 500 })) },
     codes: ['breaks create: server-error'], left: 0 },
+  ...([
+    ['at once', (bytes) => raw(bytes)], ['byte by byte', (bytes) => slicer(bytes)],
+    ['in chunks', () => chunked(`5\r\n{"tit\r\n${(problem.length - 5).toString(16)}\r\n${problem.slice(5)}\r\n0\r\n\r\n`, { status: 400 })],
+  ] as readonly (readonly [string, (bytes: Buffer) => Answer])[]).map(([title, given]): Case => ({
+    title: `the title of a problem that arrives ${title}, and the names of the refused fields, but no other text`,
+    instead: { create: always(given(answerBytes(problem, { status: 400 }))) }, codes: ['breaks create: body-refused'],
+    says: { came: /^status 400; .*; title: One or more validation errors occurred\.; errors in: State, \$\.price$/ }, left: 0,
+  })),
+  ...['null', '[]', '"title"', '{"title":7,"errors":null}', '{"title":"x"'].map((body): Case => ({
+    title: `no title in the body ${body}`, instead: { create: always(answer(body, { status: 500 })) },
+    codes: ['breaks create: server-error'], says: { came: /; content-length: \d+$/ }, left: 0,
+  })),
+  { title: 'the title of a problem without field names',
+    instead: { create: always(answer('{"title":"Full","errors":["secret"]}', { status: 500 })) },
+    codes: ['breaks create: server-error'], says: { came: /; title: Full$/ }, left: 0 },
+  { title: 'the body of a failure does not end: the check waits for it only for some time',
+    instead: { create: always(raw('HTTP/1.1 500 X\r\nContent-Length: 99\r\n\r\n{"title"')) },
+    codes: ['breaks create: server-error'], says: { came: /^status 500; content-length: 99$/ }, left: 0 },
   { title: 'a backend that requires PATCH',
     instead: { update: always(answer('', { status: 405, headers: [['Allow', 'GET, PATCH, DELETE']] })) },
     codes: ['breaks update: method-refused'],
@@ -235,6 +265,20 @@ const cases: Case[] = [
     codes: ['breaks list: bad-request', 'breaks read: bad-request', notWritten], says: { advice: /require https/ } },
   { title: 'bytes that are not HTTP', instead: everything(garbage),
     codes: ['breaks list,read: malformed-answer', notWritten] },
+  ...([
+    ['a SETTINGS frame', rawThenClose(Uint8Array.of(0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 100))],
+    ['a GOAWAY frame', rawThenClose(Uint8Array.of(0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1))],
+    ['the text of Kestrel', closing('An HTTP/1.x request was sent to an HTTP/2 only endpoint.', 400)],
+    ['505', answer('', { status: 505 })],
+    ['426 and h2c', answer('', { status: 426, headers: [['Upgrade', 'h2c']] })],
+  ] as const).map(([title, given]): Case => ({
+    title: `a backend that speaks only HTTP/2 and answers with ${title}`, instead: everything(given),
+    codes: ['breaks list,read: http2-only', notWritten],
+    says: { title: /^the backend speaks only HTTP\/2$/, advice: /HTTP\/1\.1/ },
+  })),
+  { title: 'a backend that denies access and offers HTTP/2, as Apache does with every answer',
+    instead: everything(answer('', { status: 403, headers: [['Upgrade', 'h2,h2c']] })),
+    codes: ['breaks list,read: forbidden', notWritten] },
   { title: 'a truncated answer', instead: lists(limitData(80, answerBytes('[1,2,3]'))),
     codes: ['breaks list: malformed-answer', notWritten], says: { came: /closed before the answer was complete/ } },
   { title: 'a stalled backend, and stops after one call', instead: everything(timeout), settings: { backendTimeoutMs: 100 },
@@ -253,6 +297,9 @@ const cases: Case[] = [
     instead: { list: always(answer('[]', { headers: [['Keep-Alive', 'timeout=1']] })),
       read: always(answer('', { status: 404, headers: [['Keep-Alive', 'timeout=1']] })) },
     codes: ['warning read: connection-closes'], options: { write: undefined } },
+  { title: 'a used connection that is reset instead of an answer', instead: { create: () => resetPeer() },
+    codes: ['breaks create: no-connection'],
+    says: { title: /^the backend closed the connection instead of answering$/, advice: /^Earlier requests were answered/ } },
   // The check watches the second connection.
   { title: 'a connection that closes before BACKEND_IDLE_TIMEOUT_MS',
     instead: { list: ({ request }) => (request.connection === 1 ? rawThenClose(answerBytes('[]')) : answer('[]')) },
@@ -267,6 +314,7 @@ describe('the contract check finds', { concurrency: 4 }, () => {
       backend.instead = instead;
       const report = await runContract(backend.scripted.url, settings, options);
       assert.deepEqual(codesOf(report), codes);
+      assert.doesNotMatch(JSON.stringify(report.findings), /secret/);
       for (const [part, pattern] of Object.entries(says)) {
         assert.match(String(report.findings[0]?.[part as keyof typeof says]), pattern, part);
       }

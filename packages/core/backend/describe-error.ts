@@ -35,6 +35,7 @@ const unknownAuthorityCodes = new Set([
 const openSslText = /^.*error:[0-9A-F]{8}:[^:]*:[^:]*:([^:]+):[^:]*:\d+:(.*)$/s;
 
 const reasonsByCode = new Map<unknown, Reason>([
+  ['ERR_SSL_TLSV1_ALERT_NO_APPLICATION_PROTOCOL', 'no-http1'],
   ['ECONNREFUSED', 'connection-refused'],
   ['ECONNRESET', 'connection-reset'],
   ['EPIPE', 'connection-closed'],
@@ -65,8 +66,8 @@ export function reasonOfError(error: Error): Reason {
 
 function reasonOfOne(error: ConnectionError): Reason {
   const { code = '', library } = error;
-  if (isClosedEarly(error) || library !== undefined || tlsCode.test(code)) return 'tls';
-  return reasonsByCode.get(code) ?? 'connection-failed';
+  if (isClosedEarly(error)) return 'tls';
+  return reasonsByCode.get(code) ?? (library !== undefined || tlsCode.test(code) ? 'tls' : 'connection-failed');
 }
 
 /** True if the peer closed the connection during the TLS handshake. Only then does Node name the host in a reset. */
