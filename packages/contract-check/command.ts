@@ -97,7 +97,11 @@ interface Run {
 // The report for people.
 function describeContract(report: ContractReport, run: Run): string {
   const { findings, leftovers, isInterrupted } = report;
-  const broken = findings.filter(({ severity }) => severity === 'breaks');
+  const breaking = findings.filter(({ severity }) => severity === 'breaks');
+  const isUntried = ({ operations: names }: Finding): boolean =>
+    names.every((name) => report.verdicts.get(name) === 'not tried');
+  const untried = breaking.filter(isUntried);
+  const broken = breaking.filter((finding) => !isUntried(finding));
   const warnings = findings.filter(({ severity }) => severity === 'warning');
   const left = leftovers.length === 0 ? '' : `, ${leftovers.length} left behind`;
   return [
@@ -105,6 +109,7 @@ function describeContract(report: ContractReport, run: Run): string {
     ...operations.map((operation) => `  ${operation.name.padEnd(8)}${describeVerdict(report, operation, run)}\n`),
     `  ${describeConnection(report)}\n`,
     ...broken.map((finding) => describeFinding(finding, 'BROKEN')),
+    ...untried.map((finding) => describeFinding(finding, 'not tried')),
     ...warnings.map((finding) => describeFinding(finding, 'warning')),
     ...leftovers.map(
       ({ id, marker, why, remove }) =>

@@ -6,7 +6,7 @@ import { randomBytes } from 'node:crypto';
 import type { Call } from '../backend-probe/calls.ts';
 import { show } from '../backend-probe/failures.ts';
 import { findingOf } from './findings.ts';
-import { carries, isItem, itemsOf, readJson, writeItem, type Item, type Template } from './items.ts';
+import { carries, idsOf, isItem, itemsOf, readJson, writeItem, type Item, type Template } from './items.ts';
 import { Stopped, type Session } from './session.ts';
 
 /** The items in the backend's list before the check writes. */
@@ -16,14 +16,16 @@ export interface Found {
   /** Undefined if the list has no array of items. */
   readonly items: readonly Item[] | undefined;
   readonly ids: ReadonlySet<string>;
-  /** An id that no item of the list has. */
+  /** An id that no item of the list has, and the call that read it. */
   readonly missingId: string;
+  readonly missingRead: Call;
 }
 
 // At most this many listed items with the marker are examined. A backend that lists more of them misbehaves.
 const itemsMax = 5;
 
 const ownItem = 'a read proved that the check created it';
+const unproven = 'its delete succeeded, but nothing proves that the item is gone';
 const anotherItem =
   'after its delete, a read of its id shows something else, and the list does not prove that the item is gone';
 
@@ -62,6 +64,8 @@ class OwnItem {
   #unusableId: string | undefined;
   // Ids of items that a read has proved to be ours. Each value: why the item still exists; undefined if it is gone.
   readonly #own = new Map<string, string | undefined>();
+  // Ids of items that still exist after their delete, although the backend's answer to the delete is final.
+  readonly #undeletable = new Set<string>();
   // Other ids for which a read finds no item.
   readonly #absent = new Set<string>();
   // True if reads ignore the id, and so prove nothing: a read of an unused id has shown our item.
@@ -92,20 +96,40 @@ class OwnItem {
   async #create(): Promise<string | undefined> {
     const session = this.#session;
     const call = await session.call('create', undefined, writeItem(this.#template, this.#marker));
-    if (session.judge(call)) this.#nameByAnswer(call);
+    const isOk = session.judge(call);
+    const hasId = isOk && this.#nameByAnswer(call);
     const location = /\/(\d+)\/?$/.exec(call.answer?.fields.get('location') ?? '');
     if (location?.[1] !== undefined) this.#named.add(location[1]);
     const named = await this.#findOwn(this.#named);
     const listed = named === undefined ? await this.#search() : undefined;
-    const id = named ?? (await this.#findOwn(listed ?? []));
-    if (call.outcome === 'ok' && listed !== undefined) {
-      if (id !== undefined) {
-        session.tell(call, 'create-names-another', id);
+    let id = named ?? (await this.#findOwn(listed ?? []));
+    if (isOk && !hasId) {
+      const alone = await this.#findAlone(call);
+      if (alone === undefined) {
+        session.tell(call, 'create-without-id');
       } else {
+        id ??= alone;
+        this.#named.add(alone);
+        session.tell(call, 'create-without-id:alone', show(alone));
+      }
+    }
+    if (isOk && listed !== undefined) {
+      if (id === undefined) {
         session.tell(call, 'not-proven', this.#marker, JSON.stringify(this.#template.property));
+      } else if (hasId) {
+        session.tell(call, 'create-names-another', id);
       }
     }
     return id;
+  }
+
+  // Returns the id of our item if the create's answer is this id alone.
+  async #findAlone(create: Call): Promise<string | undefined> {
+    const id = readJson(create.reply.body);
+    if (id === undefined) return undefined;
+    const [alone] = idsOf({ id }, this.#session.options.settings.itemIdParsing);
+    const isOwn = alone?.kind !== 'unusable' && (await this.#proof(alone?.text ?? '')).item !== undefined;
+    return isOwn ? alone?.text : undefined;
   }
 
   // Returns the first of `ids` that a read proves to be ours.
@@ -124,14 +148,12 @@ class OwnItem {
     return item;
   }
 
-  #nameByAnswer(call: Call): void {
+  // Returns false if the answer to the create is not an item with an id.
+  #nameByAnswer(call: Call): boolean {
     const session = this.#session;
     const item = readJson(call.reply.body);
     const id = isItem(item) ? session.idOf(item) : undefined;
-    if (id === undefined) {
-      session.tell(call, 'create-without-id');
-      return;
-    }
+    if (id === undefined) return false;
     session.tellOfId(call, id);
     if (id.kind === 'unusable') {
       this.#unusableId = id.text;
@@ -139,6 +161,7 @@ class OwnItem {
       this.#named.add(id.text);
     }
     if (this.#found.ids.has(id.text)) session.tell(call, 'create-names-another:known', show(id.text));
+    return true;
   }
 
   // Reads the item `id`. Returns the call, and the item if it is ours. The item is ours if it was not in the list before,
@@ -202,9 +225,10 @@ class OwnItem {
       this.#own.set(id, status === undefined ? 'its delete had no answer' : `its delete was answered with ${status}`);
       return;
     }
+    this.#own.set(id, unproven);
     const after = await session.call('read', id);
-    await this.#settle(id, after);
-    if (after.outcome !== 'ok' && after.outcome !== 'not-found') {
+    await this.#settle(id, after, call);
+    if (after.outcome !== 'ok' && after.outcome !== 'not-found' && !this.#isAsMissing(after)) {
       session.tell(after, 'deleted-is-no-404');
     } else if (after.outcome === 'ok' && carries(readJson(after.reply.body), this.#marker)) {
       session.tell(call, 'delete-not-seen');
@@ -219,7 +243,7 @@ class OwnItem {
       listed = await this.#search();
       if (!this.#isBlind) {
         for (const id of new Set([...this.#own.keys(), ...(listed ?? []), ...this.#named])) {
-          await this.#remove(id);
+          await this.#remove(id, listed);
         }
       }
     } catch (error) {
@@ -229,7 +253,7 @@ class OwnItem {
     }
   }
 
-  async #remove(id: string): Promise<void> {
+  async #remove(id: string, listed: readonly string[] | undefined): Promise<void> {
     const isKnown = this.#own.has(id);
     const why = this.#own.get(id);
     if (isKnown && why === undefined) return;
@@ -237,22 +261,35 @@ class OwnItem {
     if (item !== undefined) {
       // If a delete failed, the item is deleted again, because the failure may have been temporary.
       this.#own.set(id, why ?? ownItem);
-      await this.#session.look('delete', id);
-      await this.#settle(id, (await this.#proof(id)).call);
+      const deletion = await this.#session.look('delete', id);
+      await this.#settle(id, (await this.#proof(id)).call, deletion);
     } else if (isKnown) {
       await this.#settle(id, call);
-    } else if (isGone(call)) {
+    } else if (isGone(call) || (this.#isAsMissing(call) && listed?.length === 0)) {
       this.#absent.add(id);
     }
   }
 
-  // Decides from `after`, a read after the delete, whether our item still exists. If `after` succeeds without the
-  // marker, it shows another item, or the backend's answer for a deleted item. In this case, our item is gone if the
-  // list no longer shows its marker. Otherwise the report must not advise a delete by id.
-  async #settle(id: string, after: Call): Promise<void> {
-    const isAnother = after.outcome === 'ok' && !after.reply.body.includes(this.#marker);
-    if (isAnother) this.#own.set(id, anotherItem);
-    if (isGone(after) || (isAnother && (await this.#search())?.length === 0)) this.#own.set(id, undefined);
+  // Returns true if the backend answered as to the read of an item that never existed.
+  #isAsMissing({ outcome, answer }: Call): boolean {
+    const { missingRead } = this.#found;
+    return outcome === missingRead.outcome && answer?.status === missingRead.answer?.status;
+  }
+
+  // Decides from `after`, a read after the delete, whether our item still exists. If `after` lacks the marker, it can
+  // show another item, or be the backend's answer for a deleted item. In this case, our item is gone if the list no
+  // longer shows its marker. If `after` is a success, the report must not advise a delete by id.
+  async #settle(id: string, after: Call, deletion?: Call): Promise<void> {
+    const isSuccess = after.outcome === 'ok';
+    if (isSuccess && after.reply.body.includes(this.#marker)) {
+      const isFinal = deletion?.outcome === 'ok' || [404, 405, 410, 501].includes(deletion?.answer?.status ?? 0);
+      if (isFinal) this.#undeletable.add(id);
+      return;
+    }
+    if (isSuccess) this.#own.set(id, anotherItem);
+    const isAfterDelete = deletion?.outcome === 'ok' && after.answer !== undefined;
+    const mayBeGone = isSuccess || isAfterDelete || this.#isAsMissing(after);
+    if (isGone(after) || (mayBeGone && (await this.#search())?.length === 0)) this.#own.set(id, undefined);
   }
 
   #tellLeft(listed: readonly string[] | undefined): void {
@@ -263,7 +300,11 @@ class OwnItem {
     const list = session.options.settings.backendUrl.origin + this.#found.call.path;
     const look = `find the item with ${this.#marker} in ${list}, and remove only that item`;
     for (const [id, why] of this.#own) {
-      if (why !== undefined) tell(id, why, why === anotherItem ? look : `curl -X DELETE ${list}/${id}`);
+      if (why === undefined) continue;
+      const remove = this.#undeletable.has(id)
+        ? `remove item ${id} with the backend's own tools, for example in its database: DELETE does not remove it`
+        : `curl -X DELETE ${list}/${id}`;
+      tell(id, why, why === anotherItem || why === unproven ? look : remove);
     }
     // If the id of our item is known, any other id in the create's answer belongs to another item.
     const isKnown = this.#own.size > 0;
@@ -273,6 +314,10 @@ class OwnItem {
     }
     const create = session.calls.made.find(({ operation }) => operation.name === 'create');
     const { outcome, answer } = create ?? {};
+    const isToldAlready = session.findings.some(
+      ({ code, operations }) => code === 'empty-success' && operations.includes('create'),
+    );
+    if (create !== undefined && outcome !== 'ok' && isKnown && !isToldAlready) session.tell(create, 'created-anyway');
     // If the backend refused the create, and the list does not show the item, then no item was created.
     const wasRefused = listed !== undefined && (outcome === 'rejected' || outcome === 'refused');
     const mayBeMade = !wasRefused && outcome !== 'body-too-large' && outcome !== 'overload';

@@ -15,7 +15,7 @@ import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
 import { ItemBackend, type Item } from './item-backend.ts';
 import { runCommand } from '../helpers/command.ts';
 import { runHere } from '../helpers/run-cli.ts';
-import { answer, type Answer, type Exchange } from '../helpers/scripted-backend.ts';
+import { answer, noContent, type Answer, type Exchange } from '../helpers/scripted-backend.ts';
 import { useFolder } from '../helpers/suites.ts';
 import { assertOthersUntouched, leftIn } from './run.ts';
 
@@ -191,6 +191,33 @@ describe('exit codes', { concurrency: 2 }, () => {
     );
     assertPlain(stdout);
   });
+
+  test('an operation that was not tried is not BROKEN, and the report says why it was not tried [D61]', async () => {
+    await using backend = await ItemBackend.start();
+    backend.instead = { list: () => answer('{"error":"no database"}') };
+    const { code, stdout } = await check(['--contract', '--write'], { BACKEND_URL: backend.scripted.url });
+    assert.equal(code, 1, stdout);
+    for (const name of ['create', 'update', 'delete']) {
+      assert.match(stdout, new RegExp(`^ {2}${name} +not tried$`, 'm'));
+    }
+    assert.match(stdout, /^not tried create, update, delete: nothing was written/m);
+    assert.doesNotMatch(stdout, /BROKEN/);
+  });
+
+  for (const [title, status, advice] of [
+    ['without effect', 204, /^ {2}remove {3}remove item 4 with the backend's own tools/m],
+    ['with 405', 405, /^ {2}remove {3}remove item 4 with the backend's own tools/m],
+    ['with 503', 503, /^ {2}remove {3}curl -X DELETE http\S+\/api\/WorkItem\/4$/m],
+  ] as const) {
+    test(`the advice on an item whose DELETE is answered ${title} can help [D61]`, async () => {
+      await using backend = await ItemBackend.start();
+      backend.instead = { delete: () => (status === 204 ? noContent : answer('', { status })) };
+      const { code, stdout } = await check(['--contract', '--write'], { BACKEND_URL: backend.scripted.url });
+      assert.equal(code, 1);
+      assert.match(stdout, /^LEFT BEHIND at the backend: item 4$/m);
+      assert.match(stdout, advice);
+    });
+  }
 
   test('control characters in Allow are not printed, and a long Allow is cut [D61]', async () => {
     await using backend = await ItemBackend.start();
