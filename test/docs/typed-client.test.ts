@@ -21,13 +21,15 @@ const root = resolve(import.meta.dirname, '../..');
 // The folder is within the repository, so that the code can import packages.
 const folder = join(root, `test-output/typed-client-${process.pid}`);
 
+const orval = join(root, 'node_modules/orval/dist/bin/orval.mjs');
+
 const write = (name: string, text: string): void => writeFileSync(join(folder, name), text);
 
 before(async () => {
   mkdirSync(folder, { recursive: true });
   write('openapi.json', (await runHere(['openapi'])).stdout);
   write('orval.config.js', replaceEach(codeBlock('docs/hosts.md', 'useBigInt'), { 'http://localhost:3000': url }));
-  await run(process.execPath, [join(root, 'node_modules/orval/dist/bin/orval.mjs')], { cwd: folder });
+  await run(process.execPath, [orval], { cwd: folder });
 });
 
 after(async () => {
@@ -181,6 +183,26 @@ describe('the typed client', () => {
         'GET /api/WorkItem/404',
       ],
     );
+  });
+
+  test('with `jsonReviver` and `context.source`, an id beyond 2^53 in a reply keeps every digit', async () => {
+    write(
+      'exact.ts',
+      "export const exact = (_key: string, value: unknown, { source = '' } = {}): unknown => /^\\d{16,}$/.test(source) ? BigInt(source) : value;\n",
+    );
+    const reviver = "fetch: { jsonReviver: { path: './exact.ts', name: 'exact', extension: '.ts' } }";
+    const config = replaceEach(codeBlock('docs/hosts.md', 'useBigInt'), {
+      'http://localhost:3000': url,
+      'work-items.ts': 'exact-items.ts',
+      'useBigInt: true': `useBigInt: true, ${reviver}`,
+    });
+    write('exact.config.js', config);
+    await run(process.execPath, [orval, '--config', 'exact.config.js'], { cwd: folder });
+    const { readWorkItem } = (await import(pathToFileURL(join(folder, 'exact-items.ts')).href)) as {
+      readWorkItem: (id: bigint) => Promise<{ data: unknown }>;
+    };
+    backend.answersOnce(answer('{"id":9007199254740993}'));
+    assert.deepEqual((await readWorkItem(1n)).data, { id: 9_007_199_254_740_993n });
   });
 
   test('the example of docs/hosts.md prints an item, or the error with its request id', async () => {
