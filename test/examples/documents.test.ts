@@ -261,6 +261,7 @@ const rows: Readonly<Record<string, Readonly<Record<string, Run | string>>>> = {
     'npx orval': elsewhere('test/docs/typed-client.test.ts'),
     'import { readWorkItem }': elsewhere('test/docs/typed-client.test.ts'),
   },
+  'docs/aspnet-core.md': { ApiController: 'needs .NET', BeginScope: 'needs .NET' },
   'docs/security.md': {
     'CN=My authority': async (place, block) => {
       await place.output(`set -e\n${block}`);
