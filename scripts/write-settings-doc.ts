@@ -34,6 +34,7 @@ export async function createSettingsDoc(): Promise<string> {
 Each setting is an environment variable and a flag. Flags take precedence over variables, variables over the
 settings file, and that file over defaults. An empty variable counts as unset. A space or a \`=\` separates
 a flag from its value. Variables of another command are ignored, but a flag of another command is an error.
+The commands \`serve\`, \`dev\`, \`check\` and \`openapi\` have every setting that does not list its commands.
 
 If settings are invalid, the command lists every problem, starts nothing and exits with 1. \`npm run check\`
 reads the settings, reports their problems, and requests the backend's work items once. When \`serve\` is ready,
@@ -59,9 +60,15 @@ ${rowOf(name).help}
 - flag: \`${flagOf(name)}\`
 - default: ${describeDefaults(name, users, unit)}
 - takes: ${takes}
-- change needs: ${changeNeeds[rowOf(name).changeNeeds]}
-- commands: ${users.join(', ')}
+- change needs: ${changeNeeds[rowOf(name).changeNeeds]}${describeUsers(users)}
 `;
+}
+
+const commandsOfMost = 'serve, dev, check, openapi';
+
+function describeUsers(users: readonly Command[]): string {
+  const all = users.join(', ');
+  return all === commandsOfMost ? '' : `\n- commands: ${all}`;
 }
 
 /** The default; if commands have different defaults, each default with its commands. */
