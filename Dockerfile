@@ -54,7 +54,8 @@ LABEL org.opencontainers.image.title="Work Item Gateway" \
   org.opencontainers.image.version="${VERSION}"
 COPY --from=node /image/ /
 COPY --from=build /image/ /
-ENV NODE_ENV=production HOST=0.0.0.0
+# `::` is every address, IPv4 and IPv6.
+ENV NODE_ENV=production HOST=::
 USER 65532:65532
 EXPOSE 3000
 # On this signal the gateway drains.

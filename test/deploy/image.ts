@@ -244,6 +244,7 @@ describe('the image', { skip }, () => {
     assert.equal(Config['User'], '65532:65532');
     assert.equal((Config['Labels'] as Record<string, string>)['org.opencontainers.image.title'], 'Work Item Gateway');
     assert.deepEqual(Config['Cmd'], ['serve']);
+    assert.ok((Config['Env'] as string[]).includes('HOST=::'));
   });
 
   test('the gateway serves, finishes a call on SIGTERM, and exits with 0', async () => {

@@ -219,6 +219,20 @@ describe('the manifests fit the gateway', () => {
     }
   });
 
+  test('pods listen on all IPv4 and IPv6 addresses', () => {
+    const { HOST, ADMIN_HOST } = settingsIn();
+    assert.deepEqual([HOST, ADMIN_HOST], ['::', '::']);
+    const backend = (resourceOf('Deployment', 'work-item-backend') as Deployment).spec.template.spec.containers[0];
+    assert.equal(backend?.env.find(({ name }) => name === 'EMBEDDED_BACKEND_HOST')?.value, '::');
+  });
+
+  test('a rule for all IPv4 addresses is a rule for all IPv6 addresses, too', () => {
+    for (const path of globSync('*/*.yaml', { cwd: folder })) {
+      const text = readFileSync(join(folder, path), 'utf8');
+      assert.equal(text.includes('cidr: 0.0.0.0/0'), text.includes("cidr: '::/0'"), path);
+    }
+  });
+
   test('the grace period of a pod is longer than a shutdown of the gateway', () => {
     const { settings } = resolveSettings('serve', {}, settingsIn());
     const { terminationGracePeriodSeconds } = deployment.spec.template.spec;

@@ -11,6 +11,7 @@ import { describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
 import { logged, runCommand, runToEnd, startCommand } from '../helpers/command.ts';
 import { assertReply } from '../helpers/expected.ts';
+import { findFreePort } from '../helpers/haproxy.ts';
 import { RawClient, request } from '../helpers/raw-client.ts';
 import { runHere } from '../helpers/run-cli.ts';
 import { answer } from '../helpers/scripted-backend.ts';
@@ -147,6 +148,79 @@ describe('listening', () => {
       assert.doesNotMatch(output, /^ +at /m);
     });
   }
+
+  // Listening fails as on a Linux that was started without IPv6.
+  const withoutIpv6 = `data:text/javascript,${encodeURIComponent(`
+    const { Server } = process.getBuiltinModule('node:net');
+    const { listen } = Server.prototype;
+    Server.prototype.listen = function (place, ...rest) {
+      if (!place.host?.includes(':')) return listen.call(this, place, ...rest);
+      process.nextTick(() => this.emit('error', Object.assign(new Error('refused'), { code: 'EAFNOSUPPORT' })));
+      return this;
+    };
+  `)}`;
+  for (const environment of [{}, { WORKERS: '2' }, { WORKERS: '2', PORT: 'free' }, { ADMIN_HOST: '::1' }]) {
+    const starts = !('ADMIN_HOST' in environment);
+    test(`${JSON.stringify(environment)}: without IPv6, listening on :: ${starts ? 'means 0.0.0.0, with one log line' : 'is possible, but not on ::1'} [D31]`, async () => {
+      const places = { HOST: '::', ADMIN_HOST: '::', PORT: '0', ADMIN_PORT: '0', ...environment };
+      if (places.PORT === 'free') places.PORT = String(await findFreePort());
+      const limits = { nodeFlags: ['--import', withoutIpv6] };
+      if (!starts) {
+        const { code, stderr } = await runToEnd(['serve'], { ...freePorts, ...places }, limits);
+        assert.equal(code, 1);
+        assert.match(stderr, /^error: this machine has no address ::1: .* with --admin-host \(ADMIN_HOST\)\n$/);
+        return;
+      }
+      await using command = await startCommand({ BACKEND_URL: backend.url, ...places }, limits);
+      assert.equal((await command.call('GET', '/api/work-items')).status, 200);
+      assert.equal((await command.admin('/readyz')).status, 200);
+      const lines = command.logs.filter(({ msg }) => String(msg).includes('IPv6'));
+      assert.deepEqual(
+        lines.map(({ level, msg }) => [level, msg]),
+        [['info', 'this machine has no IPv6: listening on 0.0.0.0 instead of ::']],
+      );
+      assert.equal(command.stderr, '');
+    });
+  }
+
+  test('on ::, clients and operators are served over IPv4 and IPv6; an IPv4 client keeps its IPv4 address [D31, D46, D52, D57]', async (t) => {
+    if (!hasIpv6) {
+      t.skip('no IPv6 here');
+      return;
+    }
+    const guards = { ALLOWED_HOSTS: 'items.example', RATE_LIMIT: '3/60s', TRUSTED_PROXIES: '127.0.0.1,::1' };
+    await using command = await startCommand({
+      ...{ BACKEND_URL: backend.url, HOST: '::', ADMIN_HOST: '::', WORKERS: '2' },
+      ...guards,
+    });
+    let calls = 0;
+    const clientOf = async (peer: string, forwarded?: string): Promise<unknown> => {
+      await using client = await RawClient.open(command.port, peer);
+      const host = peer.includes(':') ? `[${peer}]` : peer;
+      calls += 1;
+      const { status } = await client.call('GET', '/api/work-items', {
+        headers: [
+          ['Host', `${host}:${command.port}`],
+          ['X-Request-Id', `dual-${calls}`],
+          ...(forwarded === undefined ? [] : [['X-Forwarded-For', forwarded] as const]),
+        ],
+      });
+      const line = await command.log(({ requestId }) => requestId === `dual-${calls}`, 'its line');
+      return [status, line['client']];
+    };
+    assert.deepEqual(await clientOf('127.0.0.1'), [200, '127.0.0.1']);
+    assert.deepEqual(await clientOf('::1'), [200, '::1']);
+    // One client, in three spellings and over both families.
+    assert.deepEqual(await clientOf('127.0.0.1', '203.0.113.5'), [200, '203.0.113.5']);
+    assert.deepEqual(await clientOf('::1', '::ffff:203.0.113.5'), [200, '203.0.113.5']);
+    assert.deepEqual(await clientOf('::1', '[::FFFF:cb00:7105]:80'), [200, '203.0.113.5']);
+    assert.deepEqual(await clientOf('127.0.0.1', '203.0.113.5:80'), [429, '203.0.113.5']);
+    for (const peer of ['127.0.0.1', '::1']) {
+      await using probe = await RawClient.open(command.adminPort, peer);
+      const headers = [['Host', peer.includes(':') ? `[${peer}]:9464` : peer]] as const;
+      assert.equal((await probe.call('GET', '/livez', { headers })).status, 200);
+    }
+  });
 
   test('with port 0 a free port is used, and the start-up line names this port at every log level [D31]', async () => {
     await using command = await startCommand({ LOG_LEVEL: 'fatal' });

@@ -60,6 +60,14 @@ describe('clients over TLS', { skip: noOpenssl }, () => {
     assert.equal(plain.bytesReceived, 0);
   });
 
+  test('the log line of a failed handshake on :: has the IPv4 address of an IPv4 client [D52]', async () => {
+    await using gateway = await startCommand({ ...environment(), HOST: '::', LOG_LEVEL: 'debug' });
+    await using plain = await gateway.connect();
+    plain.send('GET / HTTP/1.1\r\nHost: x\r\n\r\n');
+    const line = await logged(gateway, 'TLS handshake with a client failed');
+    assert.equal(line['client'], '127.0.0.1');
+  });
+
   for (const [settings, versions] of [
     [{}, ['tls 1.2', 'tls 1.3']],
     [{ TLS_MIN_VERSION: '1.3' }, ['tls 1.3']],

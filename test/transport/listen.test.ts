@@ -51,6 +51,7 @@ test('the URL of a listener can be used on this machine, also for the addresses 
     ['127.0.0.1', 'https', '127.0.0.1'],
     ['0.0.0.0', undefined, 'localhost'],
     ['::', 'http', 'localhost'],
+    ['0::0', 'http', 'localhost'],
     ['::1', 'http', '[::1]'],
     // An address with a zone, which is the name of an interface.
     [`::1%${loopback}`, 'http', '[::1]'],
@@ -136,6 +137,37 @@ for (const code of ['EADDRNOTAVAIL', 'EAFNOSUPPORT']) {
     assert.equal(await isRefused(listener.port), true);
   });
 }
+
+for (const code of ['EADDRNOTAVAIL', 'EAFNOSUPPORT']) {
+  for (const host of ['::', '::0', '0:0:0:0:0:0:0:0']) {
+    test(`if listening on ${host} fails with ${code}, the listener uses 0.0.0.0 [D31]`, async (t) => {
+      refuse(t, host, code);
+      const server = echo();
+      const listener = await listen(server, host, 0, names);
+      assert.equal((server.address() as AddressInfo).address, '0.0.0.0');
+      assert.equal(listener.url, `http://localhost:${listener.port}`);
+      assert.equal(await echoes(listener.port), 'x.');
+      await listener.close();
+      assert.equal(await isRefused(listener.port), true);
+    });
+  }
+
+  test(`if listening on ::1 fails with ${code}, the start fails and no other address is used`, async (t) => {
+    refuse(t, '::1', code);
+    const server = echo();
+    await assert.rejects(listen(server, '::1', 0, names), {
+      message: /^this machine has no address ::1: .* with HOST$/,
+    });
+    assert.equal(server.listening, false);
+  });
+}
+
+test('the port in use on 0.0.0.0 is reported if the machine has no IPv6', async (t) => {
+  const first = await listen(echo(), '0.0.0.0', 0, names);
+  refuse(t, '::', 'EAFNOSUPPORT');
+  await assert.rejects(listen(echo(), '::', first.port, names), { code: 'EADDRINUSE' });
+  await first.close();
+});
 
 for (const [host, refusedHost, port, code, tries, message] of [
   ['localhost', '::1', 0, 'EADDRINUSE', 20, /^port 0 on localhost is in use: .*PORT$/],

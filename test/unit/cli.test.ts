@@ -294,7 +294,8 @@ describe('--help', () => {
 
   test('no line is wider than the terminal', async () => {
     const { stdout } = await run(['serve', '--help'], {}, undefined, 80);
-    for (const line of stdout.split('\n')) assert.ok(line.length <= 80 || line.includes(' --host 0.0.0.0 '), line);
+    for (const line of stdout.split('\n'))
+      assert.ok(line.length <= 80 || /^ +(?:\S+|.* --host :: .*)$/.test(line), line);
   });
 
   test('each command has help and --version', async () => {

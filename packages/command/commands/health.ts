@@ -4,6 +4,7 @@
 import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 
+import { isWildcard } from '../../core/hosts/common/listen.ts';
 import { escapeControls } from '../../core/text/escape.ts';
 import type { CommandEntry } from './command.ts';
 
@@ -27,7 +28,7 @@ export const healthCommand: CommandEntry = {
 /** Requests `/livez` from the admin listener. `text` is the line to print. Never rejects. */
 async function askHealth(host: string, port: number): Promise<{ isAlive: boolean; text: string }> {
   // A listener on all addresses is reached through localhost.
-  const own = host === '0.0.0.0' || host === '::' ? 'localhost' : host;
+  const own = isWildcard(host) ? 'localhost' : host;
   const url = `http://${own.includes(':') ? `[${own}]` : own}:${port}/livez`;
   const late = AbortSignal.timeout(timeoutMs);
   try {

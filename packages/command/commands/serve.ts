@@ -28,10 +28,7 @@ import { describePlaces, logWarnings, openCertificates, withLog } from './runnin
 export const serveCommand: CommandEntry = {
   summary: 'run the gateway (the default)',
   description: 'Runs the gateway in front of the backend at BACKEND_URL, as in production.',
-  examples: [
-    '--backend-url http://backend.internal:5104',
-    '--host 0.0.0.0 --port 8080 --workers auto --log-level warn',
-  ],
+  examples: ['--backend-url http://backend.internal:5104', '--host :: --port 8080 --workers auto --log-level warn'],
   run: async (run) =>
     await withLog(run.resolved.settings, async (log) => {
       const { environment, pid } = run.terminal;

@@ -1,6 +1,6 @@
 // Opens the client listener and the admin listener.
 
-import { createServer, type Server } from 'node:net';
+import { createServer, isIPv6, type AddressInfo, type Server } from 'node:net';
 
 import { listen, listenOnPassed, type Listener } from '../../core/hosts/common/listen.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
@@ -12,6 +12,9 @@ const reportMs = 1_000;
 const addresses = { clients: ['host', 'port'], admin: ['adminHost', 'adminPort'] } as const;
 
 type ListenerUse = keyof typeof addresses;
+
+// The loggers that have reported that the machine has no IPv6.
+const informed = new WeakSet<Logger>();
 
 /**
  * Makes `server` listen on the configured address, or on the sockets in `passed` if there are any. Rejects with a
@@ -32,6 +35,11 @@ export async function openListener(
     passed.length > 0
       ? await listenOnPassed(server, passed)
       : await listen(server, settings[host], settings[port], names);
+  const wantsIpv6 = passed.length === 0 && isIPv6(settings[host]);
+  if (wantsIpv6 && (server.address() as AddressInfo).family === 'IPv4' && !informed.has(logger)) {
+    informed.add(logger);
+    logger.info('this machine has no IPv6: listening on 0.0.0.0 instead of ::');
+  }
   const report = onceASecond((error: Error) => logger.error({ err: error }, 'could not accept a connection'));
   server.on('error', report);
   return listener;

@@ -5,6 +5,7 @@ import type { Socket } from 'node:net';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
 import type { GatewayObserver } from '../../core/call/gateway.ts';
+import { normalizeAddress } from '../../core/admission/client-address.ts';
 import { parseHostNames } from '../../core/admission/host-names.ts';
 import { describeTlsError } from '../../core/backend/describe-error.ts';
 import type { Keeper } from '../../core/guards/options/ports.ts';
@@ -105,7 +106,7 @@ export async function createServing(
   }
   connections.onHandshakeFailure = (error, address) => {
     records.figures.count('handshake failed');
-    const client = settings.logClient ? address : undefined;
+    const client = settings.logClient && address !== undefined ? normalizeAddress(address) : undefined;
     logger.debug({ client, cause: describeTlsError(error) }, 'TLS handshake with a client failed');
   };
   const warnOfLimit = onceASecond((connectionsMax: number) => {

@@ -37,7 +37,7 @@ export const settingsTable = {
     host: {
       kind: host,
       default: 'localhost',
-      help: 'Address to listen on for clients; `localhost` means 127.0.0.1 and ::1. `0.0.0.0` and `::` mean all addresses.',
+      help: 'Address to listen on for clients; `localhost` means 127.0.0.1 and ::1, `::` all addresses, `0.0.0.0` all IPv4 addresses.',
       changeNeeds: 'restart',
     },
     port: {

@@ -1,10 +1,11 @@
-// Listens on an address, or on both loopback addresses if the host is `localhost`. Explains failures. Closing a listener
-// leaves all connections open, while http.Server.close() would close idle connections.
+// Listens on an address, on both loopback addresses (`localhost`), or on all addresses (`::`). Explains failures. Closing a
+// listener leaves all connections open, while http.Server.close() would close idle connections.
 
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { once } from 'node:events';
 import { createServer, Server, Socket, type AddressInfo, type ListenOptions } from 'node:net';
 
+import { normalizeAddress } from '../../admission/client-address.ts';
 import { handleOf } from '../../http1/node-internals.ts';
 import { StartError } from './start-error.ts';
 
@@ -26,7 +27,8 @@ interface ListenNames {
 }
 
 /**
- * Makes `server` listen on `host` and `port` (0 picks a free port). Error messages use `names`; the URL has `scheme`.
+ * Makes `server` listen on `host` and `port` (0 picks a free port). On a machine without IPv6, `::` means `0.0.0.0`. Error
+ * messages use `names`; the URL has `scheme`.
  * Rejects with a StartError, also if `signal` is aborted meanwhile. Then nothing listens.
  */
 export async function listen(
@@ -41,7 +43,7 @@ export async function listen(
     const servers =
       host === 'localhost'
         ? await listenOnLocalhost(server, port, signal)
-        : [await startListening(server, { host, port }, signal)];
+        : [await listenOnHost(server, host, port, signal)];
     const actual = portOf(server);
     return {
       port: actual,
@@ -121,8 +123,33 @@ async function startHelper(server: Server, place: ListenOptions | Socket, signal
 // Returns a host name that works on this machine: `localhost` for a wildcard address. A URL cannot have the zone of an IPv6
 // address, such as `%eth0`.
 function hostInUrl(host: string): string {
-  if (host === '0.0.0.0' || host === '::') return 'localhost';
+  if (isWildcard(host)) return 'localhost';
   return host.includes(':') ? `[${host.replace(/%.*/, '')}]` : host;
+}
+
+/** True if a server that listens on `host` gets connections to every address of the machine. */
+export function isWildcard(host: string): boolean {
+  return ['0.0.0.0', '::'].includes(normalizeAddress(host));
+}
+
+// Linux can be started without IPv6 (EAFNOSUPPORT). Other systems refuse the address.
+function isWithoutIpv6(error: unknown): boolean {
+  const { code } = error as NodeJS.ErrnoException;
+  return code === 'EADDRNOTAVAIL' || code === 'EAFNOSUPPORT';
+}
+
+async function listenOnHost(
+  server: Server,
+  host: string,
+  port: number,
+  signal: AbortSignal | undefined,
+): Promise<Server> {
+  try {
+    return await startListening(server, { host, port }, signal);
+  } catch (error) {
+    if (!isWildcard(host) || !isWithoutIpv6(error)) throw error;
+    return await startListening(server, { host: '0.0.0.0', port }, signal);
+  }
 }
 
 /** Returns the listening servers: two, or one if the machine has no `::1`. */
@@ -133,11 +160,11 @@ async function listenOnLocalhost(server: Server, port: number, signal: AbortSign
       const place = { host: '::1', port: portOf(server), ipv6Only: true };
       return [server, await startHelper(server, place, signal)];
     } catch (error) {
-      const { code } = error as NodeJS.ErrnoException;
-      if (code === 'EADDRNOTAVAIL' || code === 'EAFNOSUPPORT') return [server];
+      if (isWithoutIpv6(error)) return [server];
       const closed = once(server, 'close');
       await stopListening(server);
       await closed;
+      const { code } = error as NodeJS.ErrnoException;
       if (code !== 'EADDRINUSE' || port !== 0 || tries === freePortTries) throw error;
     }
   }
@@ -217,10 +244,11 @@ function describe(
       return `port ${port} on ${host} needs more privileges than this process has: choose a port above 1023 with ${portSetting}`;
     // EINVAL: a link-local address, such as fe80::1, without its interface.
     case 'EADDRNOTAVAIL':
+    case 'EAFNOSUPPORT':
     case 'EINVAL':
     case 'ENOTFOUND':
     case 'EAI_AGAIN':
-      return `this machine has no address ${host}: listen on localhost, 0.0.0.0 or one of its own addresses with ${hostSetting}`;
+      return `this machine has no address ${host}: listen on localhost, :: or one of its own addresses with ${hostSetting}`;
     default:
       return `cannot listen on ${host} port ${port} (from ${hostSetting === portSetting ? hostSetting : `${hostSetting} and ${portSetting}`}): ${error.message}`;
   }
