@@ -4,6 +4,24 @@
 
 'use strict';
 
+// Loading the gateway takes 0.1 s or more. The gateway's first listener gets the signals that arrive meanwhile.
+['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGUSR1'].forEach(function (signal) {
+  let hasCome = false;
+  function hold() {
+    hasCome = true;
+  }
+  function passOn(name, listener) {
+    if (name !== signal) return;
+    process.removeListener('newListener', passOn);
+    process.nextTick(function () {
+      process.removeListener(signal, hold);
+      if (hasCome) listener(signal);
+    });
+  }
+  process.on(signal, hold);
+  process.on('newListener', passOn);
+});
+
 const fs = require('fs');
 const path = require('path');
 const url = require('url');

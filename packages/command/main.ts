@@ -1,16 +1,17 @@
 #!/usr/bin/env node
 // Entry point of the command. Only this file and cluster/worker.ts call process.exit.
 
-// The version is checked first, because loading the other files on an older Node fails with an unhelpful stack.
+import { holdSignals } from './service/held-signals.ts';
+
+// Loading the other files takes 0.1 s or more. Signals that arrive meanwhile are handled afterwards.
+const signals = holdSignals(process);
+
+// The version is checked now, because loading the other files on an older Node fails with an unhelpful stack.
 const [major = 0, minor = 0] = process.versions.node.split('.').map(Number);
 if (major < 22 || (major === 22 && minor < 19)) {
   process.stderr.write(`error: work-item-gateway needs Node 22.19 or newer; this is Node ${process.versions.node}\n`);
   process.exit(1);
 }
-
-// Loading the other files takes 0.1 s or more. Signals that arrive meanwhile are handled afterwards.
-const { holdSignals } = await import('./service/lifecycle.ts');
-const signals = holdSignals(process);
 
 let outputError: NodeJS.ErrnoException | undefined;
 process.stdout.on('error', (error) => {

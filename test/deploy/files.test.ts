@@ -54,6 +54,12 @@ test('the health check of the image runs at most once in 30 s, and the probes of
   }
 });
 
+test('the image listens on all IPv4 and IPv6 addresses, and SIGUSR1 cannot open the debugger of Node', () => {
+  const text = read('Dockerfile');
+  assert.match(text, /^ENV .* HOST=::$/m);
+  assert.match(text, /^ENTRYPOINT \["\/usr\/local\/bin\/node", "--disable-sigusr1", /m);
+});
+
 test('docs/deploying.md names only files that exist and that a test uses', () => {
   const text = read('docs/deploying.md');
   const inDeploy = globSync('deploy/**/*', { cwd: root });

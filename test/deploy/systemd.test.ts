@@ -72,6 +72,9 @@ describe('the systemd units', () => {
     assert.match(readUnit('work-item-gateway-admin.socket'), /^ListenStream=127\.0\.0\.1:9464$/m);
   });
 
+  test('SIGUSR1 cannot open the debugger of Node', () =>
+    assert.match(readUnit('work-item-gateway.service'), /^Environment=.* NODE_OPTIONS=--disable-sigusr1$/m));
+
   test('the stop timeout is longer than the shutdown timeout of the gateway', () => {
     const [, seconds] = /^TimeoutStopSec=(\d+)$/m.exec(readUnit('work-item-gateway.service')) ?? [];
     const shutdownTimeoutS = 10;

@@ -3,7 +3,7 @@
 import { EventEmitter } from 'node:events';
 import { runCli } from '../../packages/command/cli/cli.ts';
 import { parts } from '../../packages/command/parts.ts';
-import { holdSignals } from '../../packages/command/service/lifecycle.ts';
+import { holdSignals } from '../../packages/command/service/held-signals.ts';
 
 /** For commands that end by themselves. */
 export async function runHere(

@@ -1,16 +1,19 @@
 // Signals at difficult moments: during the start, a reload or a drain, or together with other signals [D33].
 
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import { join, resolve } from 'node:path';
 import { describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
 import { holdCall } from './held-call.ts';
 import { type Command, isDraining, isReloaded, runCommand, runToEnd, startCommand } from '../helpers/command.ts';
 import { assertReply } from '../helpers/expected.ts';
-import { childrenOf, stateOf } from '../helpers/process-figures.ts';
+import { childrenOf, stateOf, treeOf } from '../helpers/process-figures.ts';
+import { Program } from '../helpers/program.ts';
 import { useBackend, useFolder } from '../helpers/suites.ts';
 
 const isLinux = process.platform === 'linux';
+const root = resolve(import.meta.dirname, '../..');
 const folder = useFolder();
 const backend = await useBackend();
 
@@ -20,14 +23,18 @@ function start(environment: NodeJS.ProcessEnv = {}): Promise<Command> {
 
 let strikes = 0;
 
-/** Returns environment variables. They send `signal` to the first process that loads a file with `file` in its path. */
-function strike(file: string, signal: NodeJS.Signals): NodeJS.ProcessEnv {
+/**
+ * Returns environment variables. They send `signal` to the first process that loads `skip` + 1 files with `file` in their
+ * paths.
+ */
+function strike(file: string, signal: NodeJS.Signals, skip = 0): NodeJS.ProcessEnv {
   strikes += 1;
   const injection = resolve(import.meta.dirname, './strike.ts');
   return {
     NODE_OPTIONS: `--disable-warning=ExperimentalWarning --import ${injection}`,
     STRIKE_AT: file,
     STRIKE_SIGNAL: signal,
+    STRIKE_SKIP: String(skip),
     STRIKE_ONCE: join(folder, String(strikes)),
   };
 }
@@ -62,6 +69,56 @@ describe('before the gateway is ready', () => {
     const environment = { BACKEND_URL: backend.url, ...strike('/command/cli-', 'SIGTERM') };
     await using command = runCommand(['check'], environment);
     assert.deepEqual(await command.exited, { code: null, signal: 'SIGTERM' });
+  });
+});
+
+// File 0 is main.js. Before it is loaded, nothing can listen for signals.
+const earlyLoads = [1, 2, 3, 4, 5, 6];
+// In a process namespace of its own, the command is process 1, for which Linux drops signals without a listener.
+const asProcess1 = ['unshare', '--user', '--map-root-user', '--pid', '--fork', '--kill-child'];
+const noProcess1 = spawnSync('unshare', [...asProcess1.slice(1), 'true']).status !== 0 && 'unshare is not installed';
+
+describe('while the first files are loaded', () => {
+  for (const skip of [0, ...earlyLoads]) {
+    test(`SIGTERM before file ${skip} ends process 1 with exit code 0 [D33]`, { skip: noProcess1 }, async () => {
+      const settings = { ...freePorts, WORKERS: '2', ...strike('/dist/command/', 'SIGTERM', skip) };
+      const { code, stderr, output } = await runToEnd(['serve'], settings, { runner: asProcess1 });
+      assert.deepEqual([code, stderr], [0, ''], output);
+      assert.doesNotMatch(output, /"msg":"ready"/);
+    });
+  }
+
+  for (const skip of earlyLoads) {
+    test(`SIGHUP before file ${skip} causes a reload after the start [D65]`, async () => {
+      await using command = await start({ WORKERS: '1', ...strike('/dist/command/', 'SIGHUP', skip) });
+      await command.log(isReloaded, 'the reload ends');
+    });
+  }
+});
+
+test('SIGTERM under `npm run`, before the first file of the gateway is loaded, ends the command with exit code 0 [D33]', async () => {
+  const settings = { ...freePorts, ...strike('/packages/command/main.ts', 'SIGTERM') };
+  await using command = new Program([process.execPath, resolve(root, 'scripts/start.cjs'), 'serve'], {
+    env: { PATH: process.env['PATH'], ...settings },
+  });
+  assert.equal(await command.exitCode(), 0, command.output);
+  assert.doesNotMatch(command.output, /"msg":"ready"/);
+});
+
+describe('SIGUSR1', () => {
+  test('opens no debugger of the primary process or of a worker, and all go on serving', async () => {
+    await using command = await start(strike('/dist/command/', 'SIGUSR1', 1));
+    const pids = treeOf(command.process.pid);
+    if (isLinux) assert.equal(pids.length, 3);
+    for (const pid of pids) process.kill(pid, 'SIGUSR1');
+    for (let round = 0; round < 4; round += 1) {
+      assertReply(await command.call('GET', '/api/work-items'), 200, '[]');
+    }
+    assert.deepEqual(treeOf(command.process.pid), pids);
+    command.signal('SIGTERM');
+    assert.equal(await command.exitCode(), 0, command.output);
+    // Node writes here when it opens the debugger.
+    assert.equal(command.stderr, '');
   });
 });
 

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { createServer, type AddressInfo, type Socket } from 'node:net';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { test } from 'node:test';
 import { connect } from 'node:tls';
 import { toPlain, type FromWorker, type ToWorker } from '../../packages/command/cluster/messages.ts';
@@ -17,10 +17,11 @@ import { audience, createPair, goodToken, issuerName, KeyServer, keySetOf, sendi
 import { Program } from '../helpers/program.ts';
 import { closed, RawClient, request, requestBytes } from '../helpers/raw-client.ts';
 import { answer, behind } from '../helpers/scripted-backend.ts';
-import { useBackend } from '../helpers/suites.ts';
+import { useBackend, useFolder } from '../helpers/suites.ts';
 import { bearer } from '../helpers/tokens.ts';
 
 const backend = await useBackend();
+const folder = useFolder();
 const main = join(import.meta.dirname, '../../packages/command/worker-main.ts');
 const read = { withProcessMetrics: false, probesBackend: false };
 
@@ -114,6 +115,26 @@ test('a worker reports its figures when asked, and a last time at its end', asyn
   assert.ok(last?.kind === 'report');
   assert.deepEqual([last.id, last.report?.pid], [-1, worker.process.pid]);
 });
+
+for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGUSR1'] as const) {
+  test(`${signal} does not end a worker that is loading its first files, and opens no debugger`, async () => {
+    await using worker = new TestedWorker(
+      {},
+      {},
+      {
+        NODE_OPTIONS: `--disable-warning=ExperimentalWarning --import ${resolve(import.meta.dirname, '../process/strike.ts')}`,
+        STRIKE_AT: '/packages/command/',
+        STRIKE_SKIP: '1',
+        STRIKE_SIGNAL: signal,
+        STRIKE_ONCE: join(folder, signal),
+      },
+    );
+    await worker.message('ready');
+    worker.send({ kind: 'finish-drain' });
+    await worker.ends(0);
+    assert.equal(worker.output, '');
+  });
+}
 
 test('in a drain, a worker closes connections after their next reply, and finishes calls in flight [D33]', async () => {
   await using worker = new TestedWorker();

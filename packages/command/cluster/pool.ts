@@ -310,6 +310,8 @@ class WorkerPool implements ClientService {
     try {
       const child = fork(new URL(`../worker-main${extension}`, import.meta.url), [], {
         serialization: 'advanced',
+        // Node blocks the signal that would open its debugger.
+        execArgv: [...process.execArgv, '--disable-sigusr1'],
         stdio: ['inherit', 'inherit', 'inherit', 'ipc'],
       });
       const keys = this.#keys.findKeys(settings.authJwksUrl);

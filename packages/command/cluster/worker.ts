@@ -168,13 +168,9 @@ async function reportOf(
   }
 }
 
-// A terminal or service manager sends signals to every process of the group. The worker ignores signals, because the
-// primary process handles them. If the primary process ends, the worker stops too.
+// The primary process handles signals, and stops the worker by messages. If the primary process ends, the worker stops too.
 function listenForStop(logger: Logger): Stop {
   const stop = createStop(logger, process, () => void send({ kind: 'fault' }));
-  for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) {
-    process.on(signal, () => undefined);
-  }
   process.once('disconnect', () => {
     logger.error('the primary process has ended: finishing requests in flight, then stopping');
     stop.wanted.abort();

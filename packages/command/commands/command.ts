@@ -1,7 +1,7 @@
 // The interface of a command, and the data that a command receives when it runs.
 
 import type { GivenFlags, Parts } from '../service/parts.ts';
-import type { HeldSignals } from '../service/lifecycle.ts';
+import type { HeldSignals } from '../service/held-signals.ts';
 import type { ResolvedSettings } from '../settings/settings.ts';
 
 export interface Terminal {

@@ -12,45 +12,6 @@ export interface SignalSource {
   on(fault: 'uncaughtException' | 'unhandledRejection', listener: (error: unknown) => void): unknown;
 }
 
-/**
- * Passes signals on to listeners. Signals that arrive while the program is loading are held until a listener is added.
- * Otherwise they would end the half-started program, or would be lost if the program is process 1 of a container.
- */
-export interface HeldSignals extends SignalSource {
-  /** Stops holding signals. From now on every signal ends the process, and so does a signal that was held. */
-  readonly release: () => void;
-}
-
-const heldSignals = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const;
-
-export function holdSignals(source: NodeJS.Process): HeldSignals {
-  const came = new Set<string>();
-  const hold = (name: string): void => {
-    came.add(name);
-  };
-  const stopHolding = (name: string): boolean => {
-    source.off(name, hold);
-    return came.delete(name);
-  };
-  for (const name of heldSignals) {
-    source.on(name, hold);
-  }
-  return {
-    on: (name: NodeJS.Signals | 'uncaughtException' | 'unhandledRejection', listener) => {
-      source.on(name, listener);
-      if (stopHolding(name)) setImmediate(listener, name as NodeJS.Signals);
-    },
-    release: () => {
-      // Waits one turn of the event loop, so that Node has delivered every pending signal.
-      setImmediate(() => {
-        for (const name of heldSignals) {
-          if (stopHolding(name)) source.kill(source.pid, name);
-        }
-      });
-    },
-  };
-}
-
 /** A service that can be drained and stopped. */
 export interface Service {
   /** From now on every reply closes its connection [D33]. If the service has `/readyz`, this path answers 503. */
