@@ -298,10 +298,15 @@ describe('notifications to systemd', { skip: skipNotify }, () => {
     await poll(() => listener.notes().split('WATCHDOG=1').length > 3, 'watchdog messages');
     assert.match(
       listener.notes(),
-      new RegExp(`^STATUS=serving at http://127\\.0\\.0\\.1:${manager.port}READY=1(?:WATCHDOG=1)+$`),
+      new RegExp(`^STATUS=serving at http://127\\.0\\.0\\.1:${manager.port}\\nREADY=1(?:WATCHDOG=1)+$`),
     );
+    // Type=notify-reload needs the time on the monotonic clock, in the message that has RELOADING=1.
+    const before = process.hrtime.bigint() / 1_000n;
     gateway.signal('SIGHUP');
     await poll(() => /RELOADING=1[^]*STATUS=serving[^]*READY=1/.test(listener.notes()), 'ready again');
+    const [, time = ''] = /STATUS=reloading\nRELOADING=1\nMONOTONIC_USEC=(\d+)/.exec(listener.notes()) ?? [];
+    const after = process.hrtime.bigint() / 1_000n;
+    assert.ok(before <= BigInt(time) && BigInt(time) <= after, listener.notes());
     gateway.signal('SIGTERM');
     await poll(() => /READY=1[^]*STATUS=draining[^]*STOPPING=1/.test(listener.notes()), 'it stops');
     assert.equal(await gateway.exitCode(), 0, gateway.output);

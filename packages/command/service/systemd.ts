@@ -86,10 +86,13 @@ export interface ServiceManager {
   end(): void;
 }
 
-// The shell ignores signals, because they are for the gateway. The shell exits when its input ends.
-const script = `trap '' TERM INT HUP
+// The shell ignores signals, because they are for the gateway. The shell exits when its input ends. Each line is a
+// notification; tabs separate its assignments.
+const script = `trap '' TERM INT HUP USR1
 command -v systemd-notify >/dev/null || { echo 'systemd-notify is not installed' >&2; exit 127; }
-while IFS= read -r line; do systemd-notify -- "$line"; done`;
+set -f
+IFS=$(printf '\\t')
+while read -r line; do systemd-notify -- $line; done`;
 
 /**
  * Opens the service manager that NOTIFY_SOCKET names. WATCHDOG_USEC requests pings, unless WATCHDOG_PID names a process other
@@ -123,10 +126,8 @@ export function openServiceManager(
   // A write fails only if the shell has exited, which is reported above.
   input?.on('error', () => undefined);
   const notify = (...assignments: string[]): void => {
-    for (const assignment of assignments) {
-      // Notifications are dropped while the shell is too slow.
-      if (!hasEnded && input?.writableNeedDrain === false) input.write(`${assignment}\n`);
-    }
+    // Notifications are dropped while the shell is too slow.
+    if (!hasEnded && input?.writableNeedDrain === false) input.write(`${assignments.join('\t')}\n`);
   };
   const isWatched =
     /^[1-9]\d{0,15}$/.test(WATCHDOG_USEC) && (WATCHDOG_PID === undefined || WATCHDOG_PID === String(pid));
@@ -139,7 +140,11 @@ export function openServiceManager(
         timer = setInterval(notify, Math.max(1, Math.floor(Number(WATCHDOG_USEC) / 2_000)), 'WATCHDOG=1');
       }
     },
-    reloading: () => notify('STATUS=reloading', 'RELOADING=1'),
+    reloading: () => {
+      // systemd requires the time for Type=notify-reload. Node's `hrtime` is CLOCK_MONOTONIC.
+      const usec = process.hrtime.bigint() / 1_000n;
+      notify('STATUS=reloading', 'RELOADING=1', `MONOTONIC_USEC=${usec}`);
+    },
     stopping: () => notify('STATUS=draining', 'STOPPING=1'),
     end,
   };
