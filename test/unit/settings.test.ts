@@ -364,11 +364,76 @@ describe('the settings file', () => {
     assert.deepEqual([settings.port, settings.adminPort], [1001, 1002]);
   });
 
-  test('an unreadable file is a problem', () => {
-    const missing = join(folder, 'missing.env');
-    assert.deepEqual(problemsOf({ settingsFile: missing }, {}, 'serve'), [
-      `SETTINGS_FILE is ${JSON.stringify(missing)}, which cannot be read (ENOENT)`,
-    ]);
+  // Node's own parser cuts values at each `#` and after a closing quotation mark.
+  for (const [line, value] of [
+    ['INSTANCE_NAME=api://items#v2', 'api://items#v2'],
+    ['INSTANCE_NAME=#1', '#1'],
+    ['INSTANCE_NAME=a#', 'a#'],
+    ['INSTANCE_NAME=a # b', 'a'],
+    ['INSTANCE_NAME=a\t#b', 'a'],
+    ['INSTANCE_NAME=a#b #c #d', 'a#b'],
+    ['INSTANCE_NAME= # nothing', ''],
+    ['INSTANCE_NAME="a # b"', 'a # b'],
+    [`INSTANCE_NAME='a"#b' # c`, 'a"#b'],
+    ['INSTANCE_NAME=`a"\'` ', `a"'`],
+    ['INSTANCE_NAME="" #', ''],
+    ['INSTANCE_NAME=it\'s "so"', `it's "so"`],
+    ['INSTANCE_NAME="C:\\new"', 'C:\\new'],
+    ['INSTANCE_NAME=a=b', 'a=b'],
+    ['\texport  INSTANCE_NAME \t= a b ', 'a b'],
+    ['\ufeffINSTANCE_NAME=a', 'a'],
+    ['\ufeff# comment\r\nINSTANCE_NAME=a\r\n', 'a'],
+    ['INSTANCE_NAME="a"\r\nPORT=1', 'a'],
+    ['INSTANCE_NAME=\u00fcber', '\u00fcber'],
+  ] as const) {
+    test(`${JSON.stringify(line)} sets ${JSON.stringify(value)} [D32]`, () => {
+      writeFileSync(file, line);
+      assert.equal(resolveSettings('serve', { settingsFile: file }, {}).settings.instanceName, value);
+    });
+  }
+
+  for (const [content, ...problems] of [
+    ['INSTANCE_NAME="a"b', 'INSTANCE_NAME in the settings file has text after its closing quotation mark'],
+    ['INSTANCE_NAME="a"#b', 'INSTANCE_NAME in the settings file has text after its closing quotation mark'],
+    [`INSTANCE_NAME="a\\"b"`, 'INSTANCE_NAME in the settings file has text after its closing quotation mark'],
+    ["INSTANCE_NAME='a", 'INSTANCE_NAME in the settings file has a quotation mark that is not closed on its line'],
+    ['INSTANCE_NAME="a # "b', 'INSTANCE_NAME in the settings file has text after its closing quotation mark'],
+    [
+      'PORT=1\n\nHTTP2=false\nPORT=1\nHTTP2=true',
+      'PORT is in the settings file twice, in lines 1 and 4: remove one of them',
+      'HTTP2 is in the settings file twice, in lines 3 and 5: remove one of them',
+      'HTTP2 needs TLS_CERT_FILE and TLS_KEY_FILE: without them clients use plain http',
+    ],
+    ['PORT=1\rADMIN_PORT=2', 'line 1 of the settings file is not VARIABLE=value'],
+    ['PORT=1\u001b', 'line 1 of the settings file is not VARIABLE=value'],
+  ] as const) {
+    test(`${JSON.stringify(content)} is refused [D32]`, () => {
+      writeFileSync(file, content);
+      assert.deepEqual(problemsOf({ settingsFile: file }, {}, 'serve'), problems);
+    });
+  }
+
+  for (const [what, bytes] of [
+    ['ISO 8859-1', Buffer.from('INSTANCE_NAME=\u00fcber', 'latin1')],
+    ['UTF-16', Buffer.from('\ufeffPORT=1\n', 'utf16le')],
+    ['UTF-16 without a mark', Buffer.from('PORT=1\n', 'utf16le')],
+    ['a NUL byte', Buffer.from('PORT=1\n\0\n')],
+  ] as const) {
+    test(`a file with ${what} is refused [D32]`, () => {
+      writeFileSync(file, bytes);
+      const problem = `SETTINGS_FILE is ${JSON.stringify(file)}, which is not UTF-8 text`;
+      assert.deepEqual(problemsOf({ settingsFile: file }, {}, 'serve'), [problem]);
+    });
+  }
+
+  test('a missing file and a folder are problems', () => {
+    for (const [name, code] of [
+      [join(folder, 'missing.env'), 'ENOENT'],
+      [folder, 'EISDIR'],
+    ] as const) {
+      const problem = `SETTINGS_FILE is ${JSON.stringify(name)}, which cannot be read (${code})`;
+      assert.deepEqual(problemsOf({ settingsFile: name }, {}, 'serve'), [problem]);
+    }
   });
 });
 
@@ -409,7 +474,7 @@ describe('problems', () => {
 
   const bad: Partial<Record<SettingName, readonly string[]>> = {
     port: ['-1', '65536', '1.5', '1e3', '0x10', ' 80', '80 ', '+80', 'eighty', '８０', '9'.repeat(400)],
-    workers: ['0', '257', 'all', 'AUTO', '-1', '1.5'],
+    workers: ['0', '257', 'all', '-1', '1.5'],
     inFlightMax: ['0', '1000001', '-5'],
     connectionsMax: ['0', '1000001', 'unlimited'],
     requestHeadBytesMax: ['1023', '1048577'],
@@ -418,17 +483,17 @@ describe('problems', () => {
     bufferedBytesMax: ['0', '1099511627777', '1GiB'],
     backendTimeoutMs: ['0', '2147483648', '30s', 'Infinity', 'NaN'],
     shutdownDelayMs: ['-1', '2147483648'],
-    itemIdParsing: ['Leading', 'all', ' whole'],
-    logLevel: ['INFO', 'verbose'],
+    itemIdParsing: ['all', ' whole'],
+    logLevel: ['verbose'],
     logFormat: ['text'],
-    docs: ['', 'TRUE', 'yes', '2', ' true'],
+    docs: ['', 'yes', '2', ' true'],
     logClient: ['', 'no', '2'],
     trustedProxies: ['proxy.internal', '10.0.0.0/33', '10.0.0.1:80', '[::1]', '10.0.0.1 10.0.0.2', '*'],
     corsOrigins: ['https://a/', 'https://a:443', 'https://*.example.com', 'null', 'https://u:pw@a', '*,http://a'],
     corsCredentials: ['', 'yes'],
     otelExporterOtlpEndpoint: ['localhost:4318', 'ftp://a', 'http://user:secret@a', 'http://a/?key=secret', ' '],
     otelExporterOtlpHeaders: ['secret', '=secret', 'a b=secret', 'key=secret%0d%0ax:y', 'key=%zz', 'key=se\ncret'],
-    otelTracesSampler: ['on', 'ALWAYS_ON', 'jaeger_remote', ''],
+    otelTracesSampler: ['on', 'jaeger_remote', ''],
     otelTracesSamplerArg: ['', '-0.1', '1.1', '1e-3', '10%', 'Infinity', '.'],
     corsMaxAgeS: ['-1', '86401', '10m'],
     allowedHosts: ['items.example:3000', 'https://items.example', 'a;b'],

@@ -16,7 +16,7 @@ export const port = integer('port', 0, 65_535);
 export function count(max: number): TextKind<number> {
   return {
     parse: (text) => {
-      const value = text === 'auto' ? availableParallelism() : parseInteger(text);
+      const value = text.toLowerCase() === 'auto' ? availableParallelism() : parseInteger(text);
       return value >= 1 && value <= max ? value : new Problem(`must be a whole number from 1 to ${max}, or auto`);
     },
     takes: `1 to ${max} or auto`,

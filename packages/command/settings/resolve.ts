@@ -1,14 +1,12 @@
 // Resolves the settings from flags, the environment and the settings file. Checks each setting alone, then together with
 // others.
 
-import { accessSync, constants, readFileSync } from 'node:fs';
-import { parseEnv } from 'node:util';
+import { accessSync, constants } from 'node:fs';
 
 import { findGuardProblems } from '../../core/guards/options/guard-options.ts';
 import { nameWithPath, quoteIfPlain } from '../../core/hosts/options/accepted-values.ts';
 import { findCorsProblems } from '../../core/hosts/options/cors-options.ts';
 import { Problem } from '../../core/hosts/options/problem.ts';
-import { suggest } from '../../core/hosts/options/similar.ts';
 import type { Command } from './groups.ts';
 import {
   defaultOf,
@@ -23,6 +21,7 @@ import {
   type Settings,
   type SettingSource,
 } from './settings.ts';
+import { readSettingsFile } from './settings-file.ts';
 import { findHttp2Problem, findTlsProblems } from './tls-settings.ts';
 
 /**
@@ -89,42 +88,6 @@ export function resolveSettings(
   );
   if (problems.length > 0) throw new SettingsError(problems);
   return { command, settings: Object.freeze(settings) as Settings, sources: Object.freeze(sources) };
-}
-
-// A blank line, a comment or an assignment.
-const settingLine = /^\s*(?:#.*|[^\s=#][^=]*=.*)?$/s;
-
-/** Returns the variables of the file. Adds a problem for each invalid line and each name that is not a setting. */
-function readSettingsFile(name: string, problems: string[]): NodeJS.Dict<string> {
-  if (name === '') return {};
-  let text;
-  try {
-    text = readFileSync(name, 'utf8');
-  } catch (error) {
-    const { code = String(error) } = error as NodeJS.ErrnoException;
-    const shown = quoteIfPlain(name);
-    problems.push(`SETTINGS_FILE${shown === undefined ? '' : ` is ${shown}, which`} cannot be read (${code})`);
-    return {};
-  }
-  // Invalid lines are reported: Node's parser skips them silently, so a mistyped setting would have no effect.
-  for (const [index, line] of text.split('\n').entries()) {
-    if (!settingLine.test(line)) problems.push(`line ${index + 1} of the settings file is not VARIABLE=value`);
-  }
-  const variables = parseEnv(text);
-  const known = settingNames.filter((each) => each !== 'settingsFile').map(variableOf);
-  for (const variable of Object.keys(variables).filter((each) => !known.includes(each))) {
-    // Shows only text that looks like a variable: a mistyped line can have anything before its `=`, even a password.
-    const named = /^[A-Z][A-Z_]{0,39}$/.test(variable) ? variable : 'a name (not shown)';
-    problems.push(
-      `${named} in the settings file is not a setting that a settings file can have${suggest(named, known)}`,
-    );
-  }
-  for (const variable of known.filter((each) => variables[each]?.includes('\n') === true)) {
-    problems.push(`${variable} in the settings file has a quotation mark that is not closed on its line`);
-    // The value may contain the text of other lines, so it is not checked.
-    variables[variable] = '';
-  }
-  return variables;
 }
 
 function findKeyFileProblems({ authIssuer = '', authJwksFile = '', authJwksUrl }: Partial<Settings>): string[] {

@@ -144,7 +144,7 @@ export const settingsTable = {
     settingsFile: {
       kind: file,
       default: '',
-      help: 'File of further settings, one VARIABLE=value per line; flags and environment variables take precedence. The file is read at the start and again on SIGHUP.',
+      help: 'File of further settings, one VARIABLE=value per line; flags and environment variables take precedence. The file is UTF-8 and is read at the start and again on SIGHUP. Quotation marks around a value are removed. A `#` at the start of a line or after white space begins a comment.',
       changeNeeds: 'nothing',
     },
   }),

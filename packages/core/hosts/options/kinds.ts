@@ -71,11 +71,12 @@ export function integer(unit: Unit, min: number, max: number): Kind<number> {
 /** A time of at least 1 ms. */
 export const milliseconds = integer('ms', 1, msMax);
 
+/** One of `choices`, which are in lower case. A setting may have them in any case [D32]. */
 export function choice<const Choice extends string>(...choices: readonly Choice[]): Kind<Choice> {
   const find = (given: unknown): Choice | undefined => choices.find((each) => each === given);
   return {
     accept: (given) => find(given) ?? new Problem(`must be ${choices.map((each) => `'${each}'`).join(' or ')}`),
-    parse: (text) => find(text) ?? new Problem(`must be one of ${choices.join(', ')}`),
+    parse: (text) => find(text.toLowerCase()) ?? new Problem(`must be one of ${choices.join(', ')}`),
     takes: joinWithOr(choices),
     placeholder: 'word',
     choices,
@@ -88,7 +89,7 @@ const booleans: ReadonlyMap<string, boolean> = new Map(
 
 export const boolean: Kind<boolean> = {
   accept: (given: unknown) => (typeof given === 'boolean' ? given : new Problem('must be true or false')),
-  parse: (text) => booleans.get(text) ?? new Problem('must be true or false (or on, off, 1, 0)'),
+  parse: (text) => booleans.get(text.toLowerCase()) ?? new Problem('must be true or false (or on, off, 1, 0)'),
   takes: 'true or false; the flag alone means true',
   placeholder: 'true|false',
   isSwitch: true,
