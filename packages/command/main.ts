@@ -20,10 +20,12 @@ process.stdout.on('error', (error) => {
 // A failed write to standard error cannot be reported anywhere.
 process.stderr.on('error', () => undefined);
 
-// Removes NODE_TLS_REJECT_UNAUTHORIZED, because with the value 0 Node warns that certificates are not verified, although
-// this program verifies all of them [D40].
 const environment = { ...process.env };
+// With the value 0 Node warns that certificates are not verified, although this program verifies all of them [D40].
 delete process.env['NODE_TLS_REJECT_UNAUTHORIZED'];
+// The exporter of traces would add these headers, which may be for another collector [D49].
+delete process.env['OTEL_EXPORTER_OTLP_HEADERS'];
+delete process.env['OTEL_EXPORTER_OTLP_TRACES_HEADERS'];
 
 const { isatty } = await import('node:tty');
 const { runCli } = await import('./cli/cli.ts');

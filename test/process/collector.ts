@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer, type IncomingHttpHeaders, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { gunzipSync } from 'node:zlib';
 import { Changes } from '../helpers/changes.ts';
 
 type ReceivedSpan = ReturnType<typeof decodeSpan>;
@@ -15,6 +16,8 @@ export class Collector implements AsyncDisposable {
   /** The bodies of the requests, not decoded. */
   readonly bodies: Buffer[] = [];
   readonly headers: IncomingHttpHeaders[] = [];
+  /** The path for spans. */
+  path = '/v1/traces';
   reply: CollectorReply = takes;
   readonly url: string;
   readonly #server: Server;
@@ -27,8 +30,9 @@ export class Collector implements AsyncDisposable {
       const pieces: Buffer[] = [];
       request.on('data', (piece: Buffer) => pieces.push(piece));
       request.on('end', () => {
-        const body = Buffer.concat(pieces);
-        assert.equal(request.url, '/v1/traces');
+        const sent = Buffer.concat(pieces);
+        const body = request.headers['content-encoding'] === 'gzip' ? gunzipSync(sent) : sent;
+        assert.equal(request.url, this.path);
         assert.equal(request.headers['content-type'], 'application/x-protobuf');
         this.bodies.push(body);
         this.headers.push(request.headers);

@@ -2,19 +2,22 @@
 // test/unit/span-export.test.ts has more cases of lost spans.
 
 import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { createGate, poll } from '../helpers/changes.ts';
 import { Collector } from './collector.ts';
 import { type Command, figureOf, logged, startCommand } from '../helpers/command.ts';
 import { requestBytes, type Headers } from '../helpers/raw-client.ts';
 import { answer, behind, noContent, resetPeer } from '../helpers/scripted-backend.ts';
-import { useBackend } from '../helpers/suites.ts';
+import { useBackend, useFolder } from '../helpers/suites.ts';
 
 const parentTrace = '4bf92f3577b34da6a3ce929d0e0e4736';
 const parentSpan = '00f067aa0ba902b7';
 const path = '/api/work-items/5';
 
 const backend = await useBackend(answer('{"id":5}'));
+const folder = useFolder();
 
 const start = (url: string, environment: NodeJS.ProcessEnv = {}): Promise<Command> =>
   startCommand({ BACKEND_URL: backend.url, OTEL_EXPORTER_OTLP_ENDPOINT: url, ...environment });
@@ -306,6 +309,73 @@ describe('collectors', () => {
     assert.equal(await dropped(command), 800);
     await assertEndsInTime(command);
   });
+});
+
+test('the variables for traces override the general ones, and OTEL_RESOURCE_ATTRIBUTES describe the service [D49]', async () => {
+  await using general = await Collector.start();
+  await using own = await Collector.start();
+  own.path = '/custom';
+  const environment = {
+    OTEL_EXPORTER_OTLP_HEADERS: 'x-general=1',
+    OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: `${own.url}/custom`,
+    OTEL_EXPORTER_OTLP_TRACES_HEADERS: 'x-own=2',
+    OTEL_EXPORTER_OTLP_TRACES_COMPRESSION: 'none',
+    OTEL_RESOURCE_ATTRIBUTES: 'service.name=given,deployment.environment.name=a%2Cb,service.version=0',
+  };
+  for (const [name, shown] of [
+    ['', 'given'],
+    ['named', 'named'],
+  ] as const) {
+    await using command = await start(general.url, { ...environment, OTEL_SERVICE_NAME: name });
+    const { id, headers } = withId();
+    await command.call('GET', path, { headers });
+    const { server } = await own.pair(id);
+    assert.equal(server.resource['service.name'], shown);
+    assert.equal(server.resource['deployment.environment.name'], 'a,b');
+    assert.match(String(server.resource['service.version']), /^\d+\.\d+\./);
+    assert.deepEqual([own.headers.at(-1)?.['x-own'], own.headers.at(-1)?.['x-general']], ['2', undefined]);
+    assert.doesNotMatch(command.output, /have no effect/);
+  }
+  assert.deepEqual(general.bodies, []);
+});
+
+test('OTEL_EXPORTER_OTLP_COMPRESSION=gzip compresses the spans', async () => {
+  await using collector = await Collector.start();
+  await using command = await start(collector.url, { OTEL_EXPORTER_OTLP_COMPRESSION: 'gzip' });
+  const { id, headers } = withId();
+  await command.call('GET', path, { headers });
+  await collector.pair(id);
+  assert.equal(collector.headers[0]?.['content-encoding'], 'gzip');
+});
+
+for (const off of [{ OTEL_SDK_DISABLED: 'TRUE' }, { OTEL_TRACES_EXPORTER: 'none' }]) {
+  test(`${JSON.stringify(off)} turns traces off [D49]`, async () => {
+    await using collector = await Collector.start();
+    await using command = await start(collector.url, off);
+    await command.call('GET', path, { headers: [['Traceparent', `00-${parentTrace}-${parentSpan}-01`]] });
+    // Without traces, the backend gets the client's trace context.
+    assert.equal(backend.requests.at(-1)?.header('traceparent'), `00-${parentTrace}-${parentSpan}-01`);
+    command.signal('SIGTERM');
+    assert.equal(await command.exitCode(), 0, command.output);
+    assert.deepEqual(collector.bodies, []);
+  });
+}
+
+test('variables of OpenTelemetry without effect are named in one line, also with workers and after a reload [D49]', async () => {
+  const file = join(folder, 'settings.env');
+  writeFileSync(file, 'IDLE_TIMEOUT_MS=1000\n');
+  await using command = await startCommand({
+    ...{ BACKEND_URL: backend.url, WORKERS: '2', SETTINGS_FILE: file },
+    ...{ OTEL_PROPAGATORS: 'b3', OTEL_EXPORTER_OTLP_TIMEOUT: '5' },
+  });
+  const text = 'these variables of OpenTelemetry have no effect: OTEL_EXPORTER_OTLP_TIMEOUT, OTEL_PROPAGATORS';
+  const line = await logged(command, text);
+  assert.equal(line['level'], 'warn');
+  writeFileSync(file, 'IDLE_TIMEOUT_MS=2000\n');
+  command.signal('SIGHUP');
+  const { changed } = await logged(command, /^reloaded/);
+  assert.deepEqual(changed, { idleTimeoutMs: '1000 → 2000' });
+  assert.equal(command.logs.filter(({ msg }) => msg === text).length, 1);
 });
 
 test('LOG_CLIENT=false leaves the client out of spans [D49, D52]', async () => {

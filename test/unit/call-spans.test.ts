@@ -21,6 +21,7 @@ const options = {
   tlsCertFile: '',
   logClient: true,
   otelServiceName: '',
+  otelResourceAttributes: '',
 } as unknown as TraceOptions;
 
 /** Returns `name: error.type` for each span of a request. Its backend call was prepared, but perhaps not made. */

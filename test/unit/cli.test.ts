@@ -249,7 +249,7 @@ describe('the command to run next', () => {
     const { stdout } = await run(['serve', '--help'], npm('serve'), script);
     assert.match(stdout, /^Usage: npm run serve -- \[flags\]\n/);
     assert.match(stdout, /^ {2}npm run serve -- --backend-url http:/m);
-    assert.doesNotMatch(stdout, /work-item-gateway(?!; OTEL_SERVICE_NAME)/);
+    assert.doesNotMatch(stdout, /work-item-gateway/);
   });
 
   test('a flag that npm took as its own is reported, not ignored', async () => {
@@ -292,7 +292,7 @@ describe('--help', () => {
     assert.ok(stdout.split('\n').length <= settingsOf('serve').length + 45);
   });
 
-  test('no line is wider than the terminal', async () => {
+  test('no line is wider than the terminal, except a word that is too long for its column', async () => {
     const { stdout } = await run(['serve', '--help'], {}, undefined, 80);
     for (const line of stdout.split('\n'))
       assert.ok(line.length <= 80 || /^ +(?:\S+|.* --host :: .*)$/.test(line), line);

@@ -21,6 +21,8 @@ import {
 } from '../../packages/command/settings/settings.ts';
 import { type Command, settingGroups } from '../../packages/command/settings/groups.ts';
 import { resolveSettings } from '../../packages/command/settings/resolve.ts';
+import { findCollector } from '../../packages/command/settings/trace-settings.ts';
+import { findWarnings } from '../../packages/command/settings/warnings.ts';
 import { findHttp2Problem } from '../../packages/command/settings/tls-settings.ts';
 import { useFolder } from '../helpers/suites.ts';
 
@@ -86,9 +88,14 @@ const expected: readonly [SettingName, string, string, unknown][] = [
   ['logLevel', '--log-level', 'LOG_LEVEL', 'info'],
   ['logFormat', '--log-format', 'LOG_FORMAT', 'auto'],
   ['logClient', '--log-client', 'LOG_CLIENT', true],
+  ['otelSdkDisabled', '--otel-sdk-disabled', 'OTEL_SDK_DISABLED', 'false'],
+  ['otelTracesExporter', '--otel-traces-exporter', 'OTEL_TRACES_EXPORTER', 'otlp'],
   ['otelExporterOtlpEndpoint', '--otel-exporter-otlp-endpoint', 'OTEL_EXPORTER_OTLP_ENDPOINT', ''],
   ['otelExporterOtlpHeaders', '--otel-exporter-otlp-headers', 'OTEL_EXPORTER_OTLP_HEADERS', ''],
-  ['otelServiceName', '--otel-service-name', 'OTEL_SERVICE_NAME', 'work-item-gateway'],
+  ['otelExporterOtlpTracesEndpoint', '--otel-exporter-otlp-traces-endpoint', 'OTEL_EXPORTER_OTLP_TRACES_ENDPOINT', ''],
+  ['otelExporterOtlpTracesHeaders', '--otel-exporter-otlp-traces-headers', 'OTEL_EXPORTER_OTLP_TRACES_HEADERS', ''],
+  ['otelServiceName', '--otel-service-name', 'OTEL_SERVICE_NAME', ''],
+  ['otelResourceAttributes', '--otel-resource-attributes', 'OTEL_RESOURCE_ATTRIBUTES', ''],
   ['otelTracesSampler', '--otel-traces-sampler', 'OTEL_TRACES_SAMPLER', 'parentbased_always_on'],
   ['otelTracesSamplerArg', '--otel-traces-sampler-arg', 'OTEL_TRACES_SAMPLER_ARG', 1],
   ['embeddedBackendHost', '--embedded-backend-host', 'EMBEDDED_BACKEND_HOST', 'localhost'],
@@ -440,6 +447,104 @@ describe('the settings file', () => {
 test('WORKERS=auto is one worker for each core', () =>
   assert.equal(resolveSettings('serve', { workers: 'auto' }, {}).settings.workers, availableParallelism()));
 
+test('words may be in any case [D32]', () => {
+  const environment = { LOG_LEVEL: 'WARN', ITEM_ID_PARSING: 'Whole', LOG_CLIENT: 'False', DOCS: 'ON', WORKERS: 'AUTO' };
+  const { settings } = resolveSettings('serve', { otelTracesSampler: 'ALWAYS_ON' }, environment);
+  assert.partialDeepStrictEqual(settings, {
+    logLevel: 'warn',
+    itemIdParsing: 'whole',
+    logClient: false,
+    docs: true,
+    workers: availableParallelism(),
+    otelTracesSampler: 'always_on',
+  });
+});
+
+describe('traces', () => {
+  const general = { otelExporterOtlpEndpoint: 'http://general:4318/base/', otelExporterOtlpHeaders: 'key=general' };
+  const own = { otelExporterOtlpTracesEndpoint: 'http://own:4318/here', otelExporterOtlpTracesHeaders: 'key=own' };
+  for (const [given, url, headers] of [
+    [{}, undefined, undefined],
+    [general, 'http://general:4318/base/v1/traces', 'key=general'],
+    [{ ...general, ...own }, 'http://own:4318/here', 'key=own'],
+    [{ ...general, otelExporterOtlpTracesEndpoint: 'http://own:4318' }, 'http://own:4318/', 'key=general'],
+    [{ ...general, otelExporterOtlpTracesHeaders: 'key=own' }, 'http://general:4318/base/v1/traces', 'key=own'],
+    [own, 'http://own:4318/here', 'key=own'],
+    [{ ...general, otelSdkDisabled: 'True' }, undefined, undefined],
+    [{ ...general, otelSdkDisabled: '1' }, 'http://general:4318/base/v1/traces', 'key=general'],
+    [{ ...own, otelTracesExporter: 'None' }, undefined, undefined],
+    [{ ...own, otelTracesExporter: 'console' }, undefined, undefined],
+    [{ ...own, otelTracesExporter: 'console, otlp' }, 'http://own:4318/here', 'key=own'],
+  ] as const) {
+    test(`${JSON.stringify(given)} exports to ${url ?? 'nothing'} [D49]`, () => {
+      const { settings } = resolveSettings('serve', given, {});
+      const collector = findCollector(settings);
+      assert.deepEqual([collector?.url, collector?.headers], [url, headers]);
+    });
+  }
+
+  const ratios = ['', '-0.1', '1.1', '1e-3', '10%', 'Infinity', '.', 'endpoint=http://localhost:14250'];
+  for (const sampler of ['always_on', 'always_off', 'parentbased_always_on', 'parentbased_always_off', '']) {
+    test(`${sampler || 'the default sampler'} ignores OTEL_TRACES_SAMPLER_ARG [D49]`, () => {
+      for (const ratio of ratios) {
+        const environment = { OTEL_TRACES_SAMPLER: sampler };
+        const { settings, sources } = resolveSettings('serve', { otelTracesSamplerArg: ratio }, environment);
+        assert.deepEqual([settings.otelTracesSamplerArg, sources.otelTracesSamplerArg], [1, 'default'], ratio);
+      }
+      const { sources } = resolveSettings('serve', {}, { OTEL_TRACES_SAMPLER_ARG: '0.5' });
+      assert.equal(sources.otelTracesSamplerArg, 'environment');
+    });
+  }
+
+  for (const sampler of ['traceidratio', 'parentbased_traceidratio']) {
+    test(`${sampler} needs a ratio in OTEL_TRACES_SAMPLER_ARG`, () => {
+      for (const ratio of ratios) {
+        const problems = problemsOf({ otelTracesSampler: sampler, otelTracesSamplerArg: ratio });
+        assert.equal(problems.length, 1, ratio);
+        assert.match(problems[0] ?? '', /^--otel-traces-sampler-arg .*must be a number from 0 to 1$/);
+      }
+    });
+  }
+
+  const warningsOf = (environment: Record<string, string>): string[] => {
+    const { settings } = resolveSettings('serve', {}, environment);
+    return findWarnings(settings, environment)
+      .map(({ message }) => message)
+      .filter((message) => message.includes('OTEL_'));
+  };
+
+  test('a warning names the variables of OpenTelemetry that have no effect [D49]', () => {
+    const unused = {
+      OTEL_EXPORTER_OTLP_TIMEOUT: '1',
+      OTEL_EXPORTER_OTLP_PROTOCOL: 'grpc',
+      OTEL_PROPAGATORS: 'b3',
+      OTEL_METRICS_EXPORTER: 'otlp',
+      OTEL_BSP_SCHEDULE_DELAY: '5',
+      OTEL_SOMETHING_NEW: 'secret',
+    };
+    const names = Object.keys(unused).toSorted().join(', ');
+    assert.deepEqual(warningsOf(unused), [`these variables of OpenTelemetry have no effect: ${names}`]);
+    assert.deepEqual(warningsOf({ OTEL_SDK_DISABLED: '1' }), ['OTEL_SDK_DISABLED has no effect unless it is true']);
+    assert.deepEqual(warningsOf({ OTEL_TRACES_EXPORTER: 'zipkin' }), [
+      'of OTEL_TRACES_EXPORTER only otlp and none have an effect',
+    ]);
+  });
+
+  test('variables that have an effect, that are empty, or that ask for what the gateway does anyway cause no warning', () => {
+    const settings = settingNames.map(variableOf).filter((name) => name.startsWith('OTEL_'));
+    const used = [...settings, 'OTEL_EXPORTER_OTLP_COMPRESSION', 'OTEL_EXPORTER_OTLP_TRACES_COMPRESSION'];
+    for (const name of used) {
+      const { settings: valid } = resolveSettings('serve', {}, {});
+      assert.deepEqual(
+        findWarnings(valid, { [name]: 'x' }).filter(({ message }) => message.includes(name)),
+        [],
+      );
+    }
+    const others = { OTEL_PROPAGATORS: 'tracecontext', OTEL_METRICS_EXPORTER: 'none', OTEL_LOGS_EXPORTER: 'none' };
+    assert.deepEqual(warningsOf({ ...others, OTEL_EXPORTER_OTLP_PROTOCOL: 'http/protobuf', OTEL_BSP_TIMEOUT: '' }), []);
+  });
+});
+
 describe('problems', () => {
   test('all mistakes in an address are reported together', () => {
     assert.deepEqual(problemsOf({}, { BACKEND_URL: 'ftp://a/?q' }, 'serve'), [
@@ -493,8 +598,8 @@ describe('problems', () => {
     corsCredentials: ['', 'yes'],
     otelExporterOtlpEndpoint: ['localhost:4318', 'ftp://a', 'http://user:secret@a', 'http://a/?key=secret', ' '],
     otelExporterOtlpHeaders: ['secret', '=secret', 'a b=secret', 'key=secret%0d%0ax:y', 'key=%zz', 'key=se\ncret'],
+    otelResourceAttributes: ['team', '=items', 'a=%zz', 'a=b,c'],
     otelTracesSampler: ['on', 'jaeger_remote', ''],
-    otelTracesSamplerArg: ['', '-0.1', '1.1', '1e-3', '10%', 'Infinity', '.'],
     corsMaxAgeS: ['-1', '86401', '10m'],
     allowedHosts: ['items.example:3000', 'https://items.example', 'a;b'],
     adminAllowedHosts: ['a:80', 'http://a', '*.example.com', 'a b', '[::1]', 'a,,.', 'ä'],
@@ -550,6 +655,8 @@ describe('problems', () => {
     corsOrigins: ['*', 'https://app.example.com', 'https://a,http://localhost:5173,capacitor://localhost'],
     otelExporterOtlpEndpoint: ['', 'http://localhost:4318/', 'https://otel.example/base'],
     otelExporterOtlpHeaders: ['', 'x-key=secret', 'a=b%3D%2Cc, d=', 'a=b=c'],
+    otelTracesExporter: ['otlp', 'none', 'otlp,console', 'zipkin', ''],
+    otelResourceAttributes: ['', 'deployment.environment.name=staging', 'a=b%2Cc,d='],
     otelServiceName: ['items', ''],
     otelTracesSampler: ['traceidratio', 'always_off'],
     otelTracesSamplerArg: ['0', '1', '0.01', '.5', '1.0'],

@@ -54,7 +54,10 @@ export async function runCli(argv: readonly string[], terminal: Terminal, parts:
       writeErr: terminal.writeError,
       getOutHelpWidth: () => terminal.columns ?? unboundColumns,
     })
-    .configureHelp({ optionTerm: ({ flags }) => flags.replace(switchValue, '').replace(/\[(.*)\]/, '<$1>') })
+    .configureHelp({
+      minWidthToWrap: 30,
+      optionTerm: ({ flags }) => flags.replace(switchValue, '').replace(/\[(.*)\]/, '<$1>'),
+    })
     .description('A JSON-over-HTTP gateway for work items.')
     .version(version, '-V, --version', 'print the version')
     .helpCommand('help [command]', 'print the help of a command')

@@ -8,7 +8,7 @@ import { addAdmin, type WholeService } from '../service/service.ts';
 import type { Log } from '../log/log.ts';
 import type { Settings } from '../settings/settings.ts';
 import type { CommandEntry, CommandRun } from './command.ts';
-import { describePlaces, logWarnings, openCertificates, withLog } from './running.ts';
+import { createWarner, describePlaces, openCertificates, withLog } from './running.ts';
 
 export const devCommand: CommandEntry = {
   summary: 'run the gateway and the embedded backend together',
@@ -40,7 +40,7 @@ async function runDev({ resolved, terminal, parts }: CommandRun, log: Log): Prom
   });
   log.logger.debug({ sources }, 'settings');
   log.output.write(describeDev(service, backend.url, settings));
-  logWarnings(settings, terminal, log.logger);
+  createWarner(terminal, log.logger)(settings);
   const exitCode = await runUntilStopped(service, () => settings, log.logger, stop);
   await backend.stop();
   return exitCode;

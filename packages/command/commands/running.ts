@@ -26,10 +26,16 @@ export function openCertificates(settings: Settings, logger: Logger): Certificat
   return new CertificateStore(certificateFilesOf(settings), settings, logger);
 }
 
-export function logWarnings(settings: Settings, { environment }: Terminal, logger: Logger): void {
-  for (const { message, facts } of findWarnings(settings, environment)) {
-    logger.warn(facts, message);
-  }
+/** Returns a function that logs the warnings about settings. It logs a warning again only if its facts have changed. */
+export function createWarner({ environment }: Terminal, logger: Logger): (settings: Settings) => void {
+  const logged = new Set<string>();
+  return (settings) => {
+    for (const { message, facts } of findWarnings(settings, environment)) {
+      const warning = JSON.stringify([message, facts]);
+      if (!logged.has(warning)) logger.warn(facts, message);
+      logged.add(warning);
+    }
+  };
 }
 
 /** Returns the text that lists the addresses of a running gateway. `backend` is the line with the backend's address. */

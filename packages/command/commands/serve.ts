@@ -23,7 +23,7 @@ import {
 } from '../settings/settings.ts';
 import type { CommandEntry, CommandRun } from './command.ts';
 import { loggerOfEveryLevel, reload } from './reload.ts';
-import { describePlaces, logWarnings, openCertificates, withLog } from './running.ts';
+import { createWarner, describePlaces, openCertificates, withLog } from './running.ts';
 
 export const serveCommand: CommandEntry = {
   summary: 'run the gateway (the default)',
@@ -64,6 +64,7 @@ async function serve(
     return { clients: started, service: await addAdmin(started, inForce, log.logger, passed, parts) };
   });
   inForce.resolved = withSockets(resolved, settingsOfSockets(passed, service.url, service.adminUrl));
+  const warn = createWarner(terminal, log.logger);
   const notifyReady = (): void => manager.ready(`serving at ${service.url}`);
   // Lets Node deliver a signal that came during the start, because `ready` must not be reported after a stop signal.
   await nextTurn();
@@ -73,7 +74,7 @@ async function serve(
     } else {
       logReady(log.logger, service, inForce.resolved);
     }
-    logWarnings(settings, terminal, log.logger);
+    warn(settings);
     log.output.flush();
     notifyReady();
   }
@@ -85,7 +86,7 @@ async function serve(
     }
     manager.reloading();
     if (await reload(inForce, clients, resolveAgain, log, isStopping)) {
-      logWarnings(inForce.resolved.settings, terminal, log.logger);
+      warn(inForce.resolved.settings);
     }
     if (!isStopping()) notifyReady();
   });

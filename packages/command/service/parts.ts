@@ -10,6 +10,7 @@ import { dashboardFolder, type CreateDashboard } from '../admin/dashboard-port.t
 import { StartError } from '../../core/hosts/common/start-error.ts';
 import type { Log, Logger } from '../log/log.ts';
 import type { Settings } from '../settings/settings.ts';
+import type { Collector } from '../settings/trace-settings.ts';
 import type { TlsInForce } from '../certificates/certificates.ts';
 import type { Reporter } from '../../figures/report.ts';
 import type { Service, SignalSource } from './lifecycle.ts';
@@ -24,7 +25,12 @@ export interface Parts {
   readonly worker: () => Promise<{ readonly serveAsWorker: (parts: Partial<Parts>) => void }>;
   readonly traces: () => Promise<{
     /** `onDropped` is called whenever spans are lost, with the number of lost spans. */
-    readonly createTraces: (options: TraceOptions, logger: Logger, onDropped: (spans: number) => void) => ProcessTracer;
+    readonly createTraces: (
+      options: TraceOptions,
+      collector: Collector,
+      logger: Logger,
+      onDropped: (spans: number) => void,
+    ) => ProcessTracer;
   }>;
   readonly http2: () => Promise<{
     readonly serveHttp2: (settings: Settings, handler: ProcessHandler) => ConnectionFactory;

@@ -20,7 +20,8 @@ import { KeyRecords, type Records, type ReportedServing } from '../../figures/re
 import type { TlsInForce } from '../certificates/certificates.ts';
 import { logCall } from '../log/call-line.ts';
 import type { Logger } from '../log/log.ts';
-import type { Settings } from '../settings/settings.ts';
+import { variableOf, type Settings } from '../settings/settings.ts';
+import { findCollector } from '../settings/trace-settings.ts';
 import { createGuards } from './guards.ts';
 import { onceASecond } from './listener.ts';
 import { loadPart, type ClientService, type Parts, type ProcessHandler } from './parts.ts';
@@ -68,13 +69,12 @@ export async function createServing(
   // Loads only the code that the settings need, to save start-up time and memory. Loading comes first, so that nothing
   // has to be closed if the loading fails.
   const pages = settings.docs ? (await import('../api-reference/pages.ts')).loadPages(settings) : undefined;
-  const traces =
-    settings.otelExporterOtlpEndpoint === ''
-      ? undefined
-      : await loadPart(parts, 'traces', 'OTEL_EXPORTER_OTLP_ENDPOINT');
+  const collector = findCollector(settings);
+  const traces = collector && (await loadPart(parts, 'traces', variableOf(collector.setting)));
   const http2 = settings.http2 ? await loadPart(parts, 'http2', 'HTTP2') : undefined;
   const guards = await createGuards(settings, logger, records, keeper);
-  const tracer = traces?.createTraces(settings, logger, (spans) => records.figures.count('span dropped', spans));
+  const onDropped = (spans: number): void => records.figures.count('span dropped', spans);
+  const tracer = collector && traces?.createTraces(settings, collector, logger, onDropped);
   const observer = createObserver(logger, records, settings.logClient);
   // Calls that have been accepted and have not ended. Those in flight to the backend are a part of them.
   let calls = 0;

@@ -54,7 +54,7 @@ export const settingGroups = {
   traces: {
     title: 'Traces',
     introduction:
-      "Spans for an OpenTelemetry collector. The variables have the names of OpenTelemetry's standard. Without an endpoint, traces are off. Contents of the spans: [operating.md](operating.md#traces).",
+      "Spans for an OpenTelemetry collector. The variables have the names and meanings of OpenTelemetry's standard. Without an endpoint, traces are off. Other variables with these names have no effect, and a warning at the start names them. Contents of the spans: [operating.md](operating.md#traces).",
   },
   embeddedBackend: {
     title: 'Embedded backend',
@@ -83,6 +83,11 @@ export interface Row extends Omit<SharedRow, 'kind'> {
   /** For a switch: the commands in which the default is inverted. */
   readonly invertedIn?: readonly Command[];
   readonly changeNeeds: keyof typeof changeNeeds;
+  /**
+   * True if the settings in the rows above make this setting ineffective. Then an invalid value counts as unset.
+   * `settings` has no invalid ones.
+   */
+  readonly isIgnored?: (settings: Readonly<Record<string, unknown>>) => boolean;
   readonly group: SettingGroup;
   readonly commands: readonly Command[];
 }

@@ -67,21 +67,49 @@ export const secretHeaders = text(
 const headerNameForm = /^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}$/;
 const headerValueForm = /^[\t -~]*$/;
 
-/** Parses and percent-decodes `name=value,name=value` (W3C Baggage); undefined if `text` is invalid. */
 export function parseExporterHeaders(text: string): Readonly<Record<string, string>> | undefined {
-  const headers: Record<string, string> = {};
-  for (const member of splitList(text)) {
+  const pairs = parsePairs(text)?.map(([name, value]) => [name.toLowerCase(), value] as const);
+  return pairs?.every(([name, value]) => headerNameForm.test(name) && headerValueForm.test(value)) === true
+    ? Object.fromEntries(pairs)
+    : undefined;
+}
+
+export const resourceAttributes = text(
+  (given) => parseResourceAttributes(given) !== undefined,
+  'must be name=value pairs separated by commas, with special characters percent-encoded',
+  { takes: '`name=value` pairs separated by commas, or empty for no attributes', placeholder: 'list' },
+);
+
+export function parseResourceAttributes(text: string): Readonly<Record<string, string>> | undefined {
+  const pairs = parsePairs(text);
+  return pairs?.every(([name]) => name !== '') === true ? Object.fromEntries(pairs) : undefined;
+}
+
+/** Parses and percent-decodes `name=value,name=value` (W3C Baggage); undefined if `text` is malformed. */
+function parsePairs(text: string): (readonly [name: string, value: string])[] | undefined {
+  const pairs = splitList(text).map((member) => {
     const at = member.indexOf('=');
     const [name, value] = [member.slice(0, Math.max(at, 0)), member.slice(at + 1)].map((each) =>
       decodePercent(each.trim()),
     );
-    if (name === undefined || value === undefined || !headerNameForm.test(name) || !headerValueForm.test(value)) {
-      return undefined;
-    }
-    headers[name.toLowerCase()] = value;
-  }
-  return headers;
+    return name === undefined || value === undefined ? undefined : ([name, value] as const);
+  });
+  return pairs.every((pair) => pair !== undefined) ? pairs : undefined;
 }
+
+// Other programs use the same variables as the two settings below. So, as OpenTelemetry's standard says, other values are
+// no error: warnings.ts warns.
+export const onlyTrue: TextKind<string> = {
+  parse: (given) => given.toLowerCase(),
+  takes: 'true or false',
+  placeholder: 'true|false',
+};
+
+export const exporters: TextKind<readonly string[]> = {
+  parse: (given) => splitList(given.toLowerCase()),
+  takes: 'otlp or none',
+  placeholder: 'word',
+};
 
 // An IPv6 address has brackets only in a URL; Node's `listen` requires an address without brackets.
 export const host = text(

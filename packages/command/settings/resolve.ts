@@ -23,6 +23,7 @@ import {
 } from './settings.ts';
 import { readSettingsFile } from './settings-file.ts';
 import { findHttp2Problem, findTlsProblems } from './tls-settings.ts';
+import { findCollector, type CollectorSettings } from './trace-settings.ts';
 
 /**
  * Takes each setting from the flags, else the environment, else the settings file, else its default. An empty variable
@@ -54,9 +55,11 @@ export function resolveSettings(
     ];
     const given = candidates.find(([, , text]) => text !== undefined);
     const [source, place, text = defaultOf(name, command)] = given ?? ['default', variable];
-    const { kind } = rowOf(name);
-    const value = kind.parse(text);
-    sources[name] = source;
+    const { kind, isIgnored } = rowOf(name);
+    const parsed = kind.parse(text);
+    const isDropped = parsed instanceof Problem && isIgnored?.(settings) === true;
+    const value = isDropped ? kind.parse(defaultOf(name, command)) : parsed;
+    sources[name] = isDropped ? 'default' : source;
     if (value instanceof Problem) {
       const shown = kind.isSecret === true ? undefined : quoteIfPlain(text);
       problems.push(`${place} ${shown === undefined ? '' : `is ${shown}, but `}${value.text}`);
@@ -113,12 +116,13 @@ const tracePackages = [
 
 /** Returns one problem for each setting that needs a package that is not installed. */
 export function findMissingPackages(
-  { otelExporterOtlpEndpoint = '', logFormat }: Partial<Pick<Settings, 'otelExporterOtlpEndpoint' | 'logFormat'>>,
+  settings: Partial<CollectorSettings & Pick<Settings, 'logFormat'>>,
   isThere = isInstalled,
 ): string[] {
+  const collector = findCollector(settings);
   const needed: readonly [SettingName, readonly string[]][] = [
-    ['otelExporterOtlpEndpoint', otelExporterOtlpEndpoint === '' ? [] : tracePackages],
-    ['logFormat', logFormat === 'pretty' ? ['pino-pretty'] : []],
+    [collector?.setting ?? 'otelExporterOtlpEndpoint', collector === undefined ? [] : tracePackages],
+    ['logFormat', settings.logFormat === 'pretty' ? ['pino-pretty'] : []],
   ];
   return needed
     .map(([setting, packages]) => [setting, packages.filter((name) => !isThere(name))] as const)

@@ -18,12 +18,15 @@ import { gatewayRows } from '../../core/hosts/options/options.ts';
 import {
   count,
   database,
+  exporters,
   host,
   name,
   nameOrMachine,
+  onlyTrue,
   optionalAddress,
   port,
   ratio,
+  resourceAttributes,
   secretHeaders,
   serverName,
 } from './kinds.ts';
@@ -196,6 +199,8 @@ export const settingsTable = {
     },
   }),
   ...settings('traces', gateway, {
+    otelSdkDisabled: { kind: onlyTrue, default: 'false', help: 'If true, nothing is traced.' },
+    otelTracesExporter: { kind: exporters, default: 'otlp', help: 'With `none`, nothing is traced.' },
     otelExporterOtlpEndpoint: {
       kind: optionalAddress,
       default: '',
@@ -206,7 +211,26 @@ export const settingsTable = {
       default: '',
       help: 'Headers for requests to the collector, such as an API key; `name=value` pairs separated by commas, percent-encoded. The value is never shown. Use the variable, because a flag is visible in the list of processes.',
     },
-    otelServiceName: { kind: name, default: 'work-item-gateway', help: 'Name of this service in traces.' },
+    otelExporterOtlpTracesEndpoint: {
+      kind: optionalAddress,
+      default: '',
+      help: 'Address for traces alone; used as it is, in place of OTEL_EXPORTER_OTLP_ENDPOINT.',
+    },
+    otelExporterOtlpTracesHeaders: {
+      kind: secretHeaders,
+      default: '',
+      help: 'Headers for traces alone; sent in place of OTEL_EXPORTER_OTLP_HEADERS. The value is never shown.',
+    },
+    otelServiceName: {
+      kind: name,
+      default: '',
+      help: 'Name of this service in traces; by default `service.name` in OTEL_RESOURCE_ATTRIBUTES, or else `work-item-gateway`.',
+    },
+    otelResourceAttributes: {
+      kind: resourceAttributes,
+      default: '',
+      help: 'Attributes of this service in traces; `name=value` pairs separated by commas, percent-encoded, for instance `deployment.environment.name=staging`.',
+    },
     otelTracesSampler: {
       kind: choice(
         'always_on',
@@ -223,6 +247,7 @@ export const settingsTable = {
       kind: ratio,
       default: 1,
       help: 'Share of calls that the `traceidratio` samplers trace; 0.01 is 1 in 100. Other samplers ignore it.',
+      isIgnored: ({ otelTracesSampler }) => !String(otelTracesSampler).endsWith('traceidratio'),
     },
   }),
   ...settings('embeddedBackend', ['dev', 'backend'], {

@@ -4,7 +4,8 @@ import { readFileSync } from 'node:fs';
 import { totalmem } from 'node:os';
 
 import { findProxyEnv } from '../../core/guards/options/egress-proxy.ts';
-import type { Settings } from './settings.ts';
+import { settingNames, variableOf, type Settings } from './settings.ts';
+import { findCollector } from './trace-settings.ts';
 
 interface Warning {
   readonly message: string;
@@ -45,15 +46,45 @@ export function findWarnings(settings: Settings, environment: Readonly<Record<st
   }
   const proxyWarning = findProxyWarning(settings, environment);
   if (proxyWarning !== undefined) warnings.push({ message: proxyWarning, facts: {} });
+  const unused = findUnusedVariables(environment);
+  if (unused.length > 0) {
+    warnings.push({ message: `these variables of OpenTelemetry have no effect: ${unused.join(', ')}`, facts: {} });
+  }
+  if (!['true', 'false', ''].includes(settings.otelSdkDisabled)) {
+    warnings.push({ message: 'OTEL_SDK_DISABLED has no effect unless it is true', facts: {} });
+  }
+  if (settings.otelTracesExporter.some((each) => each !== 'otlp' && each !== 'none')) {
+    warnings.push({ message: 'of OTEL_TRACES_EXPORTER only otlp and none have an effect', facts: {} });
+  }
   return warnings;
+}
+
+// Further variables of OpenTelemetry, with values that describe what the gateway does anyway.
+const followed: Readonly<Record<string, string>> = {
+  OTEL_EXPORTER_OTLP_PROTOCOL: 'http/protobuf',
+  OTEL_EXPORTER_OTLP_TRACES_PROTOCOL: 'http/protobuf',
+  OTEL_PROPAGATORS: 'tracecontext',
+  OTEL_METRICS_EXPORTER: 'none',
+  OTEL_LOGS_EXPORTER: 'none',
+};
+// The exporter reads these variables itself.
+const exporterVariables = ['OTEL_EXPORTER_OTLP_COMPRESSION', 'OTEL_EXPORTER_OTLP_TRACES_COMPRESSION'];
+
+function findUnusedVariables(environment: Readonly<Record<string, string | undefined>>): string[] {
+  const used = [...settingNames.map(variableOf), ...exporterVariables];
+  return Object.entries(environment)
+    .filter(([name, value = '']) => /^OTEL_[A-Z0-9_]+$/.test(name) && value !== '' && value !== followed[name])
+    .map(([name]) => name)
+    .filter((name) => !used.includes(name))
+    .toSorted();
 }
 
 // Node uses a proxy only if NODE_USE_ENV_PROXY is 1 at its start.
 function findProxyWarning(
-  { authJwksUrl, otelExporterOtlpEndpoint }: Settings,
+  settings: Settings,
   environment: Readonly<Record<string, string | undefined>>,
 ): string | undefined {
-  const isNeeded = [authJwksUrl, otelExporterOtlpEndpoint].some((url) => /^https:/i.test(url));
+  const isNeeded = [settings.authJwksUrl, findCollector(settings)?.url ?? ''].some((url) => /^https:/i.test(url));
   const name = ['HTTPS_PROXY', 'https_proxy'].find((each) => (environment[each] ?? '') !== '');
   if (!isNeeded || name === undefined) return undefined;
   if (findProxyEnv(process.getBuiltinModule('node:https').globalAgent) !== undefined) return undefined;

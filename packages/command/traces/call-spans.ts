@@ -12,6 +12,7 @@ import { collectionPath } from '../../core/operations.ts';
 import { withoutEndSlashes } from '../../core/text/addresses.ts';
 import { version } from '../../core/version.ts';
 import type { TraceOptions } from '../service/parts.ts';
+import { parseResourceAttributes } from '../settings/kinds.ts';
 import { isSampled, spanIdOf, traceIdOf } from './trace-parent.ts';
 
 export interface SampledCall {
@@ -42,12 +43,14 @@ const hostForm = /^(\[[^\]]*\]|[^:]{1,255})(?::(\d{1,5}))?$/;
 
 /** Returns a function that makes the spans of a finished call and passes each span to `add`. */
 export function createSpanWriter(
-  { backendUrl, tlsCertFile, logClient, otelServiceName }: TraceOptions,
+  { backendUrl, tlsCertFile, logClient, otelServiceName, otelResourceAttributes }: TraceOptions,
   add: (span: ReadableSpan) => void,
 ): (call: SampledCall, record: CallRecord) => void {
+  const given = parseResourceAttributes(otelResourceAttributes) ?? {};
   const resource = defaultResource().merge(
     resourceFromAttributes({
-      'service.name': otelServiceName || 'work-item-gateway',
+      ...given,
+      'service.name': otelServiceName || (given['service.name'] ?? '') || 'work-item-gateway',
       'service.version': version,
       'process.pid': process.pid,
     }),

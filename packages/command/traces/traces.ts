@@ -10,11 +10,11 @@ import type { CallRecord } from '../../core/call/call-record.ts';
 import { readTraceContext } from '../../core/call/request-context.ts';
 import type { CallTrace } from '../../core/call/tracer.ts';
 import { findProxyEnv } from '../../core/guards/options/egress-proxy.ts';
-import { withoutEndSlashes } from '../../core/text/addresses.ts';
 import { monotonicMs } from '../../core/time/monotonic.ts';
 import type { Logger } from '../log/log.ts';
 import type { ProcessTracer, TraceOptions } from '../service/parts.ts';
 import { parseExporterHeaders } from '../settings/kinds.ts';
+import type { Collector } from '../settings/trace-settings.ts';
 import { createSpanWriter, type SampledCall } from './call-spans.ts';
 import { SpanExport } from './span-export.ts';
 import { childOf, createSampler, isSampled, spanIdOf, traceParents } from './trace-parent.ts';
@@ -22,20 +22,23 @@ import { childOf, createSampler, isSampled, spanIdOf, traceParents } from './tra
 // Time limit for the export of a batch, including all attempts.
 const exportTimeoutMs = 10_000;
 
-export function createTraces(options: TraceOptions, logger: Logger, onDropped: (spans: number) => void): ProcessTracer {
-  const endpoint = options.otelExporterOtlpEndpoint;
-  const url = `${withoutEndSlashes(endpoint)}/v1/traces`;
+export function createTraces(
+  options: TraceOptions,
+  { address, url, headers }: Collector,
+  logger: Logger,
+  onDropped: (spans: number) => void,
+): ProcessTracer {
   const { Agent, globalAgent } = url.startsWith('https:') ? https : http;
   const proxyEnv = findProxyEnv(globalAgent);
   // The timeout ends connections on which a proxy does not answer.
   const agent = new Agent({ keepAlive: true, ...(proxyEnv && { proxyEnv, timeout: exportTimeoutMs }) });
   const exporter = new OTLPTraceExporter({
     url,
-    headers: { ...parseExporterHeaders(options.otelExporterOtlpHeaders) },
+    headers: { ...parseExporterHeaders(headers) },
     timeoutMillis: exportTimeoutMs,
     httpAgentOptions: () => agent,
   });
-  const spanExport = new SpanExport(exporter, endpoint, exportTimeoutMs, logger, onDropped);
+  const spanExport = new SpanExport(exporter, address, exportTimeoutMs, logger, onDropped);
   const writeSpans = createSpanWriter(options, (span) => spanExport.add(span));
   const decides = createSampler(options.otelTracesSampler, options.otelTracesSamplerArg);
   return {
