@@ -76,7 +76,7 @@ test('a connection waits for the worker with the fewest connections, but not if 
   assert.deepEqual(counts(), [1, 2]);
 });
 
-test('a connection waits at most 200 ms for the worker with the fewest connections', async () => {
+test('a connection waits about 200 ms for the worker with the fewest connections, then any worker with room gets it', async () => {
   const [busy, other] = [new Worker(), new Worker(4)];
   workers = [busy, other];
   busy.hasRoom = false;
@@ -93,6 +93,20 @@ test('connections that are handed back are passed on before those that wait', ()
   workers = [new Worker()];
   distributor.distribute();
   assert.deepEqual(workers[0]?.taken, [...back, ...waiting]);
+});
+
+test('any worker with room gets a connection that is handed back, and other connections wait no longer for that', async () => {
+  const [busy, other] = [new Worker(), new Worker(4)];
+  workers = [busy, other];
+  busy.hasRoom = false;
+  const [waiting] = accept(1);
+  const back = new Socket();
+  distributor.handBack([back]);
+  assert.deepEqual([busy.taken, other.taken], [[], [back]]);
+  await poll(() => {
+    distributor.handBack([new Socket()]);
+    return other.taken.some((socket) => socket === waiting);
+  }, 'the other worker gets the connection');
 });
 
 test('a connection waits no longer than REQUEST_HEADERS_TIMEOUT_MS, and at most CONNECTIONS_MAX connections wait', async () => {

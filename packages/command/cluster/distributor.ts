@@ -33,14 +33,14 @@ interface Waiting {
 // If a connection cannot be passed on, because the worker with the fewest connections has no room, this is tried again
 // after the time in which that worker becomes late.
 export const lateMs = 50;
-// After this time, any worker gets the connection.
+// After about this time, any worker with room gets the connection.
 const patienceMs = 200;
 
 export class Distributor<Worker extends Receiver> {
   readonly #workers: () => readonly Worker[];
   readonly #limits: () => Limits;
   readonly #onRefused: () => void;
-  // The oldest connection comes first.
+  // Connections that were handed back come first, then the oldest.
   readonly #waiting: Waiting[] = [];
   readonly #turns = new WeakMap<Worker, number>();
   #turn = 0;
@@ -58,18 +58,18 @@ export class Distributor<Worker extends Receiver> {
   accept(socket: Socket): void {
     socket.on('error', () => undefined);
     if (!this.#isClosed && this.#waiting.length < this.#limits().connectionsMax) {
-      this.#wait([socket], Infinity);
+      this.#wait([socket], Infinity, performance.now());
     } else {
       this.#refuse(socket);
     }
   }
 
-  /** Passes connections to other workers, before all new connections. */
+  /** Passes connections to other workers, before all new connections. Any worker with room gets them. */
   handBack(sockets: readonly Socket[]): void {
     if (this.#isClosed) {
       for (const socket of sockets) this.#refuse(socket);
     } else if (sockets.length > 0) {
-      this.#wait(sockets, 0);
+      this.#wait(sockets, 0, -Infinity);
     }
   }
 
@@ -99,8 +99,8 @@ export class Distributor<Worker extends Receiver> {
     }
   }
 
-  #wait(sockets: readonly Socket[], index: number): void {
-    const added: Waiting[] = sockets.map((socket) => ({ socket, since: performance.now() }));
+  #wait(sockets: readonly Socket[], index: number, since: number): void {
+    const added: Waiting[] = sockets.map((socket) => ({ socket, since }));
     this.#waiting.splice(index, 0, ...added);
     this.distribute();
     // A client waits for a worker no longer than the gateway waits for a client's request.
