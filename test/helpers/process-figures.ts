@@ -1,6 +1,6 @@
 // Descriptors, children and memory of a process. Linux only; other systems give undefined.
 
-import { readdirSync, readFileSync } from 'node:fs';
+import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 
 /** Open descriptors, including sockets. */
 export function countDescriptors(pid: number | undefined): number | undefined {
@@ -9,6 +9,17 @@ export function countDescriptors(pid: number | undefined): number | undefined {
   } catch {
     return undefined;
   }
+}
+
+/** Tells whether the process has this file open. */
+export function hasOpen(pid: number, path: string): boolean {
+  return readdirSync(`/proc/${pid}/fd`).some((name) => {
+    try {
+      return readlinkSync(`/proc/${pid}/fd/${name}`) === path;
+    } catch {
+      return false;
+    }
+  });
 }
 
 /** The process's children that have not been reaped. */

@@ -6,6 +6,7 @@ import { spawnSync } from 'node:child_process';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { createServer, type AddressInfo } from 'node:net';
+import { join } from 'node:path';
 import { test } from 'node:test';
 import { connect } from 'node:tls';
 import { failuresMax, joinFailures, type Failure, type Party } from '../../packages/figures/failures.ts';
@@ -23,12 +24,16 @@ import type { LogLine } from '../helpers/command.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
 import { createPair, keySetOf } from '../helpers/issuer.ts';
+import { KeyPipe } from '../helpers/key-pipe.ts';
 import { childrenOf } from '../helpers/process-figures.ts';
 import { isRefused, RawClient, request, requestBytes, type Reply } from '../helpers/raw-client.ts';
 import { answer, behind } from '../helpers/scripted-backend.ts';
-import { useBackend } from '../helpers/suites.ts';
+import { useBackend, useFolder } from '../helpers/suites.ts';
+import { assertNoToken } from '../helpers/tokens.ts';
 
 const backend = await useBackend();
+const folder = useFolder();
+let pipes = 0;
 
 const shortly = { withProcessMetrics: false, probesBackend: false };
 const path = '/api/work-items';
@@ -262,7 +267,7 @@ test('calls in flight finish with the settings from before a reload, and `finish
   const held = await holdFour(served, requestBytes('GET', `${path}/5`));
   const { finished } = await served.pool.reload(settingsWith({ requestBytesMax: '10' }), {});
   const state = { isFinished: false };
-  void finished.then(() => (state.isFinished = true));
+  void finished?.then(() => (state.isFinished = true));
   assert.equal((await served.call('POST', path, '{"title":"long"}')).status, 413);
   assert.equal(state.isFinished, false);
   gate.open();
@@ -290,6 +295,43 @@ test('if a worker cannot use new settings, the reload fails, and the other worke
     assert.equal((await served.call('POST', path, '{"title":"long"}')).status, 201);
   }
   assert.equal(workersNow(), 2);
+});
+
+const createPipe = (): KeyPipe => new KeyPipe(join(folder, `keys-${(pipes += 1)}`));
+
+/** Kills a worker, and stops its successor during the start. */
+async function stopSuccessor({ pids }: Served): Promise<{ other: number; successor: number }> {
+  const [victim = 0, other = 0] = await pids();
+  process.kill(victim, 'SIGKILL');
+  const find = () => childrenOf(process.pid)?.find((pid) => pid !== victim && pid !== other);
+  await poll(() => find() !== undefined, 'the successor exists');
+  const successor = find() ?? 0;
+  process.kill(successor, 'SIGSTOP');
+  return { other, successor };
+}
+
+test('if a drain begins while a starting worker gets new settings, the worker serves no call with the old ones [D33, D65]', async () => {
+  await using served = await start();
+  using pipe = createPipe();
+  const keys = keySetOf(createPair('one', 'ES256'));
+  const { other, successor } = await stopSuccessor(served);
+  const reload = served.pool.reload(settingsWith({ ...noKeys, authJwksFile: pipe.path }), {});
+  await pipe.readerAmong([other]);
+  pipe.end(keys);
+  await reload;
+  await pipe.reopen(other);
+  process.kill(successor, 'SIGCONT');
+  await pipe.readerAmong([successor]);
+  served.pool.beginDrain();
+  pipe.end(keys);
+  await poll(async () => {
+    const reply = await served.call();
+    assertNoToken(reply);
+    assert.equal(reply.header('connection'), 'close');
+    const { living, ended } = await served.reports();
+    const own = addFigures({ living: living.filter(({ pid }) => pid === successor), ended });
+    return own.requests('list', 401) > 0;
+  }, 'the successor serves');
 });
 
 test('failures of several workers are merged, latest first, with a limit for each party', () => {

@@ -22,6 +22,7 @@ import { noHttp2OfCommand } from '../helpers/http2-client.ts';
 import { FrameClient, headers, requestFields } from '../helpers/http2-frames.ts';
 import { holdCall } from './held-call.ts';
 import { createPair, keySetOf } from '../helpers/issuer.ts';
+import { KeyPipe } from '../helpers/key-pipe.ts';
 import { childrenOf, countDescriptors } from '../helpers/process-figures.ts';
 import { RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
@@ -250,6 +251,31 @@ for (const WORKERS of ['1', '2']) {
       held.client.destroy();
       assert.equal(await command.exitCode(), 0, command.output);
       assert.ok(!command.logs.some(({ level }) => level === 'error'), command.output);
+    });
+
+    test('a reload in progress at SIGTERM takes effect, and the log says so [D33, D65]', async () => {
+      await using command = await start({ WORKERS, SHUTDOWN_DELAY_MS: '60000' });
+      using pipe = new KeyPipe(join(folder, `${(files += 1)}.json`));
+      const { pid = 0 } = command.process;
+      const readers = WORKERS === '1' ? [pid] : [...(childrenOf(pid) ?? [])];
+      command.write(...tokens(pipe.path));
+      command.signal('SIGHUP');
+      let reader = await pipe.readerAmong(readers);
+      command.signal('SIGTERM');
+      await isDraining(command);
+      for (let left = readers.length; left > 0; left -= 1) {
+        pipe.end(keySetOf(createPair('one', 'ES256')));
+        await pipe.reopen(reader);
+        if (left > 1) reader = await pipe.readerAmong(readers);
+      }
+      await logged(command, /^SIGHUP: new connections use the new settings/);
+      for (const reply of await Promise.all(readers.map(() => command.call('GET', list)))) {
+        assertNoToken(reply);
+        assert.equal(reply.header('connection'), 'close');
+      }
+      assert.equal(await shownSetting(command, 'AUTH_AUDIENCE'), 'api');
+      command.signal('SIGTERM');
+      assert.equal(await command.exitCode(), 1);
     });
 
     test('the key file is read again', async () => {

@@ -1,30 +1,48 @@
-// The memory of a process after reloads [D65]. test/process/reload.test.ts tests the command.
+// Reloads of one process, before a drain and in the long run [D65]. test/process/reload.test.ts tests the command.
 
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { execFileSync } from 'node:child_process';
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { test, type TestContext } from 'node:test';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { createLog } from '../../packages/command/log/log.ts';
 import { parts } from '../../packages/command/parts.ts';
 import { startClientService } from '../../packages/command/service/client-service.ts';
 import { resolveSettings } from '../../packages/command/settings/resolve.ts';
-import type { Settings } from '../../packages/command/settings/settings.ts';
+import type { SettingName, Settings } from '../../packages/command/settings/settings.ts';
 import { poll } from '../helpers/changes.ts';
+import { createPair, keySetOf } from '../helpers/issuer.ts';
+import { request } from '../helpers/raw-client.ts';
+import { useBackend, useFolder } from '../helpers/suites.ts';
+import { assertNoToken } from '../helpers/tokens.ts';
 
-test('when the calls of the old settings have ended, nothing keeps the old settings', async (t) => {
-  setFlagsFromString('--expose-gc');
-  const collectGarbage = runInNewContext('gc') as () => void;
+const backend = await useBackend();
+const folder = useFolder();
+
+function read(changes: Partial<Record<SettingName, string>>): Settings {
+  const flags = { host: '127.0.0.1', port: '0', backendUrl: backend.url };
+  return resolveSettings('serve', { ...flags, ...changes }, {}).settings;
+}
+
+async function start(t: TestContext, settings: Settings) {
   const log = createLog({ logLevel: 'silent', logFormat: 'json', isShared: false });
-  const read = (requestBytesMax: number): Settings =>
-    resolveSettings('serve', { host: '127.0.0.1', port: '0', requestBytesMax: String(requestBytesMax) }, {}).settings;
-  const service = await startClientService(read(1), log, { tls: {}, parts });
+  const service = await startClientService(settings, log, { tls: {}, parts });
   t.after(async () => {
     await service.stop();
     await log.end();
   });
+  return service;
+}
+
+test('when the calls of the old settings have ended, nothing keeps the old settings', async (t) => {
+  setFlagsFromString('--expose-gc');
+  const collectGarbage = runInNewContext('gc') as () => void;
+  const service = await start(t, read({ requestBytesMax: '1' }));
   const old: WeakRef<Settings>[] = [];
   for (let limit = 2; limit <= 5; limit += 1) {
-    const next = read(limit);
+    const next = read({ requestBytesMax: String(limit) });
     old.push(new WeakRef(next));
     await (
       await service.reload(next, {})
@@ -37,3 +55,27 @@ test('when the calls of the old settings have ended, nothing keeps the old setti
   }, 'the old settings are collected');
   assert.notEqual(old.at(-1)?.deref(), undefined);
 });
+
+for (const step of ['beginDrain', 'finishDrain', 'stop'] as const) {
+  const effect = step === 'beginDrain' ? 'takes effect, and its replies close their connections' : 'has no effect';
+  test(`a reload in progress at \`${step}\` ${effect} [D33, D65]`, async (t) => {
+    const service = await start(t, read({}));
+    const authJwksFile = join(folder, step);
+    execFileSync('mkfifo', [authJwksFile]);
+    const next = read({ authIssuer: 'https://issuer.example', authAudience: 'a', authJwksFile });
+    const reloading = service.reload(next, {});
+    const drained = service[step](new AbortController().signal);
+    // The reload waits for this text.
+    await writeFile(authJwksFile, keySetOf(createPair('one', 'ES256')));
+    const { finished } = await reloading;
+    await drained;
+    assert.equal(finished !== undefined, step === 'beginDrain');
+    if (step === 'beginDrain') {
+      const reply = await request(Number(new URL(service.url).port), 'GET', '/api/work-items');
+      assertNoToken(reply);
+      assert.equal(reply.header('connection'), 'close');
+      await service.finishDrain(new AbortController().signal);
+      await finished;
+    }
+  });
+}

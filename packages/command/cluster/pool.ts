@@ -157,8 +157,8 @@ class WorkerPool implements ClientService {
    * Switches the workers to `settings` and `tls`, one worker at a time, then adjusts the number of workers. If a worker
    * cannot use the new settings, all workers get the old settings again.
    */
-  async reload(settings: Settings, tls: TlsInForce): Promise<{ readonly finished: Promise<void> }> {
-    if (this.#phase !== 'running') return { finished: Promise.resolve() };
+  async reload(settings: Settings, tls: TlsInForce): Promise<{ readonly finished: Promise<void> | undefined }> {
+    if (this.#phase !== 'running') return { finished: undefined };
     const previous = { settings: this.#settings, tls: this.#tls };
     this.#settings = settings;
     this.#tls = tls;
@@ -172,6 +172,7 @@ class WorkerPool implements ClientService {
       await Promise.all(this.#serving().map((member) => this.#bringUpToDate(member)));
       throw error;
     }
+    if (!this.#isOpen()) return { finished: undefined };
     // Workers that kept failing with the old settings may work with the new settings, so they start without a pause.
     this.#endPause();
     ends.push(...Array.from(this.#members, ({ state, exited, started }) => (state === 'draining' ? exited : started)));

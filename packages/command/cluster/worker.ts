@@ -128,8 +128,10 @@ async function reload(
   const settings = fromPlain(plain);
   try {
     const { finished } = await service.reload(settings, tls);
-    inForce.settings = settings;
-    log.apply(settings);
+    if (finished !== undefined) {
+      inForce.settings = settings;
+      log.apply(settings);
+    }
     await send({ kind: 'reloaded', id, problem: undefined });
     await finished;
   } catch (error) {

@@ -40,7 +40,7 @@ export async function reload(
   if (Object.keys(notApplied).length > 0) {
     logger.warn({ notApplied }, 'SIGHUP: new values of these settings need a restart; the old values stay in force');
   }
-  let finished: Promise<void>;
+  let finished: Promise<void> | undefined;
   try {
     ({ finished } = await inForce.certificates.reload(certificateFilesOf(next.settings), next.settings, async (tls) => {
       return await clients.reload(next.settings, tls);
@@ -49,7 +49,7 @@ export async function reload(
     logger.error({ err: error }, 'SIGHUP: the reload failed; the old settings stay in force');
     return false;
   }
-  if (isStopping()) return false;
+  if (finished === undefined) return false;
   inForce.resolved = next;
   log.apply(next.settings);
   const changed = describeChanges(before.settings, next.settings);

@@ -62,6 +62,8 @@ export async function startClientService(
   // The newest comes first.
   let servings: readonly Serving[] = [current];
   let isDraining = false;
+  // From now on no `Serving` is added.
+  let isEnding = false;
   const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => current.take(socket));
   let listener: Listener | undefined;
   try {
@@ -93,12 +95,13 @@ export async function startClientService(
       }
     },
     finishDrain: async (signal) => {
+      isEnding = true;
       await listener?.close();
       await Promise.all(servings.map((each) => each.drain(signal)));
     },
     stop: async () => {
       // If a reload is still creating a `Serving`, the reload stops the new `Serving` as soon as it exists.
-      isDraining = true;
+      isEnding = true;
       await listener?.close();
       await Promise.all(servings.map((each) => each.stop()));
     },
@@ -108,7 +111,11 @@ export async function startClientService(
         return { finished: Promise.resolve() };
       }
       const fresh = await createServing(next, nextTls, context);
-      if (isDraining) return { finished: fresh.stop() };
+      if (isEnding) {
+        await fresh.stop();
+        return { finished: undefined };
+      }
+      if (isDraining) fresh.beginDrain();
       const last = current;
       current = fresh;
       served = next;

@@ -77,9 +77,10 @@ export interface ClientService extends Service, Reporter {
   /**
    * Resolves when all new calls use `settings`. Calls in flight finish with the old settings, however long they take; then
    * `finished` resolves [D65]. If the service cannot use `settings`, keeps the old settings and rejects with a
-   * StartError. Call `reload` again only after it has resolved.
+   * StartError. If `finishDrain` or `stop` is called meanwhile, `finished` is undefined, and the old settings may stay.
+   * Call `reload` again only after it has resolved.
    */
-  reload(settings: Settings, tls: TlsInForce): Promise<{ readonly finished: Promise<void> }>;
+  reload(settings: Settings, tls: TlsInForce): Promise<{ readonly finished: Promise<void> | undefined }>;
 }
 
 interface ClusterPart {
