@@ -310,6 +310,34 @@ async function stopSuccessor({ pids }: Served): Promise<{ other: number; success
   return { other, successor };
 }
 
+for (const last of ['successor', 'other'] as const) {
+  test(`a starting worker that cannot use the settings of a failed reload gets the old settings (the ${last} fails last)`, async () => {
+    await using served = await start();
+    using pipe = createPipe();
+    const workers = await stopSuccessor(served);
+    const { other, successor } = workers;
+    const reload = served.pool.reload(settingsWith({ ...noKeys, authJwksFile: pipe.path }), {});
+    const failed = assertStartError(reload, /AUTH_JWKS_FILE/);
+    await pipe.readerAmong([other]);
+    process.kill(successor, 'SIGCONT');
+    await pipe.readerAmong([successor]);
+    process.kill(workers[last], 'SIGSTOP');
+    pipe.end('');
+    if (last === 'other') await pipe.reopen(successor);
+    else await failed;
+    process.kill(workers[last], 'SIGCONT');
+    pipe.end('');
+    await failed;
+    // The next reload ends when the successor has started.
+    await (
+      await served.pool.reload(settingsWith(), {})
+    ).finished;
+    assert.deepEqual(await served.pids(), [other, successor].sort());
+    assert.deepEqual(served.messages(), ['a worker ended with signal SIGKILL: replacing it']);
+    for (let calls = 0; calls < 4; calls += 1) assertReply(await served.call(), 200, '[]');
+  });
+}
+
 test('if a drain begins while a starting worker gets new settings, the worker serves no call with the old ones [D33, D65]', async () => {
   await using served = await start();
   using pipe = createPipe();

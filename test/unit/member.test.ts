@@ -8,6 +8,7 @@ import { afterEach, beforeEach, test } from 'node:test';
 import { Member, type MemberObserver } from '../../packages/command/cluster/member.ts';
 import type { FromWorker } from '../../packages/command/cluster/messages.ts';
 import { resolveSettings } from '../../packages/command/settings/resolve.ts';
+import type { Settings } from '../../packages/command/settings/settings.ts';
 import { poll } from '../helpers/changes.ts';
 import { openPair } from '../helpers/socket-pairs.ts';
 
@@ -20,11 +21,19 @@ let worker: ChildProcess;
 let events: unknown[][];
 let handedBack: Socket[];
 let printed: string;
+let inForce: Settings;
+let onRefusal: () => void;
 
 const told = (...event: unknown[]): void => void events.push(event);
 const observer: MemberObserver = {
-  isUpToDate: () => true,
-  bringUpToDate: () => Promise.resolve(),
+  isUpToDate: ({ state, settings: sent }) => state === 'ended' || sent === inForce,
+  bringUpToDate: async () => {
+    told('old settings', member.state);
+    await member.reload(inForce, {}).catch(async () => {
+      onRefusal();
+      if (inForce === member.settings) await member.exited;
+    });
+  },
   onReady: () => told('ready'),
   onRoom: () => told('room'),
   onHandedBack: (sockets, _, isLost) => {
@@ -44,6 +53,7 @@ const observer: MemberObserver = {
 
 beforeEach(() => {
   [events, handedBack, printed] = [[], [], ''];
+  [inForce, onRefusal] = [settings, () => assert.fail()];
   const exec = join(import.meta.dirname, './scripted-worker.ts');
   worker = fork(exec, { execArgv: [], silent: true, serialization: 'advanced' });
   member = new Member(worker, settings, { tls: {}, keys: undefined }, observer);
@@ -319,6 +329,52 @@ test('the first reason to leave counts; a worker that becomes ready later stays 
   await member.exited;
   assert.equal(member.state, 'ended');
   assert.throws(() => member.leave('stop'), /a worker that is ended cannot have the event leave/);
+});
+
+/** Makes the worker ready when its settings are no longer in force. Returns the number of its reload. */
+async function reloadAtStart(): Promise<number> {
+  inForce = { ...settings, connectionsMax: 9 };
+  say({ kind: 'ready', report: undefined });
+  const [, { kind, id } = assert.fail()] = await received(2);
+  assert.equal(kind, 'reload');
+  return id as number;
+}
+
+test('a worker that is ready with old settings counts as starting until it uses the settings in force [D65]', async () => {
+  const first = await reloadAtStart();
+  inForce = { ...settings, connectionsMax: 7 };
+  say({ kind: 'reloaded', id: first, problem: undefined });
+  const [, , next = assert.fail()] = await received(3);
+  assert.equal((next['settings'] as Settings).connectionsMax, 4);
+  say({ kind: 'reloaded', id: next['id'] as number, problem: undefined });
+  assert.equal((await member.started).kind, 'ready');
+  assert.deepEqual(events, [['old settings', 'starting'], ['old settings', 'starting'], ['ready']]);
+});
+
+test('a worker that ends while it gets the settings in force has failed to start', async () => {
+  await reloadAtStart();
+  worker.kill('SIGKILL');
+  assert.equal((await member.started).kind, 'failed');
+  await poll(() => events.at(-1)?.[0] === 'exit', 'the exit is reported');
+  assert.deepEqual([member.state, member.readyAt], ['ended', undefined]);
+  assert.deepEqual(events, [['old settings', 'starting'], ['gone'], ['exit', null, 'SIGKILL']]);
+});
+
+test('a worker that cannot use new settings gets the old ones if these are in force again', async () => {
+  const first = await reloadAtStart();
+  onRefusal = () => (inForce = settings);
+  say({ kind: 'reloaded', id: first, problem: 'no keys' });
+  const [, , next = assert.fail()] = await received(3);
+  say({ kind: 'reloaded', id: next['id'] as number, problem: undefined });
+  assert.equal((await member.started).kind, 'ready');
+});
+
+test('the message on a worker killed by its primary process gives no advice on memory', async () => {
+  const id = await reloadAtStart();
+  onRefusal = () => member.kill();
+  say({ kind: 'reloaded', id, problem: 'no keys' });
+  const message = 'a worker ended during its start with signal SIGKILL';
+  assert.deepEqual(await member.started, { kind: 'failed', message });
 });
 
 for (const [signal, kind] of [

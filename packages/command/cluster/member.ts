@@ -86,6 +86,7 @@ export class Member implements Receiver {
   #lastReport: Report | undefined;
   #nextId = 0;
   #missedBeats = 0;
+  #isKilled = false;
 
   /** `child` is a worker process that waits for its first message. */
   constructor(child: ChildProcess, settings: Settings, start: WorkerStart, observer: MemberObserver) {
@@ -217,6 +218,7 @@ export class Member implements Receiver {
   }
 
   kill(): void {
+    this.#isKilled = true;
     this.#process.kill('SIGKILL');
   }
 
@@ -327,7 +329,7 @@ export class Member implements Receiver {
     child.once('exit', (code, signal) => {
       void lastMessagesOf(child).then(() => {
         const kind = isForGroup(signal) ? 'interrupted' : 'failed';
-        const advice = signal === 'SIGKILL' ? ': check whether the system was out of memory' : '';
+        const advice = signal === 'SIGKILL' && !this.#isKilled ? ': check whether the system was out of memory' : '';
         end(kind, `a worker ended during its start with ${describeEnd(code, signal)}${advice}`);
         this.#observer.onExit(this, code, signal);
       });

@@ -72,6 +72,8 @@ class WorkerPool implements ClientService {
   readonly #passed: readonly number[];
   #settings: Settings;
   #tls: TlsInForce;
+  // Resolves when the last reload has succeeded or failed.
+  #decision: Promise<undefined> | undefined;
   #url = '';
   #earlyDeaths = 0;
   // `announced`: the gateway is about to stop. It still accepts connections and replaces workers [D33].
@@ -160,6 +162,8 @@ class WorkerPool implements ClientService {
   async reload(settings: Settings, tls: TlsInForce): Promise<{ readonly finished: Promise<void> | undefined }> {
     if (this.#phase !== 'running') return { finished: undefined };
     const previous = { settings: this.#settings, tls: this.#tls };
+    const decision = Promise.withResolvers<undefined>();
+    this.#decision = decision.promise;
     this.#settings = settings;
     this.#tls = tls;
     const ends: Promise<unknown>[] = [];
@@ -169,9 +173,11 @@ class WorkerPool implements ClientService {
       }
     } catch (error) {
       ({ settings: this.#settings, tls: this.#tls } = previous);
+      decision.resolve(undefined);
       await Promise.all(this.#serving().map((member) => this.#bringUpToDate(member)));
       throw error;
     }
+    decision.resolve(undefined);
     if (!this.#isOpen()) return { finished: undefined };
     // Workers that kept failing with the old settings may work with the new settings, so they start without a pause.
     this.#endPause();
@@ -179,12 +185,17 @@ class WorkerPool implements ClientService {
     return { finished: Promise.all(ends).then(() => undefined) };
   }
 
+  // If a starting worker cannot use the settings of a reload that fails too, the worker lives, and member.ts calls again.
   async #bringUpToDate(member: Member): Promise<void> {
-    if (member.settings !== this.#settings) {
-      await member.reload(this.#settings, this.#tls).catch(async (error: unknown) => {
-        this.#kill(member, `a worker cannot use the settings in force: killing it (${String(error)})`);
-        await member.exited;
-      });
+    const settings = this.#settings;
+    if (member.settings === settings) return;
+    try {
+      await member.reload(settings, this.#tls);
+    } catch (error) {
+      await this.#decision;
+      if (settings !== this.#settings || member.state === 'ended') return;
+      this.#kill(member, `a worker cannot use the settings in force: killing it (${String(error)})`);
+      await member.exited;
     }
   }
 
