@@ -362,6 +362,30 @@ test('if a drain begins while a starting worker gets new settings, the worker se
   }, 'the successor serves');
 });
 
+test('a worker that was starting while a reload lowered WORKERS retires', async () => {
+  await using served = await start();
+  const { other, successor } = await stopSuccessor(served);
+  await served.pool.reload(settingsWith({ workers: '1' }), {});
+  process.kill(successor, 'SIGCONT');
+  await poll(() => workersNow() === 1, 'the successor has ended');
+  assert.deepEqual(await served.pids(), [other]);
+});
+
+test('a worker that dies during a reload with fewer workers is replaced if the reload fails', async () => {
+  await using served = await start();
+  using pipe = createPipe();
+  const [first = 0, second = 0] = (await served.reports()).living.map(({ pid }) => pid);
+  const reload = served.pool.reload(settingsWith({ ...noKeys, authJwksFile: pipe.path, workers: '1' }), {});
+  const failed = assertStartError(reload, /AUTH_JWKS_FILE/);
+  await pipe.readerAmong([first]);
+  process.kill(second, 'SIGKILL');
+  await poll(() => served.messages().length > 0, 'the death is logged');
+  await served.reports();
+  pipe.end('');
+  await failed;
+  assert.ok((await isServedBy(served, 2, [second])).includes(first));
+});
+
 test('failures of several workers are merged, latest first, with a limit for each party', () => {
   const listOf = (party: Party, from: number): Failure[] =>
     Array.from({ length: failuresMax }, (_, index) => ({ party, at: from - index }) as Failure);

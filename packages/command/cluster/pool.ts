@@ -90,6 +90,8 @@ class WorkerPool implements ClientService {
       // The certificates may have changed while the worker was starting.
       member.renewTls(this.#tls);
       if (this.#phase === 'announced') member.send({ kind: 'begin-drain' });
+      // WORKERS may have been lowered while the worker was starting.
+      this.#reconcile();
       this.#distributor.distribute();
     },
     onRoom: () => this.#distributor.distribute(),
@@ -175,6 +177,7 @@ class WorkerPool implements ClientService {
       ({ settings: this.#settings, tls: this.#tls } = previous);
       decision.resolve(undefined);
       await Promise.all(this.#serving().map((member) => this.#bringUpToDate(member)));
+      this.#reconcile();
       throw error;
     }
     decision.resolve(undefined);
