@@ -555,9 +555,19 @@ test('after the second early death there is a pause before a worker is replaced;
   }
 });
 
-test('if a worker cannot be replaced, this is logged, and the pool tries again', { skip: noOpenssl }, async () => {
+test('if a worker cannot be replaced, this is logged, and the pool tries again', async (t) => {
   using folder = new CertificateFolder();
   const keys = keySetOf(createPair('one', 'ES256'));
+  // A worker that cannot start exits later than the pause before the next try.
+  const lateExit = `
+    const { exit } = process;
+    process.exit = (code) => {
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 300);
+      exit(code);
+    };`;
+  const { NODE_OPTIONS: options = '' } = process.env;
+  process.env['NODE_OPTIONS'] = `${options} --import=data:text/javascript,${encodeURIComponent(lateExit)}`;
+  t.after(() => (process.env['NODE_OPTIONS'] = options));
   const authJwksFile = folder.write('keys.json', keys);
   await using served = await start({ ...noKeys, authJwksFile, workers: '1' });
   const [victim = 0] = await served.pids();

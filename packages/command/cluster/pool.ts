@@ -332,7 +332,10 @@ class WorkerPool implements ClientService {
       const keys = this.#keys.findKeys(settings.authJwksUrl);
       const member = new Member(child, settings, { tls: this.#tls, keys }, this.#observer);
       this.#members.add(member);
-      return await member.started;
+      const outcome = await member.started;
+      // Until its exit, a worker that could not start would count as one that starts.
+      if (outcome.kind === 'failed' && member.state === 'starting') await member.exited;
+      return outcome;
     } catch (error) {
       return { kind: 'failed', message: `a worker could not be started: ${String(error)}` };
     }
