@@ -12,24 +12,25 @@ export class Deadline {
   readonly #owner: DeadlineOwner;
   /** @internal */
   at = 0;
+  /** @internal The neighbours in a ring. A deadline that is not running is alone in its ring. */
+  previous: Deadline = this;
   /** @internal */
-  previous: Deadline | undefined;
-  /** @internal */
-  next: Deadline | undefined;
-  /** @internal The queue that contains this deadline; undefined if the deadline is not running. */
-  queue: Deadlines | undefined;
+  next: Deadline = this;
 
   constructor(owner: DeadlineOwner) {
     this.#owner = owner;
   }
 
   get isRunning(): boolean {
-    return this.queue !== undefined;
+    return this.next !== this;
   }
 
   /** Stops the deadline without notifying its owner. Safe at any time. */
   clear(): void {
-    this.queue?.remove(this);
+    this.previous.next = this.next;
+    this.next.previous = this.previous;
+    this.previous = this;
+    this.next = this;
   }
 
   /** @internal */
@@ -41,8 +42,8 @@ export class Deadline {
 /** Deadlines that all last `durationMs`. They pass in the order of their start, never early. */
 export class Deadlines {
   readonly #durationMs: number;
-  #first: Deadline | undefined;
-  #last: Deadline | undefined;
+  // The end of the ring. It is never started, so it never passes.
+  readonly #end = new Deadline({ onDeadlinePassed: () => undefined });
   #timer: NodeJS.Timeout | undefined;
 
   constructor(durationMs: number) {
@@ -52,45 +53,23 @@ export class Deadlines {
   /** Starts `deadline`, which must not be running. */
   start(deadline: Deadline): void {
     deadline.at = monotonicMs() + this.#durationMs;
-    deadline.queue = this;
-    deadline.previous = this.#last;
-    if (this.#last === undefined) {
-      this.#first = deadline;
-    } else {
-      this.#last.next = deadline;
-    }
-    this.#last = deadline;
+    deadline.previous = this.#end.previous;
+    deadline.next = this.#end;
+    this.#end.previous.next = deadline;
+    this.#end.previous = deadline;
     // A timer that is already set is for an earlier deadline. When it fires, `#passDue` sets the next timer.
     if (this.#timer === undefined) this.#timer = this.#setTimer(this.#durationMs);
-  }
-
-  /** @internal */
-  remove(deadline: Deadline): void {
-    const { previous, next } = deadline;
-    if (previous === undefined) {
-      this.#first = next;
-    } else {
-      previous.next = next;
-    }
-    if (next === undefined) {
-      this.#last = previous;
-    } else {
-      next.previous = previous;
-    }
-    deadline.previous = undefined;
-    deadline.next = undefined;
-    deadline.queue = undefined;
   }
 
   readonly #passDue = (): void => {
     this.#timer = undefined;
     const now = monotonicMs();
-    for (let first = this.#first; first !== undefined; first = this.#first) {
+    for (let first = this.#end.next; first !== this.#end; first = this.#end.next) {
       if (first.at > now) {
         this.#timer = this.#setTimer(first.at - now);
         return;
       }
-      this.remove(first);
+      first.clear();
       first.pass();
     }
   };
