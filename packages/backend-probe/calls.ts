@@ -5,9 +5,9 @@ import { once } from 'node:events';
 
 import type { CallRecord } from '../core/call/call-record.ts';
 import type { Gateway } from '../core/call/gateway.ts';
+import type { ClientTls, SocketTap } from '../core/hosts/dialing/open-socket.ts';
 import { createGateway, type GatewayValues } from '../core/hosts/options/options.ts';
 import { ChunkReader } from '../core/http1/chunk-reader.ts';
-import type { ClientTls, SocketTap } from '../core/http1/client-connection.ts';
 import { parseConnection } from '../core/http1/grammar.ts';
 import type { Transport } from '../core/http1/transport.ts';
 import { backendPath, collectionPath, operations, type Operation, type OperationName } from '../core/operations.ts';
@@ -194,7 +194,7 @@ export class Calls {
     const arrivals: Arrivals = {
       socket,
       isReused: false,
-      writtenBefore: 0,
+      writtenBefore: socket.bytesWritten,
       bytes: Buffer.alloc(0),
       onBytes: () => undefined,
     };

@@ -3,7 +3,7 @@
 
 import type { GatewayInForce } from '../backend-probe/calls.ts';
 import { show, type Finding } from '../backend-probe/failures.ts';
-import type { ClientTls } from '../core/http1/client-connection.ts';
+import type { ClientTls } from '../core/hosts/dialing/open-socket.ts';
 import { backendPath, isRead, operations, type Operation } from '../core/operations.ts';
 import { withoutEndSlashes } from '../core/text/addresses.ts';
 import { version } from '../core/version.ts';

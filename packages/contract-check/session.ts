@@ -2,7 +2,7 @@
 
 import { Calls, type Call, type GatewayInForce } from '../backend-probe/calls.ts';
 import { explainFailure, show, type Finding } from '../backend-probe/failures.ts';
-import type { ClientTls } from '../core/http1/client-connection.ts';
+import type { ClientTls } from '../core/hosts/dialing/open-socket.ts';
 import { operations, type OperationName } from '../core/operations.ts';
 import { findingOf, type FindingName } from './findings.ts';
 import { idsOf, type Item, type ItemId, type Template } from './items.ts';

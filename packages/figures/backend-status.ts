@@ -101,12 +101,16 @@ function monotonicNow(): number {
 // was free, because this shows nothing about the backend.
 async function probe(open: OpenSocket): Promise<Pick<BackendStatus, 'cause' | 'reason'> | undefined> {
   const { promise, resolve } = Promise.withResolvers<Awaited<ReturnType<typeof probe>>>();
-  const socket = open(
-    () => undefined,
-    () => resolve({ cause: undefined }),
-  ).on('error', (error) => {
-    const reason = reasonOfError(error);
-    resolve(reason === 'no-descriptor' ? undefined : { cause: describeError(error, backendPeer), reason });
+  const dial = open({
+    onOpen: (socket) => {
+      socket.on('error', () => undefined).destroy();
+      resolve({ cause: undefined });
+    },
+    onFailed: (error) => {
+      const reason = reasonOfError(error);
+      resolve(reason === 'no-descriptor' ? undefined : { cause: describeError(error, backendPeer), reason });
+    },
+    onBytes: () => undefined,
   });
   const timer = setTimeout(resolve, probeTimeoutMs, {
     cause: `no connection within ${probeTimeoutMs} ms`,
@@ -114,6 +118,6 @@ async function probe(open: OpenSocket): Promise<Pick<BackendStatus, 'cause' | 'r
   });
   const seen = await promise;
   clearTimeout(timer);
-  socket.destroy();
+  dial.close();
   return seen;
 }

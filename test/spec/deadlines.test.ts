@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { test } from 'node:test';
 import { BackendClient, type Outcome } from '../../packages/core/backend/client.ts';
+import { createOpenSocket } from '../../packages/core/hosts/dialing/open-socket.ts';
 import { BorrowedBytes } from '../../packages/core/http1/borrowed-bytes.ts';
 import { BufferBudget } from '../../packages/core/body/budget.ts';
 import { within } from '../helpers/changes.ts';
@@ -201,11 +202,14 @@ test('a GET that is sent again keeps its deadline, even if the backend accepts n
 
 test('after an idle connection has died, BACKEND_CONNECT_TIMEOUT_MS limits the wait for a new connection [D19]', async (context) => {
   await using backend = await startDyingBackend('idle');
+  const backendUrl = new URL(`http://127.0.0.1:${backend.port}`);
   const client = new BackendClient({
-    backendUrl: new URL(`http://127.0.0.1:${backend.port}`),
+    backendUrl,
+    open: createOpenSocket(backendUrl),
     timeoutMs: 30_000,
     connectTimeoutMs: 500,
     idleTimeoutMs: 30_000,
+    connectionAgeMaxMs: 0,
     responseBytesMax: 1000,
     budget: new BufferBudget(1000),
   });

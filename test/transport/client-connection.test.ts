@@ -3,17 +3,11 @@
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { connect as connectTcp, createServer, type AddressInfo, type LookupFunction, type Socket } from 'node:net';
+import { createServer, type AddressInfo, type Socket } from 'node:net';
 import { test, type TestContext } from 'node:test';
-import { setImmediate as nextTurn } from 'node:timers/promises';
 
-import {
-  ClientConnection,
-  createOpenSocket,
-  tapSockets,
-  type ExchangeOwner,
-  type SocketTap,
-} from '../../packages/core/http1/client-connection.ts';
+import { createOpenSocket, tapSockets, type SocketTap } from '../../packages/core/hosts/dialing/open-socket.ts';
+import { ClientConnection, type ExchangeOwner } from '../../packages/core/http1/client-connection.ts';
 import { BorrowedBytes, noBody } from '../../packages/core/http1/borrowed-bytes.ts';
 import type { AnswerHead, Flaw } from '../../packages/core/http1/head.ts';
 import { poll } from '../helpers/changes.ts';
@@ -99,9 +93,22 @@ async function serve(t: TestContext, { isPaused = false } = {}) {
     port,
     received,
     /** `tap` is called with the opened socket; the function that it returns is called when bytes arrive. */
-    connect: (tap: SocketTap = () => () => undefined, open = createOpenSocket(new URL(`http://127.0.0.1:${port}`))) => {
+    connect: async (tap: SocketTap = () => () => undefined) => {
       let closeCount = 0;
-      const connection = new ClientConnection(tapSockets(open, tap), () => (closeCount += 1));
+      const connection = await new Promise<ClientConnection>((resolve, reject) => {
+        let opened: ClientConnection | undefined;
+        tapSockets(
+          createOpenSocket(new URL(`http://127.0.0.1:${port}`)),
+          tap,
+        )({
+          onOpen: (socket) => {
+            opened = new ClientConnection(socket, () => (closeCount += 1));
+            resolve(opened);
+          },
+          onFailed: reject,
+          onBytes: (bytes) => opened?.onBytes(bytes),
+        });
+      });
       t.after(() => connection.destroy());
       return { connection, closeCount: () => closeCount };
     },
@@ -112,7 +119,7 @@ async function serve(t: TestContext, { isPaused = false } = {}) {
 /** Makes one exchange on a new connection and leaves the connection idle. `end` is the server's socket. */
 async function beginIdle(t: TestContext, tap?: SocketTap) {
   const served = await serve(t);
-  const opened = served.connect(tap);
+  const opened = await served.connect(tap);
   const exchange = new Exchange();
   opened.connection.send(head, noBody, exchange);
   const end = await served.socket(0);
@@ -124,7 +131,7 @@ async function beginIdle(t: TestContext, tap?: SocketTap) {
 /** Sends a request on a new connection. `isStuck`: the server does not read the request. */
 async function begin(t: TestContext, { exchange = new Exchange(), body = [] as Buffer[], isStuck = false } = {}) {
   const served = await serve(t, { isPaused: isStuck });
-  const opened = served.connect();
+  const opened = await served.connect();
   opened.connection.send(head, new BorrowedBytes(body), exchange);
   return { ...served, ...opened, exchange };
 }
@@ -149,7 +156,6 @@ for (const [what, answer, body, isReusable] of [
 ] as const) {
   test(`${what}: the connection ${isReusable ? 'can' : 'cannot'} be used again`, async (t) => {
     const { connection, closeCount, exchange: first, socket, received } = await begin(t);
-    assert.equal(connection.isConnecting, true);
     const end = await socket(0);
     await poll(() => received[0] === head, 'the request');
     assert.equal(connection.isReusedAndSilent, false);
@@ -157,7 +163,6 @@ for (const [what, answer, body, isReusable] of [
     await poll(() => first.last?.startsWith('end') === true, 'the answer');
     assert.equal(first.last, isReusable ? 'end, reusable' : 'end');
     assert.equal(first.body, body);
-    assert.equal(connection.isConnecting, false);
     assert.equal(connection.isClosed, !isReusable);
     if (isReusable) {
       const second = new Exchange();
@@ -210,7 +215,7 @@ test('a connection can be used again even if its request is flushed only in the 
   const { connect, socket } = await serve(t);
   let own: Socket | undefined;
   let onArrival = (): void => undefined;
-  const { connection } = connect((opened) => {
+  const { connection } = await connect((opened) => {
     own = opened;
     return () => onArrival();
   });
@@ -237,7 +242,7 @@ test('a connection can be used again even if its request is flushed only in the 
 
 test('an owner that destroys the connection in onAnswerHead gets no more events, even if the whole answer has arrived', async (t) => {
   const { connect, socket } = await serve(t);
-  const { connection, closeCount } = connect();
+  const { connection, closeCount } = await connect();
   const exchange = new Exchange();
   exchange.onAnswerHead = () => connection.destroy();
   connection.send(head, noBody, exchange);
@@ -401,40 +406,4 @@ test('a connection keeps the process alive while it has an exchange, but an idle
   end.write(small);
   await poll(() => second.last === 'end, reusable', 'its answer');
   assert.equal(alive(), busy - 1);
-});
-
-test('a request waits for its connection to open', async (t) => {
-  const { connect, socket, received, port } = await serve(t);
-  let isFound: (() => void) | undefined;
-  const { connection } = connect(undefined, (_onArrival, onConnected) => {
-    const lookup: LookupFunction = (_host, _options, callback) => {
-      isFound = () => callback(null, '127.0.0.1', 4);
-    };
-    return connectTcp({ host: 'held', port, lookup, autoSelectFamily: false }, onConnected);
-  });
-  const exchange = new Exchange();
-  connection.send(head, noBody, exchange);
-  await nextTurn();
-  await nextTurn();
-  assert.equal(connection.isConnecting, true);
-  assert.deepEqual(exchange.events, []);
-  await poll(() => isFound !== undefined, 'the lookup of the address');
-  isFound?.();
-  await socket(0);
-  await poll(() => received[0] === head, 'the request');
-  assert.equal(connection.isConnecting, false);
-});
-
-test('a refused connection ends the exchange as broken', async (t) => {
-  const server = createServer();
-  await once(server.listen(0, '127.0.0.1'), 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, 'close');
-  const connection = new ClientConnection(createOpenSocket(new URL(`http://127.0.0.1:${port}`)), () => undefined);
-  t.after(() => connection.destroy());
-  const exchange = new Exchange();
-  connection.send(head, noBody, exchange);
-  await poll(() => exchange.last === 'broken', 'the break is reported');
-  assert.deepEqual(exchange.events, ['broken']);
 });

@@ -8,7 +8,8 @@ import { readFileSync } from 'node:fs';
 import { createServer, type AddressInfo, type Server, type Socket } from 'node:net';
 import { describe, test, type TestContext } from 'node:test';
 import { createServer as createTlsServer, type TLSSocket } from 'node:tls';
-import { createOpenSocket, tapSockets, type ClientTls } from '../../packages/core/http1/client-connection.ts';
+import { createOpenSocket, tapSockets, type ClientTls } from '../../packages/core/hosts/dialing/open-socket.ts';
+import type { OpenSocket } from '../../packages/core/http1/client-connection.ts';
 import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
@@ -58,27 +59,35 @@ async function listenTls(t: TestContext, own = { key, cert }): Promise<{ port: n
 }
 
 /** Opens a socket, and records its events. */
-function start(t: TestContext, open: ReturnType<typeof createOpenSocket>) {
-  const result = { arrived: 0, isConnected: false, error: undefined as NodeJS.ErrnoException | undefined };
-  const socket = open(
-    (length) => (result.arrived += length),
-    () => (result.isConnected = true),
-  ).on('error', (error) => (result.error = error));
-  t.after(() => socket.destroy());
-  return { socket, result };
+function start(t: TestContext, open: OpenSocket) {
+  const result = {
+    arrived: 0,
+    isConnected: false,
+    hasSession: false,
+    error: undefined as NodeJS.ErrnoException | undefined,
+  };
+  const dial = open({
+    onOpen: (socket) => {
+      result.isConnected = true;
+      socket.on('error', () => undefined).once('session', () => (result.hasSession = true));
+      t.after(() => socket.destroy());
+    },
+    onFailed: (error) => (result.error = error),
+    onBytes: (bytes) => (result.arrived += bytes.length),
+  });
+  t.after(() => dial.close());
+  return result;
 }
 
 /** Opens a TLS socket. Waits for a session only if `isNew`, because after a resumed handshake a server may send none. */
-async function connect(t: TestContext, open: ReturnType<typeof createOpenSocket>, isNew: boolean): Promise<void> {
-  const { socket, result } = start(t, open);
-  let hasSession = false;
-  socket.once('session', () => (hasSession = true));
-  await poll(() => result.arrived === 5 && (hasSession || !isNew), 'bytes, and a session');
+async function connect(t: TestContext, open: OpenSocket, isNew: boolean): Promise<void> {
+  const result = start(t, open);
+  await poll(() => result.arrived === 5 && (result.hasSession || !isNew), 'bytes, and a session');
 }
 
 /** Opens a socket that must fail, and returns the error. */
-async function failure(t: TestContext, open: ReturnType<typeof createOpenSocket>) {
-  const { result } = start(t, open);
+async function failure(t: TestContext, open: OpenSocket) {
+  const result = start(t, open);
   await poll(() => result.error !== undefined, 'an error');
   assert.equal(result.isConnected, false);
   return result.error as NodeJS.ErrnoException & { port?: number };
@@ -99,7 +108,7 @@ describe('without TLS', () => {
         // A port for this test alone: otherwise another test could listen on it at the other address of localhost.
         await findFreePort(),
       );
-      const { result } = start(t, createOpenSocket(new URL(`http://${name}:${port}`)));
+      const result = start(t, createOpenSocket(new URL(`http://${name}:${port}`)));
       await poll(() => result.arrived === 5, 'bytes');
       assert.ok(result.isConnected);
     });
@@ -120,7 +129,7 @@ describe('without TLS', () => {
     assert.equal((await failure(t, createOpenSocket(new URL('http://127.9.8.7')))).port, 80);
   });
 
-  test('a tap gets bytes before onArrival is called', async (t) => {
+  test('a tap gets bytes before onBytes is called', async (t) => {
     const port = await listen(
       t,
       createServer((socket) => socket.write('hello')),
@@ -131,11 +140,16 @@ describe('without TLS', () => {
       sockets.push(tapped);
       return (bytes) => order.push(`tapped ${bytes.toString('latin1')}`);
     });
-    const socket = open(
-      (length) => order.push(`arrived ${length}`),
-      () => order.push('connected'),
-    );
-    t.after(() => socket.destroy());
+    let socket: Socket | undefined;
+    open({
+      onOpen: (opened) => {
+        socket = opened;
+        t.after(() => opened.destroy());
+        order.push('connected');
+      },
+      onFailed: (error) => order.push(error.message),
+      onBytes: (bytes) => order.push(`arrived ${bytes.length}`),
+    });
     await poll(() => order.length === 3, 'bytes');
     assert.deepEqual(order, ['connected', 'tapped hello', 'arrived 5']);
     assert.deepEqual(sockets, [socket]);
@@ -152,10 +166,13 @@ describe('over TLS', () => {
     // IP addresses are not sent as server names.
     ['127.0.0.1', trusted, undefined],
     ['127.0.0.1', { ...trusted, serverName: 'localhost' }, 'localhost'],
+    // A server name has no dot at its end [RFC 6066, 3].
+    ['localhost.', trusted, 'localhost'],
+    ['127.0.0.1', { ...trusted, serverName: 'localhost.' }, 'localhost'],
   ] as const) {
     test(`TLS to ${host}: the server name sent is ${name ?? 'none'}, and the protocol offered is HTTP/1.1 [D40]`, async (t) => {
       const { port, seen } = await listenTls(t);
-      const { result } = start(
+      const result = start(
         t,
         createOpenSocket(new URL(`https://${host}:${port}`), () => tls),
       );
@@ -179,7 +196,7 @@ describe('over TLS', () => {
 
   test('the configured client certificate is sent to the server [D40]', async (t) => {
     const { port, seen } = await listenTls(t);
-    const { result } = start(
+    const result = start(
       t,
       createOpenSocket(new URL(`https://localhost:${port}`), () => ({ ...trusted, cert, key })),
     );

@@ -1,8 +1,8 @@
 // The backend's status as seen by one process, and merged from several processes [D34].
 
 import assert from 'node:assert/strict';
-import { Socket } from 'node:net';
 import { test } from 'node:test';
+import type { OpenSocket } from '../../packages/core/http1/client-connection.ts';
 import { BackendMonitor, JoinedBackendStatus, type BackendStatus } from '../../packages/figures/backend-status.ts';
 
 const down = { isReachable: false, cause: 'refused' };
@@ -64,9 +64,12 @@ for (const [name, sets, expected] of cases) {
   });
 }
 
-/** Returns a function that opens a socket. The socket fails with the next of `errors`. */
-function failing(...errors: Error[]) {
-  return () => new Socket().destroy(errors.shift());
+/** Returns a function that starts a dial. The dial fails with the next of `errors`. */
+function failing(...errors: Error[]): OpenSocket {
+  return (owner) => {
+    setImmediate(() => owner.onFailed(errors.shift() ?? new Error('no more errors')));
+    return { socketCount: 1, troubles: [], close: () => undefined };
+  };
 }
 
 function errorOf(code: string): Error {

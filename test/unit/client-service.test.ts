@@ -1,7 +1,9 @@
-// Reloads of one process, before a drain and in the long run [D65]. test/process/reload.test.ts tests the command.
+// Reloads of one process, before a drain and in the long run [D65], and its connections to the backend [D68].
+// test/process/reload.test.ts tests the command.
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
+import dns from 'node:dns';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
@@ -15,6 +17,7 @@ import type { SettingName, Settings } from '../../packages/command/settings/sett
 import { poll } from '../helpers/changes.ts';
 import { createPair, keySetOf } from '../helpers/issuer.ts';
 import { request } from '../helpers/raw-client.ts';
+import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
 import { useBackend, useFolder } from '../helpers/suites.ts';
 import { assertNoToken } from '../helpers/tokens.ts';
 
@@ -79,3 +82,29 @@ for (const step of ['beginDrain', 'finishDrain', 'stop'] as const) {
     }
   });
 }
+
+test('after a reload without a change, a call goes to the machine that the name of the backend now has [D68]', async (t) => {
+  const old = await ScriptedBackend.start({ host: '127.0.0.2' });
+  const moved = await ScriptedBackend.start({ host: '127.0.0.3', port: old.port });
+  let address = '127.0.0.2';
+  const lookup = dns.lookup;
+  t.mock.method(
+    dns,
+    'lookup',
+    (name: string, options: dns.LookupAllOptions, callback: (...found: unknown[]) => void) => {
+      if (name === 'backend.test') setImmediate(callback, null, [{ address, family: 4 }]);
+      else lookup(name, options, callback);
+    },
+  );
+  const settings = read({ backendUrl: `http://backend.test:${old.port}` });
+  const service = await start(t, settings);
+  t.after(() => Promise.all([old.stop(), moved.stop()]));
+  const call = async (): Promise<string> => (await fetch(`${service.url}/api/work-items`)).text();
+  old.answers(answer('["old"]'));
+  moved.answers(answer('["moved"]'));
+  assert.equal(await call(), '["old"]');
+  address = '127.0.0.3';
+  assert.equal(await call(), '["old"]');
+  await service.reload(settings, {});
+  assert.equal(await call(), '["moved"]');
+});

@@ -77,6 +77,7 @@ const expected: readonly [SettingName, string, string, unknown][] = [
   ['backendTimeoutMs', '--backend-timeout-ms', 'BACKEND_TIMEOUT_MS', 30_000],
   ['backendConnectTimeoutMs', '--backend-connect-timeout-ms', 'BACKEND_CONNECT_TIMEOUT_MS', 5_000],
   ['backendIdleTimeoutMs', '--backend-idle-timeout-ms', 'BACKEND_IDLE_TIMEOUT_MS', 4_000],
+  ['backendConnectionAgeMaxMs', '--backend-connection-age-max-ms', 'BACKEND_CONNECTION_AGE_MAX_MS', 600_000],
   ['requestHeadersTimeoutMs', '--request-headers-timeout-ms', 'REQUEST_HEADERS_TIMEOUT_MS', 10_000],
   ['requestTimeoutMs', '--request-timeout-ms', 'REQUEST_TIMEOUT_MS', 30_000],
   ['replyStallTimeoutMs', '--reply-stall-timeout-ms', 'REPLY_STALL_TIMEOUT_MS', 60_000],

@@ -1,6 +1,6 @@
 // The command `check`: finds problems with settings, certificates, backend, keys and Redis, without serving.
 
-import type { ClientTls } from '../../core/http1/client-connection.ts';
+import type { ClientTls } from '../../core/hosts/dialing/open-socket.ts';
 import { escapeControls } from '../../core/text/escape.ts';
 import { createLogger } from '../log/log.ts';
 import { loadPart } from '../service/parts.ts';

@@ -108,6 +108,8 @@ export async function startClientService(
     reload: async (next, nextTls) => {
       // With AUTH_JWKS_FILE, a new `Serving` is always created, because the file may have new keys.
       if (!planReload(served, next, false).needsConnections && next.authJwksFile === '') {
+        // A reload without a change follows a changed DNS record [D68].
+        current.gateway.backend.renewConnections();
         return { finished: Promise.resolve() };
       }
       const fresh = await createServing(next, nextTls, context);

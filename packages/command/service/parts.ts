@@ -5,7 +5,7 @@ import type { BufferBudget } from '../../core/body/budget.ts';
 import type { ConnectionFactory } from '../../core/http1/connection.ts';
 import type { RequestHandler } from '../../core/http1/transport.ts';
 import type { Tracer } from '../../core/call/tracer.ts';
-import type { ClientTls } from '../../core/http1/client-connection.ts';
+import type { ClientTls } from '../../core/hosts/dialing/open-socket.ts';
 import { dashboardFolder, type CreateDashboard } from '../admin/dashboard-port.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
 import type { Log, Logger } from '../log/log.ts';

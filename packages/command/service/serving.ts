@@ -9,8 +9,8 @@ import { normalizeAddress } from '../../core/admission/client-address.ts';
 import { parseHostNames } from '../../core/admission/host-names.ts';
 import { describeTlsError } from '../../core/backend/describe-error.ts';
 import type { Keeper } from '../../core/guards/options/ports.ts';
+import { createOpenSocket } from '../../core/hosts/dialing/open-socket.ts';
 import { createGateway } from '../../core/hosts/options/options.ts';
-import { createOpenSocket } from '../../core/http1/client-connection.ts';
 import type { Connection } from '../../core/http1/connection.ts';
 import { ClientServer } from '../../core/hosts/clients/client-server.ts';
 import type { RequestHandler } from '../../core/http1/transport.ts';
@@ -57,13 +57,15 @@ export async function createServing(
   { logger, records: shared, keeper, parts, handler, connections: all }: ServingContext,
 ): Promise<Serving> {
   const { allowedHosts, backendUrl, host } = settings;
-  // The TLS settings in force for the backend; the backend monitor reads them.
+  // The TLS settings in force for the backend.
   let { backend: backendTls } = tls;
-  const backend = new BackendMonitor(createOpenSocket(backendUrl, () => backendTls));
+  const open = createOpenSocket(backendUrl, () => backendTls);
+  const backend = new BackendMonitor(open);
   const records: Records = { ...shared, backend, keys: new KeyRecords() };
   const values = {
     ...settings,
-    backendTls: backendUrl.protocol === 'https:' ? backendTls : undefined,
+    // `open` uses the options in force.
+    backendTls: undefined,
     allowedHosts: allowedHosts.length === 0 ? [] : [...(parseHostNames(host) ?? []), ...allowedHosts],
   };
   // Loads only the code that the settings need, to save start-up time and memory. Loading comes first, so that nothing
@@ -90,6 +92,7 @@ export async function createServing(
     identityHeader: settings.backendIdentityHeader,
     tracer,
     peer: backendPeer,
+    open,
     budget: handler.budget,
   });
   if (pages !== undefined) gateway.servePages(pages);
@@ -152,7 +155,6 @@ export async function createServing(
     renewTls: (next) => {
       if (next.clients !== undefined) connections.renewTls(next.clients);
       backendTls = next.backend;
-      gateway.backend.renewTls(next.backend ?? {});
     },
     beginDrain: () => {
       gateway.isDraining = true;

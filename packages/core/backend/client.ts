@@ -4,20 +4,13 @@
 import { AnswerBody } from '../body/body.ts';
 import type { BufferBudget } from '../body/budget.ts';
 import { noBody, type BorrowedBytes } from '../http1/borrowed-bytes.ts';
-import {
-  ClientConnection,
-  createOpenSocket,
-  tapSockets,
-  type ClientTls,
-  type ExchangeOwner,
-  type SocketTap,
-} from '../http1/client-connection.ts';
+import type { ClientConnection, ExchangeOwner, OpenSocket } from '../http1/client-connection.ts';
 import type { AnswerHead, Flaw } from '../http1/head.ts';
 import { encodeFieldText, writeRequestHead } from '../http1/writer.ts';
 import type { Reason } from '../reasons.ts';
 import { Deadline, Deadlines, type DeadlineOwner } from './deadlines.ts';
 import { describeError, reasonOfError, type Peer } from './describe-error.ts';
-import { ConnectionPool } from './pool.ts';
+import { ConnectionPool, type Caller } from './pool.ts';
 import { withoutEndSlashes } from '../text/addresses.ts';
 
 /** The kinds of failures, for log and metrics only. `no-descriptor`: no file descriptor was free for the call. */
@@ -55,11 +48,13 @@ export interface BackendRequest {
 interface BackendClientOptions {
   /** `http:` or `https:`, with or without a base path; no query, fragment or credentials. */
   readonly backendUrl: URL;
-  /** For an `https:` address. The caller has validated these options. Default: Node's trusted authorities. */
-  readonly tls?: ClientTls | undefined;
+  /** Opens sockets to `backendUrl`. */
+  readonly open: OpenSocket;
   readonly timeoutMs: number;
   readonly connectTimeoutMs: number;
   readonly idleTimeoutMs: number;
+  /** No call starts on a connection that is older; 0: connections have no age limit [D68]. */
+  readonly connectionAgeMaxMs: number;
   readonly responseBytesMax: number;
   /** Name of the header with the client's identity. Default: the identity is not sent [D48]. */
   readonly identityHeader?: string | undefined;
@@ -67,8 +62,6 @@ interface BackendClientOptions {
   readonly budget: BufferBudget;
   /** How error messages name the backend and what they advise. Default: words for a program that embeds the gateway. */
   readonly peer?: Peer | undefined;
-  /** Observes the bytes that the backend sends. Default: no observer. */
-  readonly tap?: SocketTap | undefined;
 }
 
 export interface OutcomeHandler {
@@ -104,37 +97,30 @@ export class BackendClient {
   readonly isTls: boolean;
   readonly #basePath: string;
   readonly #host: string;
-  #tls: ClientTls;
 
   constructor(options: BackendClientOptions) {
-    const { backendUrl, idleTimeoutMs } = options;
+    const { backendUrl } = options;
     this.options = options;
     this.isTls = backendUrl.protocol === 'https:';
     this.#basePath = withoutEndSlashes(backendUrl.pathname);
     this.#host = backendUrl.host;
-    this.#tls = options.tls ?? {};
-    const open = createOpenSocket(backendUrl, () => this.#tls);
-    this.pool = new ConnectionPool(options.tap === undefined ? open : tapSockets(open, options.tap), idleTimeoutMs);
     this.connecting = new Deadlines(options.connectTimeoutMs);
     this.answering = new Deadlines(options.timeoutMs);
+    this.pool = new ConnectionPool(options, this.connecting);
   }
 
   get connectionCount(): number {
     return this.pool.size;
   }
 
-  /** Uses `tls`, which the caller has validated, for new connections. Open connections continue [D37]. */
-  renewTls(tls: ClientTls): void {
-    this.#tls = tls;
+  /** Uses new connections for later calls. Calls in flight continue [D68]. */
+  renewConnections(): void {
+    this.pool.renew();
   }
 
   /** Makes one call. After `close` every call fails. */
   send(request: BackendRequest, handler: OutcomeHandler): Exchange {
     const { method, path, body, requestId, traceContext, identity } = request;
-    if (this.pool.isClosed) {
-      body.release();
-      return failClosed(handler);
-    }
     const { identityHeader } = this.options;
     const head = writeRequestHead(
       method,
@@ -164,16 +150,19 @@ export class BackendClient {
 type ExchangeState = 'waiting' | 'discarding' | 'ended';
 
 // One call. It uses one connection at a time.
-class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
+class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner, Caller {
+  readonly isWrite: boolean;
+  /** True if the call is sent once more. */
+  needsNew = false;
   readonly #client: BackendClient;
   readonly #head: string;
   readonly #request: BackendRequest;
   readonly #handler: OutcomeHandler;
-  #connection: ClientConnection;
+  // Undefined while the call waits for a connection, and after its connection has been released.
+  #connection: ClientConnection | undefined;
   readonly #deadline = new Deadline(this);
   // The deadline for connecting, later the deadline for discarding.
   #secondDeadline: Deadline | undefined;
-  #wasResent = false;
   #state: ExchangeState = 'waiting';
   #status = 0;
   // True if only the close of the connection marks the end of the answer, and Node may report a broken connection as
@@ -188,7 +177,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
     this.#request = request;
     this.#handler = handler;
     this.#body = new AnswerBody(client.options.budget);
-    this.#connection = client.pool.acquire(false);
+    this.isWrite = request.method !== 'GET';
     try {
       this.#dispatch();
     } catch (error) {
@@ -201,7 +190,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
     if (this.#state !== 'ended') {
       this.#body.drop();
       this.#end();
-      this.#client.pool.discard(this.#connection);
+      this.#leave();
     }
   }
 
@@ -209,16 +198,21 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
   onFault(error: unknown): void {
     this.#body.drop();
     this.#end();
-    this.#client.pool.discard(this.#connection);
+    this.#leave();
     this.#handler.onFault(error);
   }
 
   onDeadlinePassed(deadline: Deadline): void {
-    const { timeoutMs, connectTimeoutMs } = this.#client.options;
+    const { timeoutMs, connectTimeoutMs, peer } = this.#client.options;
     try {
       // If the outcome is already decided and only the rest of the answer is late, `#fail` reports nothing.
       if (deadline === this.#secondDeadline) {
-        this.#fail('timed-out', 'connect-timeout', `no connection within ${connectTimeoutMs} ms`);
+        const causes = this.#client.pool.troubles.map((error) => describeError(error, peer));
+        this.#fail(
+          'timed-out',
+          'connect-timeout',
+          [`no connection within ${connectTimeoutMs} ms`, ...causes].join('; '),
+        );
       } else {
         this.#fail('timed-out', 'answer-timeout', `no complete answer within ${timeoutMs} ms`);
       }
@@ -227,17 +221,27 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
     }
   }
 
-  // `#secondDeadline` limits connecting. `#deadline` runs from the first send, not a resend, to the last byte [D19].
+  // `#secondDeadline` limits the wait for a connection. `#deadline` runs from the first send, not a resend, to the last
+  // byte [D19].
   #dispatch(): void {
-    if (this.#connection.isConnecting) {
+    const { pool, connecting } = this.#client;
+    const idle = pool.takeIdle(this);
+    if (idle !== undefined) {
+      this.onConnection(idle);
+    } else {
       this.#secondDeadline = new Deadline(this);
-      this.#client.connecting.start(this.#secondDeadline);
+      connecting.start(this.#secondDeadline);
+      pool.wait(this);
     }
-    this.#connection.send(this.#head, this.#request.body, this);
+  }
+
+  onConnection(connection: ClientConnection): void {
+    this.#secondDeadline?.clear();
+    this.#connection = connection;
+    connection.send(this.#head, this.#request.body, this);
   }
 
   onSent(): void {
-    this.#secondDeadline?.clear();
     if (!this.#deadline.isRunning) this.#client.answering.start(this.#deadline);
   }
 
@@ -275,12 +279,11 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
 
   onAnswerEnd(isReusable: boolean): void {
     const wasWaiting = this.#state === 'waiting';
+    const connection = this.#connection;
     this.#end();
-    if (isReusable) {
-      this.#client.pool.release(this.#connection);
-    } else {
-      this.#client.pool.discard(this.#connection);
-    }
+    // From now on the connection may serve another call.
+    this.#connection = undefined;
+    if (connection !== undefined) this.#client.pool.release(connection, isReusable);
     if (!wasWaiting) return;
     const { length } = this.#body;
     if (!this.#body.isJson()) {
@@ -296,10 +299,10 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
 
   onBroken(error: Error | Flaw): void {
     const wasWaiting = this.#state === 'waiting';
-    this.#client.pool.discard(this.#connection);
+    this.#leave();
     if (wasWaiting && error instanceof Error && this.#mayResend()) {
-      this.#wasResent = true;
-      this.#connection = this.#client.pool.acquire(true);
+      this.needsNew = true;
+      this.#connection = undefined;
       this.#dispatch();
       return;
     }
@@ -320,11 +323,11 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
   // first byte of the answer. Then the backend most likely closed the idle connection just when the call was sent. In
   // all other cases the call itself may have caused the failure [D20].
   #mayResend(): boolean {
-    const { hasDiedUnsent, isReusedAndSilent } = this.#connection;
+    const { hasDiedUnsent, isReusedAndSilent } = this.#connection ?? {};
     return (
-      !this.#wasResent &&
+      !this.needsNew &&
       !this.#client.pool.isClosed &&
-      (hasDiedUnsent || (this.#request.method === 'GET' && isReusedAndSilent))
+      (hasDiedUnsent === true || (!this.isWrite && isReusedAndSilent === true))
     );
   }
 
@@ -351,6 +354,12 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
     if (wasWaiting) this.#handler.onOutcome({ kind, status, reason, cause });
   }
 
+  // Closes the connection, or stops waiting for one.
+  #leave(): void {
+    if (this.#connection === undefined) this.#client.pool.leave(this);
+    else this.#client.pool.discard(this.#connection);
+  }
+
   #end(): void {
     this.#state = 'ended';
     this.#request.body.release();
@@ -371,14 +380,6 @@ const resetLooksLikeEnd = uvMajor === 1 && uvMinor < 52;
 
 function isDigit(byte: number | undefined): boolean {
   return byte !== undefined && byte >= 0x30 && byte <= 0x39;
-}
-
-// Fails a call made after `close`, because a connection opened for the call would never be closed.
-function failClosed(handler: OutcomeHandler): Exchange {
-  const immediate = setImmediate(() =>
-    handler.onOutcome(unreachable('client-closed', 'the connections to the backend have been closed')),
-  );
-  return { cancel: () => clearImmediate(immediate) };
 }
 
 function notJson(status: number, length: number): Outcome {

@@ -44,6 +44,7 @@ const reasonsByCode = new Map<unknown, Reason>([
   ['ENETUNREACH', 'no-route-to-network'],
   ['ENOTFOUND', 'unknown-host-name'],
   ['EAI_AGAIN', 'lookup-failed'],
+  ['ERR_CLIENT_CLOSED', 'client-closed'],
   // The process, or the whole system, has reached its limit of open file descriptors.
   ['EMFILE', 'no-descriptor'],
   ['ENFILE', 'no-descriptor'],

@@ -1,6 +1,6 @@
 // The options for size limits and timeouts.
 
-import { integer, milliseconds } from './kinds.ts';
+import { integer, milliseconds, msMax } from './kinds.ts';
 import { omit, type SharedRow } from './rows.ts';
 
 // Far below the size of Node's largest buffer, because a whole body must sometimes fit into one buffer.
@@ -69,6 +69,12 @@ export const timeLimitRows = {
     kind: milliseconds,
     default: 4_000,
     help: "How long an idle connection to the backend is kept open; set it below the backend's own idle timeout. A shorter time announced by the backend takes precedence.",
+  },
+  /** Maximum age of a connection to the backend for a new call, in ms [D68]. 0: no limit. Default 600,000. */
+  backendConnectionAgeMaxMs: {
+    kind: integer('ms', 0, msMax),
+    default: 600_000,
+    help: "Maximum age of a connection to the backend for a new call; 0 means no limit. New connections look up the backend's name again, so the gateway follows a changed DNS record after this time.",
   },
   /** Timeout in ms for receiving a request head; then the client gets 408 [D35]. Default 10,000. */
   requestHeadersTimeoutMs: {

@@ -6,8 +6,9 @@ import { BufferBudget } from '../../body/budget.ts';
 import { Gateway, type GatewayObserver } from '../../call/gateway.ts';
 import type { Guard } from '../../call/guard.ts';
 import type { Tracer } from '../../call/tracer.ts';
-import type { ClientTls, SocketTap } from '../../http1/client-connection.ts';
+import type { OpenSocket } from '../../http1/client-connection.ts';
 import { collectionPath } from '../../operations.ts';
+import { createOpenSocket, tapSockets, type ClientTls, type SocketTap } from '../dialing/open-socket.ts';
 import { createTrustedProxies } from './address-ranges.ts';
 import { corsRows, createCors, type CorsValues } from './cors-options.ts';
 import { addressRanges, backendAddress, choice, hostNames, type ValueKind } from './kinds.ts';
@@ -104,6 +105,8 @@ interface GatewaySurroundings {
   readonly tracer?: Tracer | undefined;
   /** How messages name the backend. */
   readonly peer?: Peer | undefined;
+  /** Opens sockets to the backend. Default: a function with the options `backendUrl` and `backendTls`. */
+  readonly open?: OpenSocket;
   /** Observes the bytes that arrive from the backend. Default: none. */
   readonly tap?: SocketTap;
   /** Shared with other gateways, whose bytes and calls count too. Default: a budget of `bufferedBytesMax`. */
@@ -118,18 +121,19 @@ export function createGateway(
   values: GatewayValues,
   { observer, prefix = '', guards = [], identityHeader = '', tracer, peer, tap, ...given }: GatewaySurroundings,
 ): Gateway {
-  const { budget = new BufferBudget(values.bufferedBytesMax) } = given;
+  const { backendUrl, backendTls: tls } = values;
+  const { budget = new BufferBudget(values.bufferedBytesMax), open = createOpenSocket(backendUrl, () => tls) } = given;
   const backend = new BackendClient({
-    backendUrl: values.backendUrl,
-    tls: values.backendTls,
+    backendUrl,
+    open: tap === undefined ? open : tapSockets(open, tap),
     timeoutMs: values.backendTimeoutMs,
     connectTimeoutMs: values.backendConnectTimeoutMs,
     idleTimeoutMs: values.backendIdleTimeoutMs,
+    connectionAgeMaxMs: values.backendConnectionAgeMaxMs,
     responseBytesMax: values.responseBytesMax,
     identityHeader: identityHeader === '' ? undefined : identityHeader,
     budget,
     peer,
-    tap,
   });
   return new Gateway(
     {
