@@ -299,6 +299,8 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner, Caller 
 
   onBroken(error: Error | Flaw): void {
     const wasWaiting = this.#state === 'waiting';
+    const connection = this.#connection;
+    if (connection?.isReusedAndSilent === true && !connection.hasDiedUnsent) this.#client.pool.recordDeath(connection);
     this.#leave();
     if (wasWaiting && error instanceof Error && this.#mayResend()) {
       this.needsNew = true;

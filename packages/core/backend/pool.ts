@@ -8,10 +8,9 @@ import { Deadline, type Deadlines } from './deadlines.ts';
 // Subtracted from the backend's keep-alive timeout: a request in the timeout's last second could arrive too late.
 const keepAliveMarginMs = 1_000;
 const sweepMsMax = 1_000;
-// Covers differences in the time after which the backend closes a connection.
-const closeMarginMs = 100;
-// How long writes use only new connections after even a connection that seemed safe has died.
-const distrustMs = 60_000;
+// If this many connections are idle, and for this time none has died in use, a write tries one of them.
+const trialCount = 64;
+const trialMs = 5_000;
 
 /** A call that needs a connection. */
 export interface Caller {
@@ -41,10 +40,10 @@ export class ConnectionPool {
   // another call, or its connection becomes idle.
   readonly #waiting = new Set<Caller>();
   readonly #dials = new Map<Dial, Deadline>();
-  // The shortest time after which the backend closed an idle connection without notice. Infinity: none was closed since a
-  // connection answered after a longer time, or an answer announced the end of its connection.
-  #closedAfterMs = Infinity;
-  #distrustsUntil = 0;
+  // The number of answers after which a connection died in use without notice. Infinity: none has died, or since then a
+  // connection has given more answers or the backend was down.
+  #answersMax = Infinity;
+  #diedAt = 0;
   #sweepTimer: NodeJS.Timeout | undefined;
   #isClosed = false;
 
@@ -75,14 +74,20 @@ export class ConnectionPool {
   takeIdle({ isWrite, needsNew }: Caller): ClientConnection | undefined {
     if (needsNew) return undefined;
     const now = monotonicMs();
-    for (let found = this.#pick(isWrite, now); found !== undefined; found = this.#pick(isWrite, now)) {
-      if (found.expiresAt > now) {
-        found.idleMs = now - found.idleSince;
-        return found;
-      }
+    for (;;) {
+      const found = isWrite && this.#answersMax !== Infinity ? this.#takeForWrite(now) : this.#idle.pop();
+      if (found === undefined || found.expiresAt > now) return found;
       this.discard(found);
     }
-    return undefined;
+  }
+
+  // A write is never repeated, so it avoids connections that the backend perhaps closes without notice [D20].
+  #takeForWrite(now: number): ClientConnection | undefined {
+    const index =
+      this.#idle.length >= trialCount && now - this.#diedAt > trialMs
+        ? 0
+        : this.#idle.findLastIndex(({ answerCount }) => answerCount < this.#answersMax);
+    return index === -1 ? undefined : this.#idle.splice(index, 1)[0];
   }
 
   /** Calls `caller` when there is a suitable connection, or none can be opened. */
@@ -100,22 +105,6 @@ export class ConnectionPool {
     if (oldest !== undefined) this.#endDial(oldest);
   }
 
-  #pick(isWrite: boolean, now: number): ClientConnection | undefined {
-    const newest = this.#idle.at(-1);
-    if (newest === undefined || !isWrite || this.#isSafe(newest, now)) return this.#idle.pop();
-    const oldest = this.#idle[0] ?? newest;
-    return this.#isSafe(oldest, now) ? this.#idle.shift() : undefined;
-  }
-
-  // A write is never repeated, so it avoids connections that the backend may be closing [D20].
-  #isSafe({ idleSince }: ClientConnection, now: number): boolean {
-    const idleMs = now - idleSince;
-    return (
-      idleMs < this.#closedAfterMs / 2 - closeMarginMs ||
-      (idleMs > this.#closedAfterMs + closeMarginMs && now > this.#distrustsUntil)
-    );
-  }
-
   #dialForWaiting(): void {
     while (this.#dials.size < this.#waiting.size) this.#dial();
   }
@@ -128,7 +117,7 @@ export class ConnectionPool {
       onBytes: (bytes) => connection?.onBytes(bytes),
       onOpen: (socket) => {
         this.#endDial(dial);
-        const opened = new ClientConnection(socket, () => this.#onClosed(opened));
+        const opened = new ClientConnection(socket, () => this.discard(opened));
         connection = opened;
         opened.usableUntil = usableUntil;
         this.#connections.add(opened);
@@ -142,6 +131,8 @@ export class ConnectionPool {
       },
       onFailed: (error) => {
         this.#endDial(dial);
+        // The backend is down, which explains why its connections died.
+        this.#answersMax = Infinity;
         const [first] = this.#waiting;
         if (first !== undefined && this.#dials.size < this.#waiting.size) this.#refuse(first, error);
       },
@@ -179,19 +170,17 @@ export class ConnectionPool {
   /** Receives a connection after an answer: gives it to a waiting call, keeps it, or discards it if it cannot be reused. */
   release(connection: ClientConnection, isReusable: boolean): void {
     const now = monotonicMs();
-    const { keepAliveSeconds, usableUntil, idleMs: wasIdleMs } = connection;
+    const { keepAliveSeconds, usableUntil, answerCount } = connection;
     const promisedMs = keepAliveSeconds === undefined ? Infinity : keepAliveSeconds * 1_000 - keepAliveMarginMs;
     const idleMs = Math.min(this.#options.idleTimeoutMs, promisedMs);
     connection.expiresAt = Math.min(now + idleMs, usableUntil);
-    if (wasIdleMs > this.#closedAfterMs || !isReusable) this.#closedAfterMs = Infinity;
+    if (answerCount > this.#answersMax) this.#answersMax = Infinity;
     if (connection.expiresAt <= now || !isReusable || !this.#connections.has(connection)) {
       this.discard(connection);
       return;
     }
-    connection.idleSince = now;
-    connection.idleMs = 0;
     for (const caller of this.#waiting.size === 0 ? [] : this.#waiting) {
-      if (!caller.needsNew && (!caller.isWrite || this.#isSafe(connection, now))) {
+      if (!caller.needsNew && (!caller.isWrite || answerCount < this.#answersMax)) {
         this.#give(connection, caller);
         return;
       }
@@ -211,13 +200,10 @@ export class ConnectionPool {
     connection.destroy();
   }
 
-  #onClosed(connection: ClientConnection): void {
-    if (this.#connections.has(connection) && connection.isReusedAndSilent) {
-      const now = monotonicMs();
-      if (connection.idleMs > this.#closedAfterMs + closeMarginMs) this.#distrustsUntil = now + distrustMs;
-      this.#closedAfterMs = Math.min(this.#closedAfterMs, now - connection.idleSince);
-    }
-    this.discard(connection);
+  /** Records that `connection` died in use without notice. */
+  recordDeath({ answerCount }: ClientConnection): void {
+    this.#answersMax = Math.min(this.#answersMax, answerCount);
+    this.#diedAt = monotonicMs();
   }
 
   /** Starts no call on a connection that is open or being opened now. Calls in flight continue [D68]. */

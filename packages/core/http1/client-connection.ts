@@ -43,9 +43,8 @@ export class ClientConnection {
   expiresAt = 0;
   /** No call may start on the connection after this time, on the same clock. */
   usableUntil = Infinity;
-  /** When the connection became idle, on the same clock, and how long it was idle before its current exchange. */
-  idleSince = 0;
-  idleMs = 0;
+  /** Number of complete answers. */
+  answerCount = 0;
   /** Seconds for which the server keeps an idle connection; undefined if the server announces none. */
   keepAliveSeconds: number | undefined;
   #state: State = 'idle';
@@ -220,6 +219,7 @@ export class ClientConnection {
   }
 
   #finish(owner: ExchangeOwner, isReusable: boolean): void {
+    this.answerCount += 1;
     if (isReusable) {
       this.#owner = undefined;
       this.#hasWaited = false;
