@@ -131,7 +131,7 @@ export class ConnectionPool {
       },
       onFailed: (error) => {
         this.#endDial(dial);
-        // The backend is down, which explains why its connections died.
+        // A backend that is down explains why its connections died.
         this.#answersMax = Infinity;
         const [first] = this.#waiting;
         if (first !== undefined && this.#dials.size < this.#waiting.size) this.#refuse(first, error);

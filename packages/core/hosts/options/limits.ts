@@ -74,7 +74,7 @@ export const timeLimitRows = {
   backendConnectionAgeMaxMs: {
     kind: integer('ms', 0, msMax),
     default: 600_000,
-    help: "Maximum age of a connection to the backend for a new call; 0 means no limit. New connections look up the backend's name again, so the gateway follows a changed DNS record after this time.",
+    help: 'Maximum age of a connection to the backend for a new call; 0 means no limit. After this time the gateway follows a changed DNS record.',
   },
   /** Timeout in ms for receiving a request head; then the client gets 408 [D35]. Default 10,000. */
   requestHeadersTimeoutMs: {
