@@ -132,7 +132,7 @@ export const batches: readonly Batch[] = [
     target: 'fetch',
     of: /packages\/core\/hosts\/fetch\//,
   },
-  { name: 'Node handler', files: list('node/handler'), of: /packages\/core\/hosts\/node\// },
+  { name: 'Node handler', files: list('node/handler node/upgrade-offers'), of: /packages\/core\/hosts\/node\// },
   {
     name: 'turns of the Node handler',
     files: list('transport/fairness'),

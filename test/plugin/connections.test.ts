@@ -67,22 +67,6 @@ for (const host of nodeHosts) {
       assert.equal(server.backend.requests.length, 1);
     });
 
-    for (const upgrade of [
-      'GET /api/work-items/5 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n',
-      'PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 2\r\n\r\n{}',
-    ]) {
-      test(`the reply to a request to upgrade closes the connection: ${upgrade.slice(0, 3)} [D27]`, async () => {
-        await using server = await host.serve();
-        await using client = await RawClient.open(server.port);
-        client.send(Buffer.concat([Buffer.from(upgrade), next]));
-        const reply = await client.reply();
-        assert.equal(reply.status, 200);
-        assert.equal(reply.header('connection'), 'close');
-        await client.closed();
-        assert.equal(server.backend.requests.length, 1);
-      });
-    }
-
     for (const [name, head] of [
       ['two Host headers', 'GET /api/work-items HTTP/1.1\r\nHost: x\r\nHost: x'],
       ['an invalid host', 'DELETE /api/work-items/5 HTTP/1.1\r\nHost: a b'],

@@ -136,7 +136,11 @@ describe('the last reply [D27]', () => {
     ['Connection: close', 'GET /last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n', 'close'],
     ['HTTP/1.0', 'GET /last HTTP/1.0\r\n\r\n', 'close'],
     ['HTTP/1.0 and keep-alive', 'GET /last HTTP/1.0\r\nConnection: keep-alive\r\n\r\n', 'keep-alive'],
-    ['an upgrade', 'GET /last HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n', 'close'],
+    [
+      'an offer to upgrade',
+      'GET /last HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n',
+      'keep-alive',
+    ],
     ['an expectation and no body', 'GET /last HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n\r\n', 'close'],
   ] as const) {
     test(`a request with ${what} is answered with Connection: ${expected}`, async (t) => {

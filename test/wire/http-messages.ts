@@ -30,7 +30,8 @@ export const requestTexts: Readonly<Record<string, string>> = {
     'PUT /a HTTP/1.1\r\nHost: x\r\nExpect: 100-Continue\r\nContent-Length: 1\r\n\r\n1' +
     'PUT /a HTTP/1.1\r\nHost: x\r\nExpect: tea\r\nContent-Length: 0\r\n\r\n' +
     'PUT /a HTTP/1.0\r\nConnection: keep-alive\r\nExpect: 100-continue\r\nContent-Length: 0\r\n\r\n',
-  'an upgrade': 'GET /a HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\nPRI',
+  'an offer to upgrade':
+    'GET /a HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\nGET /b HTTP/1.1\r\nHost: x\r\n\r\n',
   'a head that is not whole': 'GET /a HTTP/1.1\r\nHost: x\r\nContent-Le',
   'a body that is not whole': 'PUT /a HTTP/1.1\r\nHost: x\r\nContent-Length: 7\r\n\r\n{"a"',
   'trailers that are not whole': 'PUT /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: b\r\n\r',

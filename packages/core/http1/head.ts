@@ -139,9 +139,6 @@ export class RequestFields extends Framing {
           value.toLowerCase() === '100-continue' && this.#expectation === 'none' ? 'continue' : 'unknown';
         return;
       case 'upgrade':
-        // The upgrade is ignored, but the next bytes may be in the new protocol, so they are not read [RFC 9110, 7.8].
-        this.closes = true;
-        return;
       case 'keep-alive':
         return;
     }

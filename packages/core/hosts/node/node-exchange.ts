@@ -10,6 +10,7 @@ import { isAsAnnounced, wrongLength } from '../common/announced-length.ts';
 import { fieldNameOf, listReplyHeaders } from '../common/fields.ts';
 import type { HeldBody } from './held-body.ts';
 import { linger } from './linger.ts';
+import { isCutShort } from './upgrade-offers.ts';
 import type { NodeHost } from './node-host.ts';
 import { beginInTurn, countRead } from './requests-ahead.ts';
 
@@ -35,8 +36,8 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
   #hasReplied = false;
   #isLingering = false;
   #isBodyHeld = false;
-  // False if the connection must close after the reply because of the request's head. An upgrade request always closes
-  // the connection, because Node loses the bytes that arrived with such a request.
+  #offersUpgrade = false;
+  // False if the connection must close after the reply because of the request's head.
   #persists = true;
 
   /** `inheritedHeaders`: headers that the host's hooks have set; undefined if `response` has them already. */
@@ -89,6 +90,7 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
       const name = fieldNameOf(rawHeaders[index] ?? '');
       // Node or the host has already handled `Expect`.
       if (name !== undefined && name !== 'expect') fields.take(name, rawHeaders[index + 1] ?? '');
+      if (name === 'upgrade') this.#offersUpgrade = true;
     }
     if (ownId !== undefined) fields.take('x-request-id', ownId);
     // Node's parser also accepts the versions 0.9 and 2.0.
@@ -197,7 +199,8 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
     this.#hasReplied = true;
     this.#bodyDeadline?.clear();
     this.#releaseBody();
-    const closes = !isHttp2(this.#request) && (reply.closes || !this.#persists);
+    const losesRequests = this.#offersUpgrade && isCutShort(this.#request);
+    const closes = !isHttp2(this.#request) && (reply.closes || !this.#persists || losesRequests);
     this.#writeHead(reply, closes);
     if (closes) {
       this.#isLingering = true;

@@ -1,0 +1,93 @@
+// Requests that offer to upgrade, such as `Upgrade: h2c` [D27]. Node ignores such an offer if nothing listens for upgrades,
+// but its parser stops after the request, and Node drops the bytes that the same read has brought after it. They are further
+// requests, so this file passes them to the parser. Node has no function for this, so the code relies on internals. If Node
+// changes them, the replies to offers close their connections, and test/node/upgrade-offers.test.ts fails.
+
+import { subscribe } from 'node:diagnostics_channel';
+import type { IncomingMessage } from 'node:http';
+import type { Socket } from 'node:net';
+
+/** Node's name for the parser's function that is called after each read. */
+const onExecute = 5;
+
+type Result = number | Error;
+
+interface Parser {
+  [onExecute]?: ((result: Result) => void) | null;
+  /** False if Node's stream, and not the parser, reads from the OS. */
+  readonly _consumed?: boolean;
+  /** Returns the number of bytes that the parser has read. */
+  readonly execute: (bytes: Buffer) => Result;
+  /** Returns a copy of the bytes of the current read. */
+  readonly getCurrentBuffer?: () => Buffer;
+}
+
+/** `_paused`: true while the parser must not read, because many bytes of replies wait. */
+type HttpSocket = Socket & { readonly parser?: Parser | null; readonly _paused?: boolean };
+
+const readers = new WeakMap<Socket, OfferReader>();
+const cutShort = new WeakSet<IncomingMessage>();
+let isWatching = false;
+
+/** Makes Node's HTTP servers read what follows an offer. */
+export function watchOffers(): void {
+  if (!isWatching) subscribe('http.server.request.start', onRequest);
+  isWatching = true;
+}
+
+/** True if requests that follow the offer `request` may be lost. */
+export function isCutShort(request: IncomingMessage): boolean {
+  return cutShort.has(request);
+}
+
+function onRequest(message: unknown): void {
+  const { request, socket } = message as { readonly request: IncomingMessage; readonly socket: HttpSocket };
+  if (!request.rawHeaders.some((text, index) => index % 2 === 0 && text.toLowerCase() === 'upgrade')) return;
+  const { parser } = socket;
+  const read = parser?.[onExecute];
+  if (!parser?._consumed || !parser.getCurrentBuffer || !read) {
+    cutShort.add(request);
+    return;
+  }
+  const reader = readers.get(socket) ?? new OfferReader(socket, parser, read);
+  readers.set(socket, reader);
+  reader.offer = request;
+}
+
+/** Reads a connection from its first offer on. */
+class OfferReader {
+  /** The offer after which the parser stops when its body has been read. */
+  offer: IncomingMessage | undefined;
+  readonly #socket: HttpSocket;
+  readonly #parser: Parser;
+  readonly #read: (result: Result) => void;
+
+  constructor(socket: HttpSocket, parser: Parser, read: (result: Result) => void) {
+    this.#socket = socket;
+    this.#parser = parser;
+    this.#read = read;
+    parser[onExecute] = (result) => this.#goOn(parser.getCurrentBuffer?.() ?? Buffer.alloc(0), result);
+  }
+
+  // `result` is what the parser has read of `bytes`.
+  #goOn(bytes: Buffer, result: Result): void {
+    this.#read(result);
+    const isOver = this.offer?.complete === true;
+    if (isOver) this.offer = undefined;
+    if (typeof result !== 'number' || result >= bytes.length || this.#socket.parser !== this.#parser) return;
+    if (isOver) {
+      this.#execute(bytes.subarray(result));
+    } else {
+      // After an offer, the parser stops at malformed bytes, but returns no error.
+      this.#read(Object.assign(new Error('Parse Error'), { code: 'HPE_INVALID_METHOD', bytesParsed: result }));
+    }
+  }
+
+  #execute(bytes: Buffer): void {
+    if (this.#socket._paused === true) {
+      this.#socket.once('resume', () => this.#execute(bytes));
+    } else if (this.#socket.parser === this.#parser) {
+      this.#goOn(bytes, this.#parser.execute(bytes));
+    }
+  }
+}

@@ -1,0 +1,194 @@
+// Requests that offer to upgrade, in servers of node:http: the offer is ignored, and every request that follows is served
+// [D27]. Node's parser stops after an offer.
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer, type IncomingMessage } from 'node:http';
+import { createServer as createSecureServer } from 'node:https';
+import type { AddressInfo } from 'node:net';
+import { describe, test } from 'node:test';
+import express from 'express';
+import { anyCertificate } from '../helpers/certificates.ts';
+import { poll } from '../helpers/changes.ts';
+import { assertReply, methodNotAllowed, operation, succeeded } from '../helpers/expected.ts';
+import { startGateway } from '../helpers/gateway.ts';
+import { RawClient, requestBytes } from '../helpers/raw-client.ts';
+import { answer } from '../helpers/scripted-backend.ts';
+import { nodeHosts } from '../plugin/hosts.ts';
+
+const offers = {
+  h2c: [
+    ['Connection', 'Upgrade, HTTP2-Settings'],
+    ['Upgrade', 'h2c'],
+    ['HTTP2-Settings', 'AAEAAEAAAAIAAAAAAAMAAAAAAAQBAAAAAAUAAEAAAAYABgAA'],
+  ],
+  websocket: [
+    ['connection', 'keep-alive, upgrade'],
+    ['upgrade', 'websocket'],
+    ['sec-websocket-version', '13'],
+  ],
+  'h2c without a connection option': [['Upgrade', 'h2c']],
+} as const;
+const { h2c } = offers;
+const read = operation(3);
+const update = operation(4);
+
+const hosts = [
+  ...nodeHosts,
+  {
+    name: 'Express, after asynchronous middleware',
+    serve: (settings = {}) =>
+      startGateway({
+        host: 'node',
+        settings,
+        mount: (handler) =>
+          express()
+            .disable('x-powered-by')
+            .use((_request, _response, next) => void setImmediate(() => next()))
+            .use(handler),
+      }),
+  },
+];
+
+for (const host of hosts) {
+  describe(host.name, () => {
+    for (const [name, headers] of Object.entries(offers)) {
+      test(`after an offer of ${name} the connection goes on, and requests sent ahead are served in order [D27]`, async () => {
+        await using server = await host.serve();
+        await using client = await RawClient.open(server.port);
+        const bytes = Buffer.concat([
+          requestBytes('GET', read.path, { headers }),
+          requestBytes('PUT', update.path, { headers, body: '{"a":1}' }),
+          requestBytes('PUT', '/api/work-items/6', { body: '[]' }),
+          requestBytes('PATCH', read.path, { headers }),
+          requestBytes('GET', '/api/work-items/7', { headers }),
+        ]);
+        let served = 0;
+        for (let cut = 0; cut <= bytes.length; cut += 11) {
+          await client.sendPieces([bytes.subarray(0, cut), bytes.subarray(cut)]);
+          for (const [status, body, also] of [
+            [200, '{"id":5}'],
+            [200, succeeded],
+            [200, succeeded],
+            [405, methodNotAllowed, ['allow']],
+            [200, '{"id":5}'],
+          ] as const) {
+            const reply = await client.reply();
+            assert.deepEqual([reply.status, reply.text], [status, body], `cut at ${cut}`);
+            assert.notEqual(reply.header('connection'), 'close');
+            assert.equal(reply.header('allow') !== undefined, also !== undefined);
+          }
+          served += 4;
+          assert.equal(server.backend.requests.length, served);
+        }
+        assert.deepEqual(
+          server.backend.requests.slice(-4).map(({ method, target, body }) => `${method} ${target} ${String(body)}`),
+          ['GET /api/WorkItem/5 ', 'PUT /api/WorkItem/5 {"a":1}', 'PUT /api/WorkItem/6 []', 'GET /api/WorkItem/7 '],
+        );
+      });
+    }
+
+    test('a hundred offers in one read are served in order', async () => {
+      await using server = await host.serve();
+      await using client = await RawClient.open(server.port);
+      const ids = Array.from({ length: 100 }, (_, index) => index + 1);
+      client.send(Buffer.concat(ids.map((id) => requestBytes('DELETE', `/api/work-items/${id}`, { headers: h2c }))));
+      for (const id of ids) assert.equal((await client.reply()).text, succeeded, String(id));
+      const targets = server.backend.requests.map(({ target }) => target);
+      assert.deepEqual(
+        targets,
+        ids.map((id) => `/api/WorkItem/${id}`),
+      );
+    });
+
+    test('malformed bytes after an offer end the connection, and are not served', async () => {
+      for (const isTogether of [true, false]) {
+        await using server = await host.serve();
+        await using client = await RawClient.open(server.port);
+        const offer = requestBytes('GET', read.path, { headers: h2c });
+        const rest = Buffer.concat([Buffer.from('GET /\0 HTTP/1.1\r\n\r\n'), requestBytes('DELETE', read.path)]);
+        if (isTogether) {
+          client.send(Buffer.concat([offer, rest]));
+        } else {
+          client.send(offer);
+          assertReply(await client.reply(), 200, '{"id":5}');
+          client.send(rest);
+        }
+        await client.closed();
+        assert.ok(server.backend.requests.every(({ method }) => method === 'GET'));
+      }
+    });
+
+    test('requests after an offer wait while the client does not read its replies', async () => {
+      await using server = await host.serve();
+      const large = Buffer.alloc(8_000_000, '1');
+      server.backend.answers((exchange) =>
+        answer(exchange.request.target.endsWith('/5') ? '{"id":5}' : large)(exchange),
+      );
+      await using client = await RawClient.open(server.port);
+      client.send(requestBytes('GET', '/api/work-items'));
+      await client.receives(1);
+      client.pause();
+      await poll(() => server.backend.requests.length === 1, 'the list is requested');
+      const next = requestBytes('GET', read.path, { headers: h2c });
+      client.send(Buffer.concat([next, next, requestBytes('DELETE', read.path)]));
+      client.resume();
+      assert.equal((await client.reply()).body.length, large.length);
+      for (const body of ['{"id":5}', '{"id":5}', succeeded]) assertReply(await client.reply(), 200, body);
+    });
+  });
+}
+
+test('over TLS, requests after an offer are served or the connection closes', async () => {
+  await using server = await startGateway({ host: 'node' });
+  const secure = createSecureServer(anyCertificate(), server.handler).listen(0, '127.0.0.1');
+  await once(secure, 'listening');
+  try {
+    const { port } = secure.address() as AddressInfo;
+    await using client = await RawClient.openSecure(port, { rejectUnauthorized: false });
+    const offer = requestBytes('GET', read.path, { headers: h2c });
+    client.send(Buffer.concat([offer, offer, requestBytes('DELETE', read.path)]));
+    for (const body of ['{"id":5}', '{"id":5}', succeeded]) assertReply(await client.reply(), 200, body);
+  } finally {
+    secure.close();
+    secure.closeAllConnections();
+  }
+});
+
+test('with a listener for upgrades, an offer reaches the gateway if shouldUpgradeCallback declines it', async () => {
+  await using server = await startGateway({ host: 'node' });
+  const options = { shouldUpgradeCallback: ({ headers }: IncomingMessage) => headers.upgrade === 'websocket' };
+  const plain = createServer(options as object, server.handler).listen(0, '127.0.0.1');
+  await once(plain, 'listening');
+  plain.on('upgrade', (_request, socket) =>
+    socket.end('HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\n\r\n'),
+  );
+  try {
+    const { port } = plain.address() as AddressInfo;
+    await using client = await RawClient.open(port);
+    client.send(Buffer.concat([requestBytes('GET', read.path, { headers: h2c }), requestBytes('DELETE', read.path)]));
+    for (const body of ['{"id":5}', succeeded]) assertReply(await client.reply(), 200, body);
+    const switched = await client.call('GET', read.path, { headers: offers.websocket });
+    assert.equal(switched.status, 101);
+  } finally {
+    plain.close();
+    plain.closeAllConnections();
+  }
+});
+
+test('if something else reads the connection, the reply to an offer closes it', async () => {
+  await using server = await startGateway({
+    host: 'node',
+    mount: (handler) => (request, response) => {
+      request.socket.on('data', () => undefined);
+      handler(request, response);
+    },
+  });
+  await using client = await RawClient.open(server.port);
+  assertReply(await client.call('GET', read.path), 200, '{"id":5}');
+  client.send(Buffer.concat([requestBytes('GET', read.path, { headers: h2c }), requestBytes('GET', '/api')]));
+  const reply = await client.reply();
+  assertReply(reply, 200, '{"id":5}');
+  assert.equal(reply.header('connection'), 'close');
+  await client.closed();
+});
