@@ -148,7 +148,7 @@ export const batches: readonly Batch[] = [
     name: 'Fastify',
     files: list(`
       plugin/unreadable-targets plugin/log-and-ids plugin/hook-replies plugin/order plugin/described-routes
-      plugin/hooks-and-bodies plugin/connections spec/mounted`),
+      plugin/hooks-and-bodies plugin/hooks-after plugin/connections spec/mounted`),
     of: /packages\/core\/hosts\/(fastify\/|node\/)/,
     isTimed: true,
   },

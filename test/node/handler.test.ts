@@ -22,7 +22,7 @@ import {
   operations,
   succeeded,
 } from '../helpers/expected.ts';
-import { startGateway, type Settings } from '../helpers/gateway.ts';
+import { startGateway, type Settings, type Told } from '../helpers/gateway.ts';
 import { requestsFor, sendAll } from '../helpers/odd-targets.ts';
 import { chunk, forever, RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { answer, behind, type ScriptedBackend } from '../helpers/scripted-backend.ts';
@@ -317,6 +317,86 @@ describe('middleware before the handler', () => {
       assertHeaders(reply, also);
       assert.equal(reply.header('content-type'), 'application/json');
       assert.notEqual(reply.header('x-request-id'), 'hidden');
+    }
+  });
+
+  test('lists that middleware has set, such as vary, keep their members [D24]', async () => {
+    const origin = 'https://app.example';
+    for (const [name, ofHost, expected] of [
+      ['Vary', 'Accept-Encoding', 'Accept-Encoding, origin'],
+      ['Vary', ['Cookie', 'ORIGIN, Accept'], 'Cookie, ORIGIN, Accept'],
+      ['vary', '*', '*'],
+      ['Access-Control-Expose-Headers', 'X-Mine, Retry-After', /^X-Mine, Retry-After, x-request-id, (?!.*retry-after)/],
+      ['Access-Control-Expose-Headers', '*', '*'],
+      ['RateLimit-Policy', '"host";q=9;w=1', /^"host";q=9;w=1, "[^,]+$/],
+    ] as const) {
+      const settings: Settings = { corsOrigins: [origin], rateLimit: '100/60s' };
+      await using server = await serveAfter((_request, response, next) => {
+        response.setHeader(name, ofHost);
+        next();
+      }, settings);
+      const reply = await server.call('GET', '/api/work-items/5', { headers: [['Origin', origin]] });
+      assert.equal(reply.status, 200);
+      const value = reply.header(name.toLowerCase()) ?? '';
+      if (typeof expected === 'string') assert.equal(value, expected);
+      else assert.match(value, expected);
+    }
+  });
+
+  describe('that replies before the gateway, such as a timeout', () => {
+    const replies: Record<string, (response: Response, next: Promise<void>) => void> = {
+      'with a whole reply': (response) => {
+        response.status(503).send('too late');
+      },
+      'with a reply that has only begun': (response, next) => {
+        response.writeHead(503).write('too ');
+        void next.then(() => response.end('late'));
+      },
+    };
+    for (const [how, send] of Object.entries(replies)) {
+      /** Lets middleware reply to a call, and then the backend. */
+      const replyTwice = async (method: string, settings: Settings, isEnded: (told: Told) => boolean) => {
+        const isCalled = createGate();
+        const isAnswered = createGate();
+        const isOver = createGate();
+        await using server = await serveAfter((request, response, next) => {
+          if (request.url.endsWith('/5')) void isCalled.opened.then(() => send(response, isOver.opened));
+          next();
+        }, settings);
+        server.backend.answers(behind(isAnswered, answer('{"id":5}')));
+        await using client = await RawClient.open(server.port);
+        client.send(requestBytes(method, '/api/work-items/5', method === 'PUT' ? { body: '{}' } : {}));
+        await server.backend.nextRequest();
+        isCalled.open();
+        await client.receives(1);
+        isAnswered.open();
+        await poll(() => isEnded(server.told), 'the end of the call');
+        isOver.open();
+        const reply = await client.reply();
+        assert.deepEqual([reply.status, reply.text], [503, 'too late']);
+        assertReply(await client.call('GET', '/api/work-items/x'), 400, invalidId);
+        return server.told;
+      };
+
+      test(`${how}: the client gets this reply whole, and the gateway has no bug [D28, D50]`, async () => {
+        for (const method of ['GET', 'PUT', 'DELETE']) {
+          const { ended, bugs } = await replyTwice(method, {}, (told) => told.ended.length === 1);
+          const { outcome, status, replyBytes, cause } = ended[0] ?? {};
+          assert.deepEqual([outcome, status, replyBytes], ['client-gone', 0, 0]);
+          assert.match(String(cause), /^Error: other code of the host replied first, /);
+          assert.deepEqual(bugs, []);
+        }
+      });
+
+      test(`${how}: without an observer, a line says so`, async (context) => {
+        const written = context.mock.method(console, 'error', () => undefined);
+        await replyTwice('GET', { observer: undefined as never }, () => written.mock.callCount() > 0);
+        assert.match(
+          String(written.mock.calls[0]?.arguments[0]),
+          /^work-item-gateway: GET \/api\/work-items\/5 \(request id [^)]+\) got no reply from the gateway: other code of the host replied first, .*\.$/,
+        );
+        assert.equal(written.mock.callCount(), 1);
+      });
     }
   });
 

@@ -337,8 +337,9 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
     this.backendDurationMs = monotonicMs() - this.#exchangeStartedAt;
   }
 
-  onGone(): void {
+  onGone(cause?: Error): void {
     this.#isClientGone = true;
+    this.cause ??= cause;
     if (this.#state === 'calling') {
       if (!isRead(this.#calledOperation)) {
         // A write that has been sent is not cancelled. Its answer is dropped [D21].
@@ -371,13 +372,15 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
     this.#state = 'ended';
     this.outcome = outcome;
     this.#body?.drop();
+    if (!this.#isClientGone) this.#write(head, body);
+    // The transport may have called `onGone` instead of sending the reply.
     if (this.#isClientGone) {
       if (outcome === 'ok' || outcome === 'client-gone') {
         this.outcome = this.#gateway.isCutting ? 'shutdown' : 'client-gone';
       }
+      this.status = 0;
+      this.replyBytes = 0;
       body.release();
-    } else {
-      this.#write(head, body);
     }
     this.durationMs = monotonicMs() - this.#startedAt;
     this.#gateway.notifyEnd(this, this.#trace);

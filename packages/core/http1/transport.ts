@@ -49,8 +49,8 @@ export interface RequestReceiver {
   onBodyEnd(): void;
   /** The body cannot be read to its end. */
   onBroken(reason: BrokenReason): void;
-  /** The client has left. Nothing follows. */
-  onGone(): void;
+  /** The client has left or, with a `cause`, has got its reply from the host. Nothing follows. */
+  onGone(cause?: Error): void;
   /** The client stopped reading the reply and was disconnected. */
   onStall(): void;
 }

@@ -44,7 +44,11 @@ export function writeFailureLines(write: (line: string) => void = writeToConsole
   return {
     onCallEnd: (record) => {
       const { outcome } = record;
-      if (isFailure(outcome)) writeLine(describeFailure(record, outcome));
+      if (isFailure(outcome)) {
+        writeLine(describeFailure(record, outcome));
+      } else if (record.cause instanceof HostReplied) {
+        writeLine(`${describeRequest(record)} got no reply from the gateway: ${record.cause.message}.`);
+      }
     },
     onMalformed: () => undefined,
     onStall: () => undefined,
@@ -66,6 +70,13 @@ function writeToConsole(line: string): void {
 
 /** A mistake in the code of the host. The message says how to correct it. */
 export class HostMistake extends Error {}
+
+/** The cause in a record if the client got its reply from other code of the host. */
+export class HostReplied extends Error {
+  constructor() {
+    super('other code of the host replied first, for example because its time limit is shorter than backendTimeoutMs');
+  }
+}
 
 // Example: `GET /api/work-items/5 (request id 0b5f…) got 500, outcome unreachable: no complete, well-formed answer.
 // Cause: connect ECONNREFUSED 127.0.0.1:5104. Check that the backend runs and that backendUrl is its address.`

@@ -12,10 +12,12 @@ import { outageTexts } from '../../guards/options/ports.ts';
 import type { GuardOptions } from '../../guards/options/guard-options.ts';
 import { collectionPath, operations, type Operation } from '../../operations.ts';
 import { outcomes } from '../../outcomes.ts';
+import { HostReplied } from '../common/failure-lines.ts';
+import { mergeField } from '../common/fields.ts';
 import { createHostGateway, hostRows, type HostGateway } from '../common/host-gateway.ts';
 import { stopListening } from '../common/listen.ts';
 import { HeldBody } from '../node/held-body.ts';
-import { NodeExchange } from '../node/node-exchange.ts';
+import { dropTransferEncoding, NodeExchange, type HostReply } from '../node/node-exchange.ts';
 import { createNodeHost } from '../node/node-host.ts';
 import type { RouteSchemas } from '../openapi/route-schemas.ts';
 import { corsRows } from '../options/cors-options.ts';
@@ -110,11 +112,9 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
   });
 
   const handler = (request: FastifyRequest, reply: FastifyReply): void => {
-    const inheritedHeaders = flatten(reply.getHeaders());
-    reply.hijack();
     const { raw, id } = request;
     // `raw.url` is the target that Fastify's router used: the rewritten target if the host sets `rewriteUrl`.
-    const exchange = new NodeExchange(host, raw, reply.raw, raw.url ?? '', inheritedHeaders);
+    const exchange = new NodeExchange(host, raw, reply.raw, raw.url ?? '', new PluginReply(request, reply));
     exchange.inTurn(() => {
       const body = bodies.get(request);
       // Fastify's default id is not used: it is a counter, so it is not unique outside this process [D25].
@@ -206,28 +206,44 @@ const bodyless: ReadonlySet<string | undefined> = new Set(['GET', 'HEAD', 'TRACE
 
 const countedId = /^req-[0-9a-z]+$/;
 
-// The headers that the gateway sets on every reply [D24]. The host's hooks cannot replace them.
-const ownHeaders = new Set([
-  'content-type',
-  'content-length',
-  'cache-control',
-  'x-content-type-options',
-  'x-request-id',
-  'transfer-encoding',
-  'connection',
-]);
+// Sends through Fastify, so that its hooks run, such as `onSend`, and its option `handlerTimeout` applies.
+class PluginReply implements HostReply {
+  readonly #request: FastifyRequest;
+  readonly #reply: FastifyReply;
 
-function flatten(headers: ReturnType<FastifyReply['getHeaders']>): readonly string[] {
-  const flat: string[] = [];
-  for (const [name, value] of Object.entries(headers)) {
-    if (value !== undefined && !ownHeaders.has(name)) {
-      for (const each of Array.isArray(value) ? value : [value]) {
-        flat.push(name, String(each));
-      }
-    }
+  constructor(request: FastifyRequest, reply: FastifyReply) {
+    this.#request = request;
+    this.#reply = reply;
   }
-  return flat;
+
+  getHeader(name: string): ReturnType<HostReply['getHeader']> {
+    return this.#reply.getHeader(name);
+  }
+
+  // After a timeout, Fastify's own reply may still wait for an `onSend` hook.
+  get isTaken(): boolean {
+    const { routeOptions } = this.#request;
+    if (!routeOptions.handlerTimeout) return false;
+    return (this.#request.signal.reason as { readonly code?: string } | undefined)?.code === timedOut;
+  }
+
+  send(status: number, headers: readonly string[], body: Buffer): void {
+    const reply = this.#reply;
+    dropTransferEncoding(reply.raw);
+    reply.raw.removeHeader('connection');
+    for (const name of ['transfer-encoding', 'connection']) {
+      if (reply.hasHeader(name)) reply.removeHeader(name);
+    }
+    reply.code(status);
+    for (let index = 0; index < headers.length; index += 2) {
+      const name = headers[index] ?? '';
+      reply.header(name, mergeField(name, headers[index + 1] ?? '', reply));
+    }
+    reply.send(body.length === 0 ? undefined : body);
+  }
 }
+
+const timedOut = 'FST_ERR_HANDLER_TIMEOUT';
 
 interface Log {
   info: (message: string) => void;
@@ -249,6 +265,8 @@ function logFailures(serverLog: Log, logs: WeakMap<object, Log>): GatewayObserve
         logOf(record).error({ ...describe(record), err: record.cause }, message);
       } else if (level === 'warn') {
         logOf(record).warn({ ...describe(record), cause: record.cause }, message);
+      } else if (record.cause instanceof HostReplied) {
+        logOf(record).warn(describe(record), record.cause.message);
       }
     },
     onMalformed: () => undefined,

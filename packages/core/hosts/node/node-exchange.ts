@@ -3,11 +3,11 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 
 import { Deadline, type DeadlineOwner } from '../../backend/deadlines.ts';
-import { HostMistake } from '../common/failure-lines.ts';
+import { HostMistake, HostReplied } from '../common/failure-lines.ts';
 import { RequestFields, type Flaw, type RequestHead } from '../../http1/head.ts';
 import type { Client, RequestReceiver, Reply, Transport } from '../../http1/transport.ts';
 import { isAsAnnounced, wrongLength } from '../common/announced-length.ts';
-import { fieldNameOf, listReplyHeaders } from '../common/fields.ts';
+import { fieldNameOf, listReplyHeaders, mergeField, type HostHeaders } from '../common/fields.ts';
 import type { HeldBody } from './held-body.ts';
 import { linger } from './linger.ts';
 import { isCutShort } from './upgrade-offers.ts';
@@ -19,13 +19,21 @@ export function isHttp2(request: IncomingMessage): boolean {
   return request.httpVersionMajor === 2 && 'stream' in request;
 }
 
+/** The host's own object for a reply, if the host sends replies itself. */
+export interface HostReply extends HostHeaders {
+  /** True if the host sends a reply of its own. */
+  readonly isTaken: boolean;
+  /** Sends a reply with `headers` (names and values), and runs the host's hooks. */
+  send(status: number, headers: readonly string[], body: Buffer): void;
+}
+
 export class NodeExchange implements Transport, Client, DeadlineOwner {
   readonly address: string | undefined;
   readonly #host: NodeHost;
   readonly #request: IncomingMessage;
   readonly #response: ServerResponse;
   readonly #target: string;
-  readonly #inheritedHeaders: readonly string[] | undefined;
+  readonly #hostReply: HostReply | undefined;
   #incoming: RequestReceiver | undefined;
   // The buffered body; undefined if the body is read from the request.
   #heldBody: HeldBody | undefined;
@@ -40,13 +48,12 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
   // False if the connection must close after the reply because of the request's head.
   #persists = true;
 
-  /** `inheritedHeaders`: headers that the host's hooks have set; undefined if `response` has them already. */
   constructor(
     host: NodeHost,
     request: IncomingMessage,
     response: ServerResponse,
     target: string,
-    inheritedHeaders?: readonly string[],
+    hostReply?: HostReply,
   ) {
     // Read now, because Node does not report it after the client has left.
     this.address = request.socket.remoteAddress;
@@ -54,13 +61,11 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
     this.#request = request;
     this.#response = response;
     this.#target = target;
-    this.#inheritedHeaders = inheritedHeaders;
+    this.#hostReply = hostReply;
   }
 
   get allowedOrigin(): string | undefined {
-    const headers = this.#inheritedHeaders;
-    if (headers === undefined) return this.#response.getHeader(allowOrigin)?.toString();
-    return headers[headers.indexOf(allowOrigin) + 1];
+    return (this.#hostReply ?? this.#response).getHeader(allowOrigin)?.toString();
   }
 
   /** Calls `begin` when all earlier requests of the connection have ended [D27] and it is the connection's turn [D58]. */
@@ -118,7 +123,7 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
     this.#response.once('close', () => {
       if (!this.#hasReplied) {
         this.#bodyDeadline?.clear();
-        incoming.onGone();
+        incoming.onGone(this.#response.headersSent ? new HostReplied() : undefined);
       }
     });
     if (this.#response.destroyed) return;
@@ -196,19 +201,32 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
   reply(reply: Reply): void {
     const response = this.#response;
     const { budget } = this.#host.gateway;
+    const isTaken = !this.#hasReplied && (response.headersSent || this.#hostReply?.isTaken === true);
     this.#hasReplied = true;
     this.#bodyDeadline?.clear();
     this.#releaseBody();
+    if (isTaken) {
+      reply.body.release();
+      this.#incoming?.onGone(new HostReplied());
+      return;
+    }
     const losesRequests = this.#offersUpgrade && isCutShort(this.#request);
     const closes = !isHttp2(this.#request) && (reply.closes || !this.#persists || losesRequests);
-    this.#writeHead(reply, closes);
+    const headers = listReplyHeaders(reply);
+    if (closes) headers.push('connection', 'close');
+    const { status } = reply.head;
+    if (this.#hostReply === undefined) this.#writeHead(status, headers);
     if (closes) {
       this.#isLingering = true;
       linger(this.#request.socket);
     }
     // Middleware, such as compression, may keep the bytes after Node has reported them as written.
     const bytes = reply.body.copy();
-    response.end(bytes);
+    if (this.#hostReply === undefined) {
+      response.end(bytes);
+    } else {
+      this.#hostReply.send(status, headers, bytes);
+    }
     const { socket } = this.#request;
     if (!response.writableFinished && !socket.destroyed) {
       budget.add(bytes.length);
@@ -218,29 +236,30 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
     }
   }
 
-  #writeHead(reply: Reply, closes: boolean): void {
+  #writeHead(status: number, headers: readonly string[]): void {
     const response = this.#response;
-    const headers = listReplyHeaders(reply);
-    if (closes) headers.push('connection', 'close');
-    if (this.#inheritedHeaders !== undefined) {
-      response.writeHead(reply.head.status, [...headers, ...this.#inheritedHeaders]);
-      return;
-    }
-    // HTTP forbids `transfer-encoding` together with the `content-length` that is set below. After `removeHeader`, Node
-    // never chunks this reply, unless the property is reset. Middleware that compresses replies removes `content-length`.
-    if (response.hasHeader('transfer-encoding')) {
-      response.removeHeader('transfer-encoding');
-      Reflect.set(response, '_removedTE', false);
-    }
+    dropTransferEncoding(response);
     // The headers are set one by one, because middleware that replaces `writeHead` may drop a list of headers.
     for (let index = 0; index < headers.length; index += 2) {
-      response.setHeader(headers[index] ?? '', headers[index + 1] ?? '');
+      const name = headers[index] ?? '';
+      response.setHeader(name, mergeField(name, headers[index + 1] ?? '', response));
     }
-    response.writeHead(reply.head.status);
+    response.writeHead(status);
   }
 
   cut(): void {
     this.#request.socket.destroy();
+  }
+}
+
+/**
+ * Removes `transfer-encoding`, which HTTP forbids together with the gateway's `content-length`. After `removeHeader`, Node
+ * never chunks this reply, unless the property is reset. Middleware that compresses replies removes `content-length`.
+ */
+export function dropTransferEncoding(response: ServerResponse): void {
+  if (response.hasHeader('transfer-encoding')) {
+    response.removeHeader('transfer-encoding');
+    Reflect.set(response, '_removedTE', false);
   }
 }
 

@@ -1,0 +1,135 @@
+// The plugin's replies go through Fastify: the hooks of the host that run after the handler, and its option handlerTimeout.
+
+import assert from 'node:assert/strict';
+import { Readable } from 'node:stream';
+import { describe, test } from 'node:test';
+import { gunzipSync, createGzip } from 'node:zlib';
+import { createGate, poll } from '../helpers/changes.ts';
+import { assertHeaders, assertReply, invalidId, itemNotFound, operations, succeeded } from '../helpers/expected.ts';
+import { RawClient, requestBytes } from '../helpers/raw-client.ts';
+import { answer, behind } from '../helpers/scripted-backend.ts';
+import { createObserver } from '../helpers/gateway.ts';
+import { hosts, serve } from './hosts.ts';
+
+for (const host of hosts) {
+  describe(host.name, () => {
+    test('onSend hooks get the bytes of each reply and may add headers, such as the cookie of a session', async () => {
+      const app = host.create();
+      const payloads: unknown[] = [];
+      app.addHook('onSend', async (_request, reply, payload) => {
+        payloads.push(payload);
+        await new Promise((resolve) => setImmediate(resolve));
+        reply.header('set-cookie', 'session=1');
+        return payload;
+      });
+      let responses = 0;
+      app.addHook('onResponse', (_request, _reply, done) => {
+        responses += 1;
+        done();
+      });
+      await using server = await serve(app);
+      await using client = await RawClient.open(server.port);
+      for (const { method, path, options, status, body } of operations) {
+        assertReply(await client.call(method, path, options), status, body, ['set-cookie']);
+        assert.deepEqual(payloads.pop(), Buffer.from(body));
+      }
+      assertReply(await client.call('GET', '/api/work-items/x'), 400, invalidId, ['set-cookie']);
+      server.backend.answersOnce(answer('', { status: 404 }));
+      assertReply(await client.call('GET', '/api/work-items/5'), 404, itemNotFound, ['set-cookie']);
+      const head = await client.call('HEAD', '/api/work-items/5');
+      assert.deepEqual([head.status, head.header('content-length')], [200, '8']);
+      const options = await client.call('OPTIONS', '/api/work-items');
+      assert.equal(options.status, 204);
+      assertHeaders(options, ['allow', 'set-cookie']);
+      await poll(() => responses === operations.length + 4, 'onResponse has run for each');
+    });
+
+    test('an onSend hook may replace the bytes of a reply', async () => {
+      const app = host.create();
+      app.addHook('onSend', async (_request, reply, payload) => {
+        reply.removeHeader('content-length');
+        reply.header('content-encoding', 'gzip').header('cache-control', 'private');
+        return Readable.from([payload]).pipe(createGzip());
+      });
+      await using server = await serve(app);
+      await using client = await RawClient.open(server.port);
+      for (const { method, path, options, status, body } of operations) {
+        const reply = await client.call(method, path, options);
+        assert.deepEqual([reply.status, String(gunzipSync(reply.body))], [status, body]);
+        assert.equal(reply.header('cache-control'), 'private');
+      }
+    });
+
+    test('if an onSend hook fails, the client gets the error reply of Fastify, and the server goes on', async () => {
+      const app = host.create();
+      app.addHook('onSend', (request) =>
+        request.headers['x-fail'] === undefined ? Promise.resolve() : Promise.reject(new Error('of the hook')),
+      );
+      const { told, observer } = createObserver();
+      await using server = await serve(app, { observer });
+      await using client = await RawClient.open(server.port);
+      for (const { method, path, options } of operations) {
+        const reply = await client.call(method, path, { ...options, headers: [['X-Fail', '1']] });
+        assert.equal(reply.status, 500);
+      }
+      assertReply(await client.call('DELETE', '/api/work-items/5'), 200, succeeded);
+      assert.equal(server.backend.requests.length, operations.length + 1);
+      assert.deepEqual(told.bugs, []);
+    });
+
+    test('headers of hooks do not replace those of the gateway, and lists keep their members [D24]', async () => {
+      const app = host.create();
+      app.addHook('onRequest', (_request, reply, done) => {
+        reply.header('vary', 'Accept').header('allow', 'NOTHING').header('ratelimit-policy', '"host";q=9;w=1');
+        reply.raw.setHeader('x-raw', '1');
+        reply.raw.setHeader('transfer-encoding', 'chunked');
+        done();
+      });
+      await using server = await serve(app, { rateLimit: '100/60s' });
+      const reply = await server.call('PATCH', '/api/work-items/5');
+      assert.equal(reply.header('vary'), 'Accept');
+      assert.equal(reply.header('allow'), 'GET, HEAD, PUT, DELETE, OPTIONS');
+      assert.equal(reply.header('x-raw'), '1');
+      const read = await server.call('GET', '/api/work-items/5');
+      assert.match(read.header('ratelimit-policy') ?? '', /^"host";q=9;w=1, ".+$/);
+    });
+
+    // The oldest version has no such option.
+    if (!('handlerTimeout' in host.create().initialConfig)) return;
+
+    test('handlerTimeout ends a call: the client gets 503, and a read is cancelled', async () => {
+      for (const sendsLate of [false, true]) {
+        const app = host.create({ handlerTimeout: 400 });
+        const isSending = createGate();
+        const goesOn = createGate();
+        if (sendsLate) {
+          app.addHook('onSend', async () => {
+            isSending.open();
+            await goesOn.opened;
+          });
+        }
+        const { told, observer } = createObserver();
+        await using server = await serve(app, { observer });
+        const gate = createGate();
+        server.backend.answers(behind(gate, answer('{"id":5}')));
+        await using client = await RawClient.open(server.port);
+        client.send(requestBytes('GET', '/api/work-items/5'));
+        const { connection } = await server.backend.nextRequest();
+        if (sendsLate) {
+          await isSending.opened;
+          gate.open();
+          await poll(() => told.ended.length === 1, 'the end of the call');
+          goesOn.open();
+        }
+        assert.equal((await client.reply()).status, 503);
+        if (!sendsLate) await server.backend.connectionClosed(connection);
+        await poll(() => told.ended.length === 1, 'the end of the call');
+        const [{ outcome, cause } = {}] = told.ended;
+        assert.equal(outcome, 'client-gone');
+        assert.match(String(cause), /^Error: other code of the host replied first/);
+        assert.deepEqual(told.bugs, []);
+        assertReply(await client.call('GET', '/api/work-items/x'), 400, invalidId);
+      }
+    });
+  });
+}
