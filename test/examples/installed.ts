@@ -117,9 +117,11 @@ export class Example {
     return stdout;
   }
 
-  /** Writes a file into the example's folder. */
+  /** Writes a file into the example's folder, or into a folder in it. */
   write(name: string, text: string): void {
-    writeFileSync(join(this.folder, name), text);
+    const path = join(this.folder, name);
+    mkdirSync(dirname(path), { recursive: true });
+    writeFileSync(path, text);
   }
 
   /** Starts `node`, `bash` or an example's program; resolves when it listens on `port` or has printed its own port. */

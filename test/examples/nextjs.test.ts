@@ -2,13 +2,18 @@
 // and the page in a browser [D50].
 
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { TestBrowser } from '../helpers/browser.ts';
 import { createGate } from '../helpers/changes.ts';
+import { codeBlocks } from '../helpers/documents.ts';
 import { Example, linesOfDocument, type RunningExample } from './installed.ts';
 import { forbidden, invalidId, itemNotFound, notFound, operations, succeeded, tooLarge } from '../helpers/expected.ts';
+import { createPair, goodToken, keySetOf } from '../helpers/issuer.ts';
 import { RawClient, type CallOptions, type Reply } from '../helpers/raw-client.ts';
 import { answer, behind, noContent, resetPeer } from '../helpers/scripted-backend.ts';
 import { useBackend } from '../helpers/suites.ts';
@@ -196,6 +201,61 @@ describe('in Next.js', { skip: example.skip, timeout: buildLimitMs }, () => {
     await page.getByText('Failed to create work item').waitFor();
   });
 });
+
+describe(
+  'in Next.js, the guarded route of docs/hosts.md, with basePath, trailingSlash and a proxy',
+  { skip: example.skip, timeout: buildLimitMs },
+  () => {
+    const pair = createPair('one', 'ES256');
+    const issuer = createServer((_request, response) => response.end(keySetOf(pair)));
+    let site: RunningExample;
+    before(async () => {
+      await once(issuer.listen(0, '127.0.0.1'), 'listening');
+      const url = `http://127.0.0.1:${(issuer.address() as AddressInfo).port}`;
+      const route = (codeBlocks('docs/hosts.md').find((block) => block.includes('backendUrl: process.env')) ?? '')
+        .replace('https://login.example.com/oauth', url)
+        .replace('authIssuer', 'trailingSlash: true,\n  authIssuer');
+      const files = {
+        'next.config.mjs': "export default { basePath: '/site', trailingSlash: true };\n",
+        'proxy.js':
+          "import { NextResponse } from 'next/server';\n" +
+          "export const proxy = () => NextResponse.next({ headers: { 'x-proxy': '1' } });\n",
+        'app/layout.js': 'export default ({ children }) => <html><body>{children}</body></html>;\n',
+        'app/page.js': 'export default () => <p>Work items</p>;\n',
+        'app/api/work-items/[[...path]]/route.js': `import { createFetchHandler } from 'work-item-gateway/fetch';\n${route}`,
+      };
+      for (const [name, text] of Object.entries(files)) example.write(join('guarded', name), text);
+      // `BACKEND_URL` is not set here.
+      example.run('next', ['build', 'guarded']);
+      site = await example.start('next', ['start', 'guarded', '--hostname', '127.0.0.1'], backend.url);
+    });
+    after(async () => {
+      issuer.close();
+      await site[Symbol.asyncDispose]();
+    });
+    const claims = { iss: 'https://login.example.com/', aud: 'https://items.example.com' };
+    const headers = [['Authorization', `Bearer ${goodToken(pair, undefined, claims)}`]] as const;
+
+    for (const { name, method, path, options, backendTarget, status, body } of operations) {
+      test(`operation ${name}: Next.js redirects to the path with a slash, which is served`, async () => {
+        const first = await site.call(method, `/site${path}`, { ...options, headers });
+        assert.deepEqual([first.status, first.header('location')], [308, `/site${path}/`]);
+        assert.equal((await site.call(method, `/site${path}/`, options)).status, 401);
+        const reply = await site.call(method, `/site${path}/`, { ...options, headers });
+        assertBytes(reply, status, body);
+        assert.deepEqual([reply.header('x-proxy'), reply.header('cache-control')], ['1', 'no-store']);
+        const calls = backend.requests.map((each) => `${each.method} ${each.target} ${String(each.body)}`);
+        assert.deepEqual(calls, [`${method} ${backendTarget} ${String(options.body ?? '')}`]);
+      });
+    }
+
+    test('an invalid id and an unknown path get the replies of the gateway', async () => {
+      assertBytes(await site.call('GET', '/site/api/work-items/abc/', { headers }), 400, invalidId);
+      assertBytes(await site.call('GET', '/site/api/work-items/5/6/', { headers }), 404, notFound);
+      assert.deepEqual(backend.requests, []);
+    });
+  },
+);
 
 /** Asserts status and body only: Next.js adds headers for the connection and caches. */
 function assertBytes(reply: Reply, status: number, body: string): void {

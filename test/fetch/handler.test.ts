@@ -7,6 +7,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { test } from 'node:test';
 import { promisify } from 'node:util';
+import { createFetchHandler } from '../../packages/core/hosts/fetch/fetch.ts';
 import { createFetchHandler as createOnEdge } from '../../packages/core/hosts/fetch/fetch-edge.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import {
@@ -64,6 +65,55 @@ test("the id is decoded from the URL's path without loss of digits, also under a
   await assertResponse(server.call('/api/work-items/7'), 404, notFound);
   await assertResponse(server.call('/'), 404, notFound);
   assert.equal(server.backend.requests.length, calls);
+});
+
+test('with trailingSlash, a slash at the end of a path is ignored; only one slash, and only then [D4, D50]', async () => {
+  const rows: [path: string, without: number, withIt: number, target?: string][] = [
+    ['', 200, 200, '/api/WorkItem'],
+    ['/', 400, 200, '/api/WorkItem'],
+    ['/?a=/', 400, 200, '/api/WorkItem'],
+    ['?a=/', 200, 200, '/api/WorkItem'],
+    ['/5', 200, 200, '/api/WorkItem/5'],
+    ['/5/', 404, 200, '/api/WorkItem/5'],
+    ['/5/?a=b/', 404, 200, '/api/WorkItem/5'],
+    ['//', 404, 400],
+    ['/5//', 404, 404],
+    ['/5/6/', 404, 404],
+    ['/x/', 404, 400],
+  ];
+  for (const trailingSlash of [undefined, false, true]) {
+    await using server = await serve(trailingSlash === undefined ? {} : { trailingSlash });
+    for (const [path, without, withIt, target] of rows) {
+      const { status } = await server.call(`/api/work-items${path}`);
+      assert.equal(status, trailingSlash === true ? withIt : without, path);
+      if (status === 200) assert.equal(server.backend.requests.at(-1)?.target, target);
+    }
+    await assertResponse(server.call('/'), 404, notFound);
+  }
+});
+
+test('options that a function returns are read at the first call, and again until they are valid [D50]', async () => {
+  await using server = await serve();
+  const options: { backendUrl?: string } = {};
+  let calls = 0;
+  const handler = createFetchHandler(() => {
+    calls += 1;
+    return { ...(options as { backendUrl: string }), prefix: '/site' };
+  });
+  const call = () => handler(new Request(`${base}/site/api/work-items/5`));
+  await handler.close();
+  assert.equal(calls, 0);
+  await assert.rejects(call(), {
+    name: 'TypeError',
+    message: /^Cannot create the gateway: backendUrl must be an address/,
+  });
+  options.backendUrl = server.backend.url;
+  await Promise.all([call(), call()].map((response) => assertResponse(response, 200, '{"id":5}')));
+  await handler.close();
+  await assertResponse(call(), 200, '{"id":5}');
+  await handler.close();
+  assert.equal(calls, 2);
+  await assert.rejects(handler({} as never), { name: 'TypeError', message: /web-standard Request/ });
 });
 
 test('a body is accepted as bytes, as a blob or as a stream if its bytes are JSON; a form is not JSON [D10]', async () => {

@@ -15,7 +15,7 @@ import { fieldNameOf, listReplyHeaders } from '../common/fields.ts';
 import { createHostGateway, hostRows } from '../common/host-gateway.ts';
 import { corsRows, type CorsOptions } from '../options/cors-options.ts';
 import { handlerRows } from '../options/host-options.ts';
-import type { ValueKind } from '../options/kinds.ts';
+import { boolean, type ValueKind } from '../options/kinds.ts';
 import { Problem } from '../options/problem.ts';
 import type { GatewayLimits } from '../options/options.ts';
 import type { OptionsOf } from '../options/rows.ts';
@@ -34,6 +34,8 @@ const fetchRows = {
    * client's address is unknown. All clients with an unknown address count as one client. Default: all addresses are unknown.
    */
   clientAddress: { kind: clientAddress },
+  /** Ignores a slash at the end of a path, which Next.js adds with its own option of this name [D4]. Default false. */
+  trailingSlash: { kind: boolean },
 };
 
 export interface FetchHandlerOptions
@@ -42,22 +44,30 @@ export interface FetchHandlerOptions
 export interface FetchHandler {
   /**
    * Handles one request as the `work-item-gateway` command does, except for connection headers, which the host handles.
-   * Rejects with a `TypeError` only if `request` is not a `Request`. An abort of `request.signal` means that
-   * the client has left. Then the response is a 499, which the host should discard.
+   * Rejects with a `TypeError` only if `request` is not a `Request`, or if `options` is a function and returns invalid
+   * options. An abort of `request.signal` means that the client has left. Then the response is a 499, which the host
+   * should discard.
    */
   (request: Request): Promise<Response>;
   /** Closes the connections to the backend; calls in flight fail. A later request opens new connections. */
   close(): Promise<void>;
 }
 
-/** Creates a handler with its own connections to the backend. Throws a `TypeError` that lists every invalid option. */
-export function createFetchHandler(options: FetchHandlerOptions): FetchHandler {
+/**
+ * Creates a handler with its own connections to the backend. Throws a `TypeError` that lists every invalid option. If
+ * `options` is a function, the first call creates the handler: then `next build` needs no options. Calls reject while the
+ * options are invalid.
+ */
+export function createFetchHandler(options: FetchHandlerOptions | (() => FetchHandlerOptions)): FetchHandler {
+  if (typeof options === 'function') return createLater(options);
   const table = { ...handlerRows, ...fetchRows, ...hostRows, ...corsRows };
   const { gateway, values, end } = createHostGateway(options, table, { findProblems: () => findProblems(options) });
   const bodyDeadlines = new Deadlines(values.requestTimeoutMs);
-  const addressOf = values.clientAddress ?? (() => undefined);
+  const { clientAddress: addressOf = () => undefined, trailingSlash = false } = values;
   const answer = (request: Request): Promise<Response> =>
-    new Promise((resolve) => new FetchExchange(request, resolve, addressOf, bodyDeadlines).begin(gateway));
+    new Promise((resolve) =>
+      new FetchExchange(request, resolve, addressOf, bodyDeadlines).begin(gateway, trailingSlash),
+    );
   let ending: Promise<void> | undefined;
   // Waits until all calls cut by `close` have failed. Otherwise they would be resent, or count as backend failures.
   const reopen = async (): Promise<void> => {
@@ -76,6 +86,15 @@ export function createFetchHandler(options: FetchHandlerOptions): FetchHandler {
     return ending === undefined ? answer(request) : reopen().then(() => answer(request));
   };
   return Object.assign(handler, { close: () => (ending ??= end()) });
+}
+
+function createLater(options: () => FetchHandlerOptions): FetchHandler {
+  let made: FetchHandler | undefined;
+  const handler = async (request: Request): Promise<Response> => {
+    made ??= createFetchHandler(options());
+    return made(request);
+  };
+  return Object.assign(handler, { close: async () => made?.close() });
 }
 
 // Without addresses, the rate limit would count all clients as one client.
@@ -103,6 +122,7 @@ function isRequest(value: unknown): boolean {
 const clientGoneStatus = 499;
 // Splits an absolute URL into authority and target, without the fragment.
 const urlPattern = /^[a-z][a-z0-9+.-]*:\/\/([^/?#]*)([^#]*)/i;
+const endSlash = /^([^?]+)\/(?=\?|$)/;
 
 class FetchExchange implements Transport, Client, DeadlineOwner {
   address: string | undefined;
@@ -133,13 +153,13 @@ class FetchExchange implements Transport, Client, DeadlineOwner {
     return typeof address === 'string' && isIP(address) !== 0 ? address : undefined;
   }
 
-  begin(gateway: Gateway): void {
+  begin(gateway: Gateway, dropsEndSlash: boolean): void {
     const { signal } = this.#request;
     let incoming: RequestReceiver;
     try {
       // The host may not know the address of a client that has left.
       this.address = this.#findAddress();
-      incoming = gateway.accept(readHead(this.#request), this, this);
+      incoming = gateway.accept(readHead(this.#request, dropsEndSlash), this, this);
     } catch (error) {
       gateway.acceptFault(this.#request.method, this.#request.url, this, this, error);
       return;
@@ -231,8 +251,9 @@ class FetchExchange implements Transport, Client, DeadlineOwner {
   }
 }
 
-function readHead({ method, url, headers, body }: Request): RequestHead {
-  const [, authority = '', target = ''] = urlPattern.exec(url) ?? [];
+function readHead({ method, url, headers, body }: Request, dropsEndSlash: boolean): RequestHead {
+  const [, authority = '', sent = ''] = urlPattern.exec(url) ?? [];
+  const target = dropsEndSlash ? sent.replace(endSlash, '$1') : sent;
   const fields: string[] = [];
   for (const [name, value] of headers) {
     const known = fieldNameOf(name);
