@@ -6,7 +6,7 @@ const call = createFetchHandler({ backendUrl: process.env.BACKEND_URL ?? 'http:/
 
 const app = new Hono();
 app.get('/', (context) => context.text('Work items are at /api/work-items'));
-app.all('/api/work-items/*', (context) => call(context.req.raw));
+app.all('/api/work-items/*', (context) => call(context.req.raw).then((made) => context.newResponse(made.body, made)));
 
 const port = Number(process.env.PORT ?? 3000);
 serve({ fetch: app.fetch, port }, (address) => {

@@ -223,7 +223,7 @@ const rows: Readonly<Record<string, Readonly<Record<string, Run | string>>>> = {
     'express()': serves,
     NestFactory: elsewhere('test/examples/nestjs.test.ts'),
     'createServer(': serves,
-    'context) => call(context.req.raw));': serves,
+    'new Hono()': serves,
     'export default { port': elsewhere('test/examples/runtimes.test.ts'),
     'Deno.serve': elsewhere('test/examples/runtimes.test.ts'),
     'outcome unreachable': async (place, block) => {

@@ -121,7 +121,7 @@ export const batches: readonly Batch[] = [
   },
   {
     name: 'fetch handler',
-    files: list('fetch/handler'),
+    files: list('fetch/handler fetch/hono'),
     of: /packages\/core\/hosts\/(fetch|common\/(failure-lines|fields|host-gateway|piece-turns))/,
   },
   {
