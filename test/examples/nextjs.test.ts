@@ -165,6 +165,10 @@ describe('in Next.js', { skip: example.skip, timeout: buildLimitMs }, () => {
     for (const path of ['/api/work-items/', '//api/work-items']) {
       assert.equal((await site.call('GET', path)).status, 308);
     }
+    await using client = await RawClient.open(site.port);
+    client.send(`GET ${gateway} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n`);
+    await client.closed();
+    assert.equal(client.bytesReceived, 0);
     assert.equal(backend.requests.length, 0);
   });
 

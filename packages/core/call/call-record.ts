@@ -23,7 +23,7 @@ export interface CallRecord {
   /** The reply's status; 0 if there was no reply, because the client had left or the gateway stopped. */
   readonly status: number;
   readonly outcome: CallOutcome;
-  /** Says in words why the backend's answer is unusable or a guard refused the request. For a `bug`: the error. */
+  /** Says why the backend's answer is unusable or a guard refused. An error for a `bug`, or if the host replied first. */
   readonly cause: unknown;
   /** A code for the cause, if the backend's answer was unusable. */
   readonly reason?: Reason | undefined;

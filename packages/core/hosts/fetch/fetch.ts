@@ -13,6 +13,7 @@ import { isAsAnnounced, wrongLength } from '../common/announced-length.ts';
 import { nextTurn, piecesPerTurn } from '../common/piece-turns.ts';
 import { fieldNameOf, listReplyHeaders } from '../common/fields.ts';
 import { createHostGateway, hostRows } from '../common/host-gateway.ts';
+import { watchOffers } from '../node/upgrade-offers.ts';
 import { corsRows, type CorsOptions } from '../options/cors-options.ts';
 import { handlerRows } from '../options/host-options.ts';
 import { boolean, type ValueKind } from '../options/kinds.ts';
@@ -62,6 +63,8 @@ export function createFetchHandler(options: FetchHandlerOptions | (() => FetchHa
   if (typeof options === 'function') return createLater(options);
   const table = { ...handlerRows, ...fetchRows, ...hostRows, ...corsRows };
   const { gateway, values, end } = createHostGateway(options, table, { findProblems: () => findProblems(options) });
+  // For hosts on node:http, such as Hono.
+  watchOffers();
   const bodyDeadlines = new Deadlines(values.requestTimeoutMs);
   const { clientAddress: addressOf = () => undefined, trailingSlash = false } = values;
   const answer = (request: Request): Promise<Response> =>
