@@ -9,7 +9,7 @@ import { RedisCounter, answerMsMax } from '../../packages/core/guards/rate-limit
 import { SharedCount } from '../../packages/core/guards/rate-limit/shared-count.ts';
 import { within } from '../../packages/core/guards/time/deadline.ts';
 import { createKeySource, KeySet } from '../../packages/core/guards/tokens/key-set.ts';
-import { systemClock, type Clock } from '../../packages/core/time/clock.ts';
+import { systemClock, type Clock } from '../../packages/core/guards/time/clock.ts';
 import { poll } from '../helpers/changes.ts';
 import { startGateway } from '../helpers/gateway.ts';
 import { createPair, keySetOf } from '../helpers/issuer.ts';

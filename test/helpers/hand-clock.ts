@@ -1,6 +1,6 @@
 // A clock that the test sets.
 
-import type { Clock } from '../../packages/core/time/clock.ts';
+import type { Clock } from '../../packages/core/guards/time/clock.ts';
 
 export class HandClock implements Clock {
   #now: number;

@@ -32,7 +32,7 @@ export const batches: readonly Batch[] = [
   {
     name: 'tables of sockets',
     files: list('wire/node-internals transport/stall-watch transport/tls-records'),
-    of: /packages\/core\/http1\/(node-internals|record-watch|stall-watch)\.ts/,
+    of: /packages\/core\/(http1\/node-internals|hosts\/clients\/(record|stall)-watch)\.ts/,
   },
   {
     name: 'connections by themselves',
@@ -46,7 +46,7 @@ export const batches: readonly Batch[] = [
   {
     name: 'connections over TLS',
     files: list('transport/handshakes transport/tls'),
-    of: /packages\/core\/http1\/(handshake|node-internals|server|stall-watch)\.ts/,
+    of: /packages\/core\/(http1\/node-internals|hosts\/clients\/(handshake|client-server|stall-watch))\.ts/,
     isTimed: true,
   },
   {
@@ -66,7 +66,7 @@ export const batches: readonly Batch[] = [
   {
     name: 'HTTP through the gateway',
     files: list('spec/malformed-http transport/client-leaves transport/stall-watch'),
-    of: /packages\/core\/(backend|call|http1)\//,
+    of: /packages\/core\/(backend|call|http1|hosts\/clients)\//,
   },
   { name: 'connections', files: list('transport/connections'), of: /packages\/core\/(backend|call|body)\// },
   { name: 'deadlines', files: list('spec/deadlines'), of: /packages\/core\/(backend|call|body)\//, isTimed: true },
@@ -200,7 +200,7 @@ export const batches: readonly Batch[] = [
   {
     name: 'slow clients',
     files: list('process/slow-clients'),
-    of: /packages\/core\/http1\/(server|server-connection|stall-watch)\.ts/,
+    of: /packages\/core\/(http1\/server-connection|hosts\/clients\/(client-server|stall-watch))\.ts/,
     isCommand: true,
     isTimed: true,
   },

@@ -6,7 +6,7 @@ import type { Socket } from 'node:net';
 import { test, type TestContext } from 'node:test';
 
 import type { CallRecord } from '../../packages/core/call/call-record.ts';
-import { StallWatch } from '../../packages/core/http1/stall-watch.ts';
+import { StallWatch } from '../../packages/core/hosts/clients/stall-watch.ts';
 import { stopClock, turn } from './served-connections.ts';
 
 const timeoutMs = 400;

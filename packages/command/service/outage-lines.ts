@@ -2,7 +2,7 @@
 // least ten seconds pass between two pairs. Outages that begin in these ten seconds are reported together afterwards,
 // with their number.
 
-import { systemClock, type Clock } from '../../core/time/clock.ts';
+import { systemClock, type Clock } from '../../core/guards/time/clock.ts';
 
 /** Shortest time from the end of one pair of lines to the beginning of the next. */
 export const quietMs = 10_000;

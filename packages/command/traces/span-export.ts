@@ -5,7 +5,7 @@ import { ExportResultCode, type ExportResult } from '@opentelemetry/core';
 import { BatchSpanProcessor, type ReadableSpan, type SpanExporter } from '@opentelemetry/sdk-trace';
 
 import { escapeControls } from '../../core/text/escape.ts';
-import { systemClock, type Clock } from '../../core/time/clock.ts';
+import { systemClock, type Clock } from '../../core/guards/time/clock.ts';
 import { OutageLines } from '../service/outage-lines.ts';
 import type { Logger } from '../log/log.ts';
 

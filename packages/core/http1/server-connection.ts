@@ -11,7 +11,6 @@ import { carrierOf, setReading } from './node-internals.ts';
 import type { Sink } from './reader.ts';
 import { RequestReader } from './request-reader.ts';
 import { SentAhead } from './sent-ahead.ts';
-import type { StallWatch } from './stall-watch.ts';
 import type { BrokenReason, Client, RequestReceiver, Reply, RequestHandler, Transport } from './transport.ts';
 import { TurnShare, type TurnTaker } from './turns.ts';
 import { writeDate, writeReplyHead } from './writer.ts';
@@ -20,7 +19,8 @@ export interface ConnectionContext extends ServerLimits {
   readonly handler: RequestHandler;
   /** True during a drain: each reply is the last on its connection. */
   isEnding: boolean;
-  readonly stallWatch: StallWatch<RequestReceiver | undefined>;
+  /** Closes connections whose clients stop reading their reply. */
+  readonly stallWatch: { watch(socket: Socket, incoming: RequestReceiver | undefined): void };
   /** Header lines of a reply after which the connection stays open. */
   readonly keepAliveLines: string;
 }

@@ -1,6 +1,6 @@
 // Creates the rate limit guard. Requests are counted by this process, by the primary process for its workers, or by Redis.
 
-import { systemClock } from '../../time/clock.ts';
+import { systemClock } from '../time/clock.ts';
 import { explainMissing } from '../options/missing-package.ts';
 import type { Keeper, RateLimitPart } from '../options/ports.ts';
 import { createOwnCount, WindowTables } from './count.ts';

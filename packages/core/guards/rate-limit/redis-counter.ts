@@ -6,7 +6,7 @@ import { isIP } from 'node:net';
 import { Redis, ReplyError } from 'ioredis';
 
 import { describeError, nodeAuthorities, type Peer } from '../../backend/describe-error.ts';
-import { systemClock } from '../../time/clock.ts';
+import { systemClock } from '../time/clock.ts';
 import { limitMax } from '../options/rate.ts';
 import type { Counter, Question } from '../options/ports.ts';
 import { LateError, noAnswerWithin, within } from '../time/deadline.ts';

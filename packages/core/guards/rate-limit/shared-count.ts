@@ -2,7 +2,7 @@
 // Asks the counter about many requests in one question. If a client is known to be over the limit, refuses it without
 // a question. Uses a fallback while the counter does not answer in time.
 
-import type { Clock } from '../../time/clock.ts';
+import type { Clock } from '../time/clock.ts';
 import type { Counter } from '../options/ports.ts';
 import type { Rate } from '../options/rate.ts';
 import { afterStep, noAnswerWithin, stepsMax, within } from '../time/deadline.ts';

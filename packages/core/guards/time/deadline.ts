@@ -2,7 +2,7 @@
 // before the answer is read. So a time limit consists of steps. Each step ends after what has arrived is read, and counts
 // once, however late it ends.
 
-import type { Clock } from '../../time/clock.ts';
+import type { Clock } from './clock.ts';
 
 /**
  * Number of steps of a time limit. If every turn of the event loop is long, each turn ends one step. A new connection with

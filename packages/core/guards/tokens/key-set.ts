@@ -6,7 +6,7 @@ import type { IncomingMessage } from 'node:http';
 import type { Agent } from 'node:https';
 
 import { describeError, nodeAuthorities, type Peer } from '../../backend/describe-error.ts';
-import type { Clock } from '../../time/clock.ts';
+import type { Clock } from '../time/clock.ts';
 import type { GuardSettings } from '../options/guard-options.ts';
 import type { FetchedKeys, GuardObserver } from '../options/ports.ts';
 import { findProxyEnv } from '../options/egress-proxy.ts';

@@ -1,6 +1,6 @@
 // Creates the token guard with its key set.
 
-import { systemClock } from '../../time/clock.ts';
+import { systemClock } from '../time/clock.ts';
 import type { TokenGuardPart } from '../options/ports.ts';
 import { createKeySource, describeFetchError, fetchText, KeySet } from './key-set.ts';
 import { explainUnusable, readSigningKeys } from './signing-keys.ts';

@@ -1,7 +1,7 @@
 // Caches verified tokens by a digest that does not reveal them. The next request with the same token then needs only
 // the digest, and no signature check [D44].
 
-import type { Clock } from '../../time/clock.ts';
+import type { Clock } from '../time/clock.ts';
 
 interface Entry<T> {
   readonly value: T;

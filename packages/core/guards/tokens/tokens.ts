@@ -11,7 +11,7 @@ import { fieldValue, fieldValues } from '../../http1/head.ts';
 import type { OperationName } from '../../operations.ts';
 import type { CallOutcome } from '../../outcomes.ts';
 import { createScopeReply, replies, type FixedReply } from '../../replies.ts';
-import type { Clock } from '../../time/clock.ts';
+import type { Clock } from '../time/clock.ts';
 import type { GuardSettings } from '../options/guard-options.ts';
 import { scopesOf } from '../options/guard-kinds.ts';
 import { tokenFlawNames, type TokenFlaw } from '../options/ports.ts';

@@ -7,7 +7,7 @@ import { monotonicMs } from '../../time/monotonic.ts';
 import type { Connection, ConnectionFactory, ServerLimits } from '../../http1/connection.ts';
 import { Handshakes, type ServerTls } from './handshake.ts';
 import { ServerConnection, type ConnectionContext } from '../../http1/server-connection.ts';
-import { StallWatch } from '../../http1/stall-watch.ts';
+import { StallWatch } from './stall-watch.ts';
 import type { RequestHandler } from '../../http1/transport.ts';
 
 // Time limits are checked at this interval. So a connection may be closed 0.2 s after its limit; [D35] allows 1 s.

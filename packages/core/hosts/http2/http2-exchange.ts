@@ -6,7 +6,7 @@ import type { BufferBudget } from '../../body/budget.ts';
 import type { BorrowedBytes } from '../../http1/borrowed-bytes.ts';
 import { monotonicMs } from '../../time/monotonic.ts';
 import type { ServerLimits } from '../../http1/connection.ts';
-import type { StallWatch } from '../../http1/stall-watch.ts';
+import type { StallWatch } from '../clients/stall-watch.ts';
 import type { Client, RequestReceiver, Reply, RequestHandler, Transport } from '../../http1/transport.ts';
 import { listReplyHeaders } from '../common/fields.ts';
 import { readHead } from './http2-head.ts';

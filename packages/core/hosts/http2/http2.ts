@@ -6,7 +6,7 @@ import type { Socket } from 'node:net';
 
 import { monotonicMs } from '../../time/monotonic.ts';
 import { Holding, type Connection, type ConnectionFactory, type ServerLimits } from '../../http1/connection.ts';
-import { StallWatch } from '../../http1/stall-watch.ts';
+import { StallWatch } from '../clients/stall-watch.ts';
 import { closeMs, Http2Exchange, type ExchangeOwner, type Http2Context } from './http2-exchange.ts';
 import { fieldsMax } from './http2-head.ts';
 import { PacedSocket } from './paced-socket.ts';

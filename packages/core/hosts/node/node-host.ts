@@ -3,7 +3,7 @@
 import { Deadlines } from '../../backend/deadlines.ts';
 import type { Gateway } from '../../call/gateway.ts';
 import type { ServerLimits } from '../../http1/connection.ts';
-import { StallWatch } from '../../http1/stall-watch.ts';
+import { StallWatch } from '../clients/stall-watch.ts';
 import type { RequestReceiver } from '../../http1/transport.ts';
 import { watchOffers } from './upgrade-offers.ts';
 

@@ -7,8 +7,8 @@
 
 import type { Socket } from 'node:net';
 
-import { monotonicMs } from '../time/monotonic.ts';
-import { carrierOf, handleOf } from './node-internals.ts';
+import { monotonicMs } from '../../time/monotonic.ts';
+import { carrierOf, handleOf } from '../../http1/node-internals.ts';
 
 interface Progress<Call> {
   call: Call;
