@@ -51,8 +51,8 @@ interface Answer {
   readonly isWhole: boolean;
 }
 
-// This many bytes of an answer are kept, which is enough for a head (at most 16 KiB) and the start of the body.
-const keptBytesMax = 32_768;
+// This many bytes of an answer are kept, which is enough for a head (at most 1 MiB) and the start of the body.
+const keptBytesMax = 1_081_344;
 // How long to wait for the body of a failure, in ms. The gateway's call has then ended, because the head decides.
 const bodyWaitMs = 1_000;
 

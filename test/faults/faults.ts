@@ -226,8 +226,10 @@ const interim: Fault[] = [
   fault('a 100 Continue, then the end of the connection', fails, 'closed', () => rawThenClose('HTTP/1.1 100 Continue\r\n\r\n')),
   fault('a 103 with a body', fails, 'closed', (secret) =>
     raw(Buffer.concat([bytesOf(`${head(secret, 'Content-Length: 5', 103)}hello`), good(secret)]))),
-  fault('a 103 with headers of 100 KB', fails, 'closed', (secret) =>
+  fault('a 103 with headers of 100 KB', succeeds, 'kept', (secret) =>
     raw(Buffer.concat([bytesOf(head(secret, `X: ${'x'.repeat(100_000)}`, 103)), good(secret)]))),
+  fault('a 103 with headers of 1.1 MB', fails, 'closed', (secret) =>
+    raw(Buffer.concat([bytesOf(head(secret, `X: ${'x'.repeat(1_100_000)}`, 103)), good(secret)]))),
   fault('101 Switching Protocols', fails, 'closed', (secret) =>
     raw(Buffer.concat([bytesOf(head(secret, 'Connection: upgrade\r\nUpgrade: x', 101)), good(secret)]))),
   fault('101 without an upgrade', fails, 'closed', (secret) =>
@@ -275,7 +277,7 @@ const badHeads: Fault[] = (
     ['a negative length', after('Content-Length: -8')],
     ['an unknown coding', (secret) => raw(head(secret, 'Transfer-Encoding: xchunked') + chunks(secret))],
     ['a space before the colon', after('X-Extra : 1\r\nContent-Length: 8')],
-    ['headers of 100 KB', after(`X-Extra: ${'x'.repeat(100_000)}\r\nContent-Length: 8`)],
+    ['headers of 1.1 MB', after(`X-Extra: ${'x'.repeat(1_100_000)}\r\nContent-Length: 8`)],
     ['a status of two digits', (secret) => raw(`HTTP/1.1 20 OK\r\nContent-Length: 8\r\n\r\n${bodyOf(secret)}`)],
     ['HTTP/2.0', (secret) => raw(`HTTP/2.0 200 OK\r\nContent-Length: 8\r\n\r\n${bodyOf(secret)}`)],
     ['an SSH greeting', (secret) => rawThenClose(`SSH-2.0-${secret}\r\n`)],

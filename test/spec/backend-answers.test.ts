@@ -63,7 +63,7 @@ const chunkSizes = [
 const bodies: string[] = [
   ...chunkSizes.map((size) => `${size}\r\n${item}\r\n0\r\n\r\n`),
   `8\n${item}\r\n0\r\n\r\n`, `8\r\n${item}\n0\r\n\r\n`, `8\r\n${item}XX0\r\n\r\n`, `8\r\n${item}\r\n0\r\n\n`,
-  `8\r\n${item}\r\n0\r\nX\r\n\r\n`, `8\r\n${item}\r\n0\r\n${`X: ${'x'.repeat(1000)}\r\n`.repeat(40)}`,
+  `8\r\n${item}\r\n0\r\nX\r\n\r\n`, `8\r\n${item}\r\n0\r\n${`X: ${'x'.repeat(1000)}\r\n`.repeat(1_100)}`,
 ]; // prettier-ignore
 
 const endlessBody = endless('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n', `1000\r\n${' '.repeat(4096)}\r\n`);

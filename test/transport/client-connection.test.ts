@@ -257,7 +257,7 @@ test('a malformed answer breaks the exchange with its `Flaw`, and no event follo
   (await socket(0)).write('HTTP/1.1 200 OK\n');
   await poll(() => exchange.last === 'broken', 'the break is reported');
   assert.ok(exchange.error !== undefined && 'kind' in exchange.error);
-  assert.equal(exchange.error.kind, 'malformed');
+  assert.equal(exchange.error.kind, 'invalid-head');
   assert.equal(connection.isClosed, true);
   assert.deepEqual(exchange.events, ['sent', 'broken']);
 });

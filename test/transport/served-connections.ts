@@ -61,7 +61,8 @@ export class Received implements RequestReceiver {
   }
 
   onBroken(reason: BrokenReason): void {
-    this.events.push(typeof reason === 'string' ? reason : reason.kind);
+    const isFlaw = typeof reason === 'object' && reason.kind !== 'head-too-large';
+    this.events.push(typeof reason === 'string' ? reason : isFlaw ? 'malformed' : reason.kind);
     this.#script.onBroken?.(this);
   }
 
@@ -126,7 +127,7 @@ export function createHandler(script: Script) {
       refused.push(reason);
       script.onRefuse?.();
       const isLate = reason === 'timeout';
-      const isMalformed = typeof reason === 'object' && reason.kind === 'malformed';
+      const isMalformed = typeof reason === 'object' && reason.kind !== 'head-too-large';
       const body = script.refusal ?? Buffer.from(isLate ? 'late' : 'no');
       return {
         head: createReplyHead(isLate ? 408 : isMalformed ? 400 : 431, []),

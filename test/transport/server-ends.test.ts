@@ -116,7 +116,7 @@ describe('a client that sends its FIN [D21]', () => {
       await assertLastReply(client, 400);
       assert.deepEqual(first.events, ['start', 'body', 'end', 'taken']);
     }
-    assert.deepEqual(refused.at(-1), { kind: 'malformed', reason: 'an incomplete request' });
+    assert.deepEqual(refused.at(-1), { kind: 'incomplete-request', reason: 'an incomplete request' });
   });
 
   test('gets the reply to a malformed body even if the handler replies later', async (t) => {

@@ -18,7 +18,7 @@ const repeatedInAnswers: RepeatedValues = {
 /** Reads answers to requests other than HEAD and CONNECT. Interim answers are skipped [RFC 9110, 15.2]. */
 export class AnswerReader extends MessageReader<AnswerHead> {
   protected readonly repeatedValues = repeatedInAnswers;
-  protected readonly skipsEmptyLines = false;
+  protected readonly isRequest = false;
   #status = 0;
   protected fields = new AnswerFields();
 

@@ -24,8 +24,10 @@ export interface ExchangeOwner {
 // `looking`: a request waits until all input that has already arrived is handled.
 type State = 'idle' | 'looking' | 'busy' | 'closed';
 
-// Limit of an answer's head, and of its trailers, in bytes.
-const headBytesMax = 16_384;
+// Limits of an answer's head, and of its trailers, in bytes: of the whole, and of each field that the gateway reads. The
+// other fields are not kept.
+const headBytesMax = 1_048_576;
+const fieldBytesMax = 16_384;
 
 // Connections that send a request in the event loop's next check phase. One callback sends all of these requests.
 let looking: ClientConnection[] = [];
@@ -80,6 +82,7 @@ export class ClientConnection {
         onEnd: () => undefined,
       },
       headBytesMax,
+      fieldBytesMax,
     );
     socket
       .on('end', () => this.#onEnd())

@@ -31,9 +31,9 @@ interface NamedBytes {
 }
 
 const none: readonly NamedBytes[] = [];
-const lengthMax = Math.max(...fieldNames.map((name) => name.length));
+export const nameBytesMax = Math.max(...fieldNames.map((name) => name.length));
 // Grouped by length of the name. Most of the other fields have a length with no group, so one lookup rejects them.
-const byLength: readonly (readonly NamedBytes[])[] = Array.from({ length: lengthMax + 1 }, (_, length) =>
+const byLength: readonly (readonly NamedBytes[])[] = Array.from({ length: nameBytesMax + 1 }, (_, length) =>
   fieldNames.filter((name) => name.length === length).map((name) => ({ name, bytes: Buffer.from(name, 'latin1') })),
 );
 

@@ -10,9 +10,9 @@ import {
   parseKeepAliveSeconds,
 } from './grammar.ts';
 
-/** A defect that makes a message unreadable. `reason` is for the log. */
+/** A defect that makes a message unreadable. `kind` is one of the codes in reasons.ts. `reason` is for people. */
 export interface Flaw {
-  readonly kind: 'malformed' | 'head-too-large';
+  readonly kind: 'invalid-head' | 'invalid-chunks' | 'invalid-length' | 'incomplete-request' | 'head-too-large';
   readonly reason: string;
 }
 
@@ -150,7 +150,7 @@ export class RequestFields extends Framing {
     this.checkFraming(minorVersion);
     if (this.#hostCount === 0 && minorVersion === 1 && requiresHost) this.flaw ??= 'no host';
     if (!isTarget(target, method)) this.flaw ??= 'an invalid target';
-    if (this.flaw !== undefined) return { kind: 'malformed', reason: this.flaw };
+    if (this.flaw !== undefined) return { kind: 'invalid-head', reason: this.flaw };
     return {
       method,
       target,
@@ -178,7 +178,7 @@ export class AnswerFields extends Framing {
     } else if (status < 200 && minorVersion === 0) {
       this.flaw ??= 'an interim status in HTTP/1.0';
     }
-    if (this.flaw !== undefined) return { kind: 'malformed', reason: `an answer with ${this.flaw}` };
+    if (this.flaw !== undefined) return { kind: 'invalid-head', reason: `an answer with ${this.flaw}` };
     const announced = this.transferEncoding === undefined ? (this.contentLength ?? 'until-close') : 'chunked';
     // A 204 or 304 has no body, whatever its fields announce [RFC 9112, 6.3]. A server may send the announced body of a 204
     // anyway, so such a connection is not reused. A 304 may correctly announce a length and send no body.

@@ -1,9 +1,10 @@
 // Reads HTTP/1.1 messages, both requests and answers: takes bytes and calls a `Sink`. Uses no socket and no timer. The
 // reader stops after each message. To pause it, the caller stops calling `read`. Each byte is examined once, even if the
-// input arrives in small pieces. Only an incomplete head is kept. Start lines are in request-reader.ts and
-// answer-reader.ts, chunks in chunk-reader.ts, the grammar in grammar.ts, the meaning of a head in head.ts.
+// input arrives in small pieces. Only incomplete elements of a head that the gateway reads are kept. Start lines are in
+// request-reader.ts and answer-reader.ts, chunks in chunk-reader.ts, the grammar in grammar.ts, the meaning of a head in
+// head.ts.
 
-import { fieldNameAt, type FieldName } from './fields.ts';
+import { fieldNameAt, nameBytesMax, type FieldName } from './fields.ts';
 import { ChunkReader } from './chunk-reader.ts';
 import { carriageReturn, colon, lineFeed, space, tab, textBytes, tokenBytes } from './grammar.ts';
 import { appendBytes } from './growing-buffer.ts';
@@ -38,7 +39,7 @@ const stateChunks = 11;
 const stateDone = 12;
 const stateFlawed = 13;
 
-// Initial memory for a head that arrives in parts, in bytes. The memory grows with the head.
+// Initial memory for an element that arrives in parts, in bytes.
 const keptBytesMin = 512;
 
 const noBytes = Buffer.alloc(0);
@@ -60,22 +61,26 @@ export abstract class MessageReader<Head extends AnyHead> {
   readonly #sink: Sink<Head>;
   readonly #chunks: ChunkReader;
   readonly #headBytesMax: number;
+  readonly #fieldBytesMax: number;
   #state = stateStart;
-  // `#headStart` is the position of the head's first byte. The positions below are relative to it.
+  // The position of the head's first byte; negative if earlier parts have been dropped.
   #headStart = 0;
+  // The start of the current element (a part of the start line, a name or a value), relative to `#headStart`.
   #mark = 0;
-  #nameStart = 0;
-  #nameEnd = 0;
-  #valueStart = 0;
-  // The head so far, if it did not arrive in one piece.
+  // The name of the current field; undefined if the field is dropped.
+  #name: FieldName | undefined;
+  // The length of the incomplete head so far, and its last element, if needed.
+  #passed = 0;
   #kept: Buffer = noBytes;
   #isTrailer = false;
   #left = 0;
 
-  constructor(sink: Sink<Head>, headBytesMax: number) {
+  /** `fieldBytesMax` limits the value of a field that the gateway reads. Other fields are dropped, whatever their size. */
+  constructor(sink: Sink<Head>, headBytesMax: number, fieldBytesMax = headBytesMax) {
     this.#sink = sink;
     this.#chunks = new ChunkReader(sink);
     this.#headBytesMax = headBytesMax;
+    this.#fieldBytesMax = fieldBytesMax;
   }
 
   /** True if no message has begun. Empty lines before a message are not part of it. */
@@ -87,14 +92,14 @@ export abstract class MessageReader<Head extends AnyHead> {
     return this.#state > stateEmptyLine && this.#state < stateLength && !this.#isTrailer;
   }
 
-  /** True if no bytes of an incomplete head are kept. */
+  /** True if no head is incomplete. */
   get isEmpty(): boolean {
-    return this.#kept.length === 0;
+    return this.#passed === 0;
   }
 
   /** The memory of an incomplete head: its bytes as allocated, and at most its length for the fields read so far. */
   get heldBytes(): number {
-    return this.#kept.buffer.byteLength + this.#kept.length;
+    return this.#kept.buffer.byteLength + this.#passed;
   }
 
   get isDone(): boolean {
@@ -103,6 +108,7 @@ export abstract class MessageReader<Head extends AnyHead> {
 
   /** Releases an incomplete head. Nothing may be read afterwards. */
   drop(): void {
+    this.#passed = 0;
     this.#kept = noBytes;
   }
 
@@ -123,9 +129,9 @@ export abstract class MessageReader<Head extends AnyHead> {
       } else if (this.#state >= stateLength) {
         at = this.#readBody(bytes, at);
       } else if (this.#kept.length === 0) {
-        this.#headStart = at;
+        this.#headStart = at - this.#passed;
         at = this.#readHead(bytes, at, bytes.length);
-        if (this.#state > stateEmptyLine && this.#state < stateLength) this.#keep(bytes.subarray(this.#headStart));
+        this.#keep(bytes, at);
       } else {
         at = this.#readAfterKept(bytes, at);
       }
@@ -152,8 +158,8 @@ export abstract class MessageReader<Head extends AnyHead> {
   /** Returns the head, or its flaw. Called once for each head, including the heads of interim answers. */
   protected abstract finishHead(): Head | Flaw;
 
-  protected fail(reason: string): void {
-    this.flaw = { kind: 'malformed', reason };
+  protected fail(reason: string, kind: Flaw['kind'] = this.#isTrailer ? 'invalid-chunks' : 'invalid-head'): void {
+    this.flaw = { kind, reason };
     this.#state = stateFlawed;
   }
 
@@ -174,20 +180,31 @@ export abstract class MessageReader<Head extends AnyHead> {
     return bytes.toString('latin1', this.#headStart + this.#mark, end);
   }
 
-  // Copies the next part of a head that arrives in parts. No part is read twice.
-  #keep(bytes: Buffer): void {
-    this.#kept = appendBytes(this.#kept, bytes, keptBytesMin);
+  // Keeps the needed part of a head that was read up to `at`. No part is read twice.
+  #keep(bytes: Buffer, at: number): void {
+    const state = this.#state;
+    const isIncomplete = state > stateEmptyLine && state < stateLength;
+    this.#passed = isIncomplete ? at - this.#headStart : 0;
+    const isNeeded =
+      (state === stateStartLine && this.isRequest) ||
+      (state === stateFieldName && this.sinceMark(at) <= nameBytesMax) ||
+      (state === stateValue && this.#name !== undefined);
+    const from = this.#headStart + this.#mark;
+    if (!isNeeded) {
+      this.#kept = noBytes;
+    } else if (from > 0 || bytes !== this.#kept) {
+      this.#kept = appendBytes(noBytes, bytes.subarray(from, at), keptBytesMin);
+    }
   }
 
   #readAfterKept(bytes: Buffer, from: number): number {
     const before = this.#kept.length;
     // Examines no bytes beyond the size limit of a head.
-    const part = Math.min(bytes.length - from, this.#headBytesMax + 1 - before);
-    this.#keep(part === bytes.length ? bytes : bytes.subarray(from, from + part));
-    this.#headStart = 0;
+    const part = Math.min(bytes.length - from, this.#headBytesMax + 1 - this.#passed);
+    this.#kept = appendBytes(this.#kept, bytes.subarray(from, from + part), keptBytesMin);
+    this.#headStart = before - this.#passed;
     const at = this.#readHead(this.#kept, before, this.#kept.length);
-    if (this.#state > stateEmptyLine && this.#state < stateLength) return from + part;
-    this.#kept = noBytes;
+    this.#keep(this.#kept, at);
     return from + at - before;
   }
 
@@ -218,8 +235,7 @@ export abstract class MessageReader<Head extends AnyHead> {
       }
     }
     if (at >= this.#headStart + this.#headBytesMax && this.#state < stateLength && !this.isBeforeMessage) {
-      this.flaw = { kind: 'head-too-large', reason: `a head of more than ${this.#headBytesMax} bytes` };
-      this.#state = stateFlawed;
+      this.fail(`a head of more than ${this.#headBytesMax} bytes`, 'head-too-large');
     }
     return at;
   }
@@ -228,7 +244,7 @@ export abstract class MessageReader<Head extends AnyHead> {
   #readField(bytes: Buffer, from: number, end: number): number {
     let at = from;
     if (this.#state === stateFieldStart) {
-      this.#nameStart = at - this.#headStart;
+      this.setMark(at);
       this.#state = stateFieldName;
     }
     if (this.#state === stateFieldName) {
@@ -236,11 +252,12 @@ export abstract class MessageReader<Head extends AnyHead> {
         at += 1;
       }
       if (at === end) return at;
-      this.#nameEnd = at - this.#headStart;
-      if (bytes[at] !== colon || this.#nameEnd === this.#nameStart) {
+      const length = this.sinceMark(at);
+      if (bytes[at] !== colon || length === 0) {
         this.fail('an invalid field name');
         return at;
       }
+      this.#name = this.#isTrailer ? undefined : fieldNameAt(bytes, at - length, at);
       this.#state = stateValueStart;
       at += 1;
     }
@@ -249,25 +266,29 @@ export abstract class MessageReader<Head extends AnyHead> {
         at += 1;
       }
       if (at === end) return at;
-      this.#valueStart = at - this.#headStart;
+      this.setMark(at);
       this.#state = stateValue;
     }
     while (at < end && textBytes[bytes[at] ?? 0] === 1) {
       at += 1;
+    }
+    if (this.#name !== undefined && this.sinceMark(at) > this.#fieldBytesMax) {
+      this.fail(`a field of more than ${this.#fieldBytesMax} bytes`, 'head-too-large');
+      return at;
     }
     if (at === end) return at;
     if (bytes[at] !== carriageReturn) {
       this.fail('a control character in a field value');
       return at;
     }
-    if (!this.#isTrailer) this.#takeField(bytes, at);
+    if (this.#name !== undefined) this.#takeField(this.#name, bytes, at);
     this.#state = stateLineEnd;
     return at + 1;
   }
 
   #readStart(bytes: Buffer, from: number, end: number): number {
     let at = from;
-    while (this.skipsEmptyLines && at < end && this.#state <= stateEmptyLine) {
+    while (this.isRequest && at < end && this.#state <= stateEmptyLine) {
       const expected = this.#state === stateStart ? carriageReturn : lineFeed;
       if (bytes[at] === expected) {
         this.#state = this.#state === stateStart ? stateEmptyLine : stateStart;
@@ -293,14 +314,11 @@ export abstract class MessageReader<Head extends AnyHead> {
 
   /** The last values of fields that rarely change between messages. All connections share them. */
   protected abstract readonly repeatedValues: RepeatedValues;
-  /** True if empty lines may precede a message [RFC 9112, 2.2]. */
-  protected abstract readonly skipsEmptyLines: boolean;
+  /** True for requests, whose start line is read as text. Empty lines may precede them [RFC 9112, 2.2]. */
+  protected abstract readonly isRequest: boolean;
 
-  #takeField(bytes: Buffer, valueEnd: number): void {
-    const start = this.#headStart;
-    const name = fieldNameAt(bytes, start + this.#nameStart, start + this.#nameEnd);
-    if (name === undefined) return;
-    const valueStart = start + this.#valueStart;
+  #takeField(name: FieldName, bytes: Buffer, valueEnd: number): void {
+    const valueStart = this.#headStart + this.#mark;
     let end = valueEnd;
     // White space after a value is not part of it [RFC 9112, 5.1].
     while (end > valueStart && (bytes[end - 1] === space || bytes[end - 1] === tab)) {
@@ -365,7 +383,7 @@ export abstract class MessageReader<Head extends AnyHead> {
     const chunks = this.#chunks;
     const at = chunks.read(bytes, from);
     if (chunks.flaw !== undefined) {
-      this.fail(chunks.flaw);
+      this.fail(chunks.flaw, 'invalid-chunks');
     } else if (chunks.isOver) {
       this.#state = stateFieldStart;
       this.#isTrailer = true;

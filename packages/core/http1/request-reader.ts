@@ -31,7 +31,7 @@ const repeatedInRequests: RepeatedValues = {
 
 export class RequestReader extends MessageReader<RequestHead> {
   protected readonly repeatedValues = repeatedInRequests;
-  protected readonly skipsEmptyLines = true;
+  protected readonly isRequest = true;
   #part = partMethod;
   #method = '';
   #target = '';

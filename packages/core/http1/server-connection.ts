@@ -504,4 +504,4 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
 }
 
 const noBytes = Buffer.alloc(0);
-const endFlaw: BrokenReason = { kind: 'malformed', reason: 'an incomplete request' };
+const endFlaw: BrokenReason = { kind: 'incomplete-request', reason: 'an incomplete request' };

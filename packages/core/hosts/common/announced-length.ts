@@ -4,7 +4,7 @@ import { parseContentLength } from '../../http1/grammar.ts';
 import type { BrokenReason } from '../../http1/transport.ts';
 
 export const wrongLength: BrokenReason = {
-  kind: 'malformed',
+  kind: 'invalid-length',
   reason: 'a body that is not as long as its content-length',
 };
 

@@ -221,7 +221,7 @@ class FetchExchange implements Transport, Client, DeadlineOwner {
     } catch {
       this.#bodyDeadline.clear();
       // The client stopped sending in the middle of the body, or the host has already read the body.
-      incoming?.onBroken({ kind: 'malformed', reason: 'a body that cannot be read' });
+      incoming?.onBroken({ kind: 'incomplete-request', reason: 'a body that cannot be read' });
       return;
     }
     this.#bodyDeadline.clear();

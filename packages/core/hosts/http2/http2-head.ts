@@ -48,7 +48,7 @@ export function readHead(fields: readonly string[], endsThere: boolean, bytesMax
   }
   if (bytes > bytesMax) return { kind: 'head-too-large', reason: `a head of more than ${bytesMax} bytes` };
   flaw ??= findFlaw(pseudo, host);
-  if (flaw !== undefined) return { kind: 'malformed', reason: flaw };
+  if (flaw !== undefined) return { kind: 'invalid-head', reason: flaw };
   const { ':method': method, ':authority': authority, ':path': path } = pseudo;
   const name = authority ?? host;
   if (name !== undefined) taken.take('host', name);

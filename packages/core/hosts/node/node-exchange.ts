@@ -100,7 +100,7 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
     if (ownId !== undefined) fields.take('x-request-id', ownId);
     // Node's parser also accepts the versions 0.9 and 2.0.
     if (httpVersionMajor !== 1) {
-      return { kind: 'malformed', reason: 'a version that is neither HTTP/1.0 nor HTTP/1.1' };
+      return { kind: 'invalid-head', reason: 'a version that is neither HTTP/1.0 nor HTTP/1.1' };
     }
     return fields.finish(method, this.#target, httpVersionMinor);
   }
