@@ -1,6 +1,6 @@
-// Codes for the reasons why a call to the backend had no usable answer, each with a short text for tables. The program
-// compares only these codes, never texts. Each failed call also has a `cause`, a longer text for people, with details such
-// as limits.
+// Codes for the reasons why a request was malformed, or why a call to the backend had no usable answer, each with a short
+// text for tables. The program compares only these codes, never texts. Each failed call also has a `cause`, a longer text
+// for people, with details such as limits.
 
 /** The short text of each reason, for tables; undefined if the `cause` is short enough. */
 const reasonTexts = {
@@ -29,6 +29,15 @@ const reasonTexts = {
   'not-json': undefined,
   'too-large': undefined,
   'no-room': undefined,
+  // A malformed or late request. http1/head.ts has the kinds of flaws.
+  'invalid-head': undefined,
+  'invalid-chunks': undefined,
+  'invalid-length': undefined,
+  'invalid-expect': undefined,
+  'invalid-condition': undefined,
+  'incomplete-request': undefined,
+  'head-too-large': undefined,
+  'request-timeout': undefined,
 } as const satisfies Readonly<Record<string, string | undefined>>;
 
 export type Reason = keyof typeof reasonTexts;

@@ -4,6 +4,7 @@
 import type { BrokenReason, ReplyHead } from './http1/transport.ts';
 import { createReplyHead } from './http1/writer.ts';
 import { operations, type Operation, type OperationName } from './operations.ts';
+import type { Reason } from './reasons.ts';
 
 /** A reply with constant headers and body. Headers that vary are added when the reply is sent [D24]. */
 export interface FixedReply extends ReplyHead {
@@ -84,10 +85,13 @@ export function createScopeReply(scope: string): FixedReply {
 }
 
 /** Returns the reply to a request that is malformed or late, or whose body exceeds the free memory [D26, D27, D35]. */
-export function replyToBroken(reason: BrokenReason): FixedReply {
-  if (reason === 'timeout') return replies.requestTimeout;
-  if (reason === 'overload') return replies.overload;
-  return reason.kind === 'head-too-large' ? replies.headersTooLarge : replies.badRequest;
+export function describeBroken(reason: BrokenReason): { reply: FixedReply; code: Reason; cause: string } {
+  const { requestTimeout, overload, headersTooLarge, badRequest } = replies;
+  if (reason === 'timeout')
+    return { reply: requestTimeout, code: 'request-timeout', cause: 'a request that timed out' };
+  if (reason === 'overload') return { reply: overload, code: 'no-room', cause: 'no room for the body' };
+  const { kind: code, reason: cause } = reason;
+  return { reply: code === 'head-too-large' ? headersTooLarge : badRequest, code, cause };
 }
 
 /** The heads of replies that pass on the backend's JSON, one for each operation [spec 4]. */

@@ -81,10 +81,10 @@ export class RecentFailures {
     if (this.#failures.length === storedMax) this.#failures = this.list().reverse();
   }
 
-  /** Keeps a malformed request. `code` describes the problem; it may be empty. */
-  recordMalformed(requestId: string, status: number, code: string, client: string | undefined): void {
+  /** Keeps a malformed request. */
+  recordMalformed(requestId: string, status: number, cause: string, client: string | undefined): void {
     const outcome = outcomeOfMalformed(status);
-    this.record({ requestId, client, status, outcome, cause: code || undefined, durationMs: 0 }, true);
+    this.record({ requestId, client, status, outcome, cause, durationMs: 0 }, true);
   }
 
   /** All failures kept, latest first. */

@@ -170,7 +170,6 @@ const refusals: [name: string, method: string, path: string, options: CallOption
   ['a known method that the path does not allow', 'PATCH', '/api/work-items', {}, { operation: undefined, status: 405, outcome: 'no-operation' }],
   ['OPTIONS', 'OPTIONS', '/api/work-items', {}, { operation: undefined, status: 204, outcome: 'ok', replyBytes: 0 }],
   ['a cross-site write', 'POST', '/api/work-items', { body: '{}', headers: [['Sec-Fetch-Site', 'cross-site']] }, { operation: undefined, status: 403, outcome: 'forbidden' }],
-  ['an unknown expectation', 'GET', '/api/work-items', { headers: [['Expect', 'x']] }, { operation: undefined, status: 417, outcome: 'bad-request' }],
 ]; // prettier-ignore
 
 for (const [name, method, path, options, expected] of refusals) {

@@ -8,7 +8,7 @@ import { fieldValue, type RequestHead } from '../../core/http1/head.ts';
 import { ClientServer } from '../../core/hosts/clients/client-server.ts';
 import type { BrokenReason, Reply, RequestReceiver, Transport } from '../../core/http1/transport.ts';
 import { BorrowedBytes } from '../../core/http1/borrowed-bytes.ts';
-import { createFixedReply, replyHeaders, replyToBroken, type FixedReply } from '../../core/replies.ts';
+import { createFixedReply, replyHeaders, describeBroken, type FixedReply } from '../../core/replies.ts';
 import { latestBackendStatus } from '../../figures/backend-status.ts';
 import { dashboardFolder, type CreateDashboard, type DashboardPort, type DashboardSources } from './dashboard-port.ts';
 import { addFigures, History, stepMs } from '../../figures/history.ts';
@@ -104,7 +104,7 @@ export function createAdminServer(sources: AdminSources, createDashboard?: Creat
       onStall: ignore,
     };
   };
-  const refuse = (reason: BrokenReason): Reply => closingReply(replyToBroken(reason), []);
+  const refuse = (reason: BrokenReason): Reply => closingReply(describeBroken(reason).reply, []);
   const handler = { accept, refuse, onFault: sources.onFault };
   return { connections: new ClientServer(limits, handler), endRecording: record(history, sources, dashboard) };
 }

@@ -32,10 +32,11 @@ export function logCall(logger: Logger, call: CallRecord, showsClient: boolean):
     logger.error({ ...(JSON.parse(`{${fields}}`) as object), err: call.cause }, message);
     return;
   }
+  const reason = call.reason === undefined ? '' : `,"reason":"${call.reason}"`;
   const cause = call.cause === undefined ? '' : `,"cause":${escapeControls(JSON.stringify(call.cause))}`;
   const parts = logger as LoggerParts;
   parts[pino.symbols.streamSym].write(
-    `{"level":"${level}"${parts[pino.symbols.timeSym]()}${parts[pino.symbols.chindingsSym]},${fields}${cause},"msg":"${message}"}\n`,
+    `{"level":"${level}"${parts[pino.symbols.timeSym]()}${parts[pino.symbols.chindingsSym]},${fields}${reason}${cause},"msg":"${message}"}\n`,
   );
 }
 

@@ -17,7 +17,7 @@ export function createPrettyFormat(hasColours: boolean): Format | undefined {
   const pretty = prettyFactory({
     colorize: hasColours,
     ignore:
-      'pid,hostname,requestId,operation,method,path,http,client,subject,agent,status,outcome,durationMs,backendMs,requestBytes,replyBytes,cause',
+      'pid,hostname,requestId,operation,method,path,http,client,subject,agent,status,outcome,durationMs,backendMs,requestBytes,replyBytes,reason,cause',
     translateTime: 'SYS:HH:MM:ss.l',
     singleLine: true,
     messageFormat: (line, messageKey) => describeLine(line, String(line[messageKey])),
@@ -60,7 +60,7 @@ function describeLine(line: Readonly<Record<string, unknown>>, message: string):
   const from = part(' ', 'client');
   // Malformed requests have neither a method nor a duration.
   if (line['durationMs'] === undefined) {
-    return `${message}:${part(' ', 'path')}${part(' ', 'status')}${from}${part(' ', 'requestId')}`;
+    return `${message}:${part(' ', 'path')}${part(' ', 'status')}${part(': ', 'cause')}${from}${part(' ', 'requestId')}`;
   }
   const name = part('', 'operation') || part('', 'method');
   const times = `${part('', 'durationMs')} ms${part(', backend ', 'backendMs', ' ms')}, ${part('', 'replyBytes')} bytes`;

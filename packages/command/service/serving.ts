@@ -187,12 +187,12 @@ function createObserver(
         backend.report(hasNoAnswer ? String(call.cause) : undefined, call.reason);
       }
     },
-    onMalformed: (requestId, reply, code, address) => {
+    onMalformed: (requestId, { status }, cause, address, reason) => {
       const client = showsClients ? address : undefined;
-      figures.recordMalformed(reply.status);
-      failures.recordMalformed(requestId, reply.status, code, client);
-      const { status } = reply;
-      logger.info({ requestId, client, status, outcome: outcomeOfMalformed(status), code }, 'malformed request');
+      figures.recordMalformed(status);
+      failures.recordMalformed(requestId, status, cause, client);
+      const outcome = outcomeOfMalformed(status);
+      logger.info({ requestId, client, status, outcome, reason, cause }, 'malformed request');
     },
     onStall: ({ requestId, operation, path, client, status, replyBytes }) => {
       figures.count('connection stalled');

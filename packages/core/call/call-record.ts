@@ -25,7 +25,7 @@ export interface CallRecord {
   readonly outcome: CallOutcome;
   /** Says why the backend's answer is unusable or a guard refused. An error for a `bug`, or if the host replied first. */
   readonly cause: unknown;
-  /** A code for the cause, if the backend's answer was unusable. */
+  /** A code for the cause, if the request was malformed or the backend's answer unusable. */
   readonly reason?: Reason | undefined;
   /** For the outcome `invalid-token`: the guard's code for the token's defect. */
   readonly flaw?: string | undefined;

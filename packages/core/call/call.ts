@@ -14,7 +14,7 @@ import type { Admission, Guard } from './guard.ts';
 import { isRead, type Operation } from '../operations.ts';
 import { outcomeOfAnswer, type BackendOutcome, type CallOutcome } from '../outcomes.ts';
 import type { Reason } from '../reasons.ts';
-import { answerHeads, failureReplies, notFoundReplies, replies, replyToBroken, type FixedReply } from '../replies.ts';
+import { answerHeads, describeBroken, failureReplies, notFoundReplies, replies, type FixedReply } from '../replies.ts';
 import { describeAgent, describePath, describeSubject, readRequestId, readTraceContext } from './request-context.ts';
 import { route, type Route, type RouteOptions } from './route.ts';
 import type { CallTrace, Tracer } from './tracer.ts';
@@ -145,7 +145,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
     const { method, target, bodyLength, expectation } = this.#head;
     if (typeof bodyLength === 'number' && bodyLength > this.#gateway.requestBytesMax) this.#mustClose = true;
     if (expectation === 'unknown') {
-      this.#reply(replies.expectationFailed, 'bad-request');
+      this.#refuse(replies.expectationFailed, 'invalid-expect', 'an expect other than 100-continue');
       return;
     }
     if (!this.#gateway.admits(this.#head, this.#client)) {
@@ -256,7 +256,8 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
   onBroken(reason: BrokenReason): void {
     this.#mustClose = true;
     if (this.#state === 'reading' || this.#state === 'guarding') {
-      this.#reply(replyToBroken(reason), reason === 'overload' ? 'overload' : 'bad-request');
+      const { reply, code, cause } = describeBroken(reason);
+      this.#refuse(reply, code, cause, reason === 'overload' ? 'overload' : 'bad-request');
     }
   }
 
@@ -357,6 +358,12 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
 
   onStall(): void {
     this.#gateway.notifyStall(this);
+  }
+
+  #refuse(reply: FixedReply, reason: Reason, cause: string, outcome: CallOutcome = 'bad-request'): void {
+    this.reason = reason;
+    this.cause = cause;
+    this.#reply(reply, outcome);
   }
 
   #reply(reply: FixedReply, outcome: CallOutcome): void {

@@ -15,7 +15,8 @@ import { Call, type Backend, type CallContext } from './call.ts';
 import type { CallRecord } from './call-record.ts';
 import { joinGuards, type Guard } from './guard.ts';
 import type { ItemIdParsing } from './item-id.ts';
-import { replyToBroken, type FixedReply, type Pages } from '../replies.ts';
+import type { Reason } from '../reasons.ts';
+import { describeBroken, type FixedReply, type Pages } from '../replies.ts';
 import { createRequestId } from './request-context.ts';
 import type { RouteOptions } from './route.ts';
 import type { CallTrace, Tracer } from './tracer.ts';
@@ -37,8 +38,8 @@ interface GatewayOptions {
 /** Receives the events of requests. A slow method delays all requests. Exceptions of its methods go to `onBug`. */
 export interface GatewayObserver {
   onCallEnd(record: CallRecord): void;
-  /** A request was malformed or late. `reason` says why, in words. `reply` is sent to the client [D27]. */
-  onMalformed(requestId: string, reply: FixedReply, reason: string, client: string | undefined): void;
+  /** A request was malformed or late: `cause` in words, `reason` as a code. `reply` is sent to the client [D27]. */
+  onMalformed(requestId: string, reply: FixedReply, cause: string, client: string | undefined, reason: Reason): void;
   /** A client stopped reading its reply and was disconnected [D35]. `onCallEnd` has already received `record`. */
   onStall(record: CallRecord): void;
   /** The gateway has a bug that no longer affects a reply [D28]. `record` is the request concerned, if any. */
@@ -149,11 +150,10 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
   }
 
   refuse(reason: BrokenReason, client: Client): Reply {
-    const reply = replyToBroken(reason);
+    const { reply, code, cause } = describeBroken(reason);
     const requestId = createRequestId();
     try {
-      const text = typeof reason === 'string' ? brokenTexts[reason] : reason.reason;
-      this.observer.onMalformed(requestId, reply, text, addressOf(client));
+      this.observer.onMalformed(requestId, reply, cause, addressOf(client), code);
     } catch (error) {
       this.notifyBug(error, undefined);
     }
@@ -197,8 +197,6 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
     }
   }
 }
-
-const brokenTexts = { timeout: 'a request that timed out', overload: 'no room for the body' };
 
 function addressOf({ address }: Client): string | undefined {
   return address === undefined ? undefined : normalizeAddress(address);
