@@ -134,6 +134,31 @@ describe('the OpenAPI document', () => {
     assert.doesNotMatch(await printOpenApi({ ITEM_ID_PARSING: 'whole' }), /12abc/);
   });
 
+  test('writes, and only they, have the conditions as parameters, and a 400 for those that are refused [D67]', () => {
+    const conditions = ['if-match', 'if-none-match', 'if-unmodified-since', 'idempotency-key'];
+    const { paths, components } = JSON.parse(printed) as {
+      paths: Record<
+        string,
+        Record<string, { parameters: { $ref: string }[]; responses: Record<string, { description: string }> }>
+      >;
+      components: { parameters: Record<string, { name: string; in: string }> };
+    };
+    for (const operations of Object.values(paths)) {
+      for (const [method, { parameters, responses }] of Object.entries(operations)) {
+        const named = parameters.map(({ $ref }) => components.parameters[$ref.split('/').at(-1) ?? '']?.name ?? '');
+        const isWrite = ['post', 'put', 'delete'].includes(method);
+        assert.deepEqual(
+          named.filter((name) => conditions.includes(name)),
+          isWrite ? conditions : [],
+          method,
+        );
+        const description = responses['400']?.description ?? '';
+        assert.equal(description.includes('condition'), isWrite, method);
+        assert.equal(description.includes('Content-Range'), method === 'put', method);
+      }
+    }
+  });
+
   test('it has the CORS headers if pages of other origins may call, and only then [D45]', async () => {
     assert.doesNotMatch(printed, /access-control|"vary"|CORS/i);
     for (const environment of [

@@ -22,11 +22,14 @@ export class Http2Client implements AsyncDisposable {
   }
 
   static async open(port: number): Promise<Http2Client> {
-    const session = connect(`https://127.0.0.1:${port}`, {
+    const options = {
       rejectUnauthorized: false,
       // In MB; limits the bytes not yet sent.
       maxSessionMemory: 100,
-    });
+      // Allows a client to repeat any field.
+      strictSingleValueFields: false,
+    };
+    const session = connect(`https://127.0.0.1:${port}`, options);
     // Ignored, because the streams report the error, too.
     session.on('error', () => undefined);
     await new Promise((resolve, reject) => session.once('connect', resolve).once('error', reject));

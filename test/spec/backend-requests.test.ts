@@ -38,10 +38,13 @@ forEachTarget(
     for (const { name, method, path, options } of operations) {
       const length = options.body === undefined ? [] : [`content-length: ${options.body.length}`];
 
-      test(`operation ${name}: the request id is the only client header that reaches the backend [D12, D23]`, async () => {
+      const conditions = method === 'GET' ? [] : ['if-match: "1"', 'if-none-match: "1"'];
+
+      test(`operation ${name}: of the client's headers, only the request id and the conditions of a write reach the backend [D12, D23, D67]`, async () => {
         await target().call(method, path, { ...options, headers: clientHeaders });
         assert.deepEqual(headersOf(await target().backend.nextRequest()), [
         ...length,
+        ...conditions,
         ...['content-type: application/json', `host: 127.0.0.1:${target().backend.port}`],
         `x-request-id: ${requestId}`,
       ].sort()); // prettier-ignore

@@ -88,6 +88,13 @@ date: now`,
       });
     });
 
+    test('a preflight for the conditions of a write is granted [D45, D67]', async () => {
+      const conditions = 'if-match, if-none-match, if-unmodified-since, idempotency-key';
+      const headers: Headers = [...asking(app, 'PUT').filter(([name]) => name !== 'Access-Control-Request-Headers'), ['Access-Control-Request-Headers', conditions]]; // prettier-ignore
+      const reply = await target().call('OPTIONS', '/api/work-items/5', { headers });
+      assert.equal(reply.header('access-control-allow-headers'), `${requestHeaders}, ${conditions}`);
+    });
+
     for (const origin of [app, local]) {
       test(`a preflight from ${origin} is granted for any path and method [D45]`, async () => {
         await target().withoutBackendCall(async () => {

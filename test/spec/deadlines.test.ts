@@ -218,7 +218,7 @@ test('after an idle connection has died, BACKEND_CONNECT_TIMEOUT_MS limits the w
     path: '/',
     body: BorrowedBytes.ofConstant(Buffer.from('{}')),
     requestId: 'x',
-    traceContext: [],
+    headers: [],
     needsAnswer: true,
   } as const;
   const send = () => new Promise<Outcome>((resolve, onFault) => client.send(call, { onOutcome: resolve, onFault }));

@@ -13,7 +13,7 @@ export const get: BackendRequest = {
   path: '/api/WorkItem',
   body: noBody,
   requestId: 'id',
-  traceContext: [],
+  headers: [],
   needsAnswer: true,
 };
 export const put: BackendRequest = {

@@ -57,7 +57,7 @@ const requestReadings: Readonly<Record<string, readonly Told<RequestHead>[]>> = 
   ],
   'HTTP/1.0': [[{ persists: false, version: '1.0', fields: [] }, '']],
   'HTTP/1.0 on a connection that stays open': [
-    [{ version: '1.0', fields: [] }, ''],
+    [{ version: '1.0', fields: ['connection', 'x, Keep-Alive'] }, ''],
     [{ target: '/b', version: '1.0', persists: false, bodyLength: 1, fields: [] }, '1'],
   ],
   expectations: [

@@ -39,8 +39,8 @@ export interface BackendRequest {
   readonly requestId: string;
   /** The client's identity, if a guard has established it. Sent only if `identityHeader` is set [D48]. */
   readonly identity?: string | undefined;
-  /** Header names and values. Only these headers and the request id may be copied from the client's request [D23]. */
-  readonly traceContext: readonly string[];
+  /** The trace context, and the conditions of a write [D67], as name, value, name, value [D23]. */
+  readonly headers: readonly string[];
   /** True: the answer's body must be JSON and is kept. False: the answer's head alone decides the outcome [D17]. */
   readonly needsAnswer: boolean;
 }
@@ -120,7 +120,7 @@ export class BackendClient {
 
   /** Makes one call. After `close` every call fails. */
   send(request: BackendRequest, handler: OutcomeHandler): Exchange {
-    const { method, path, body, requestId, traceContext, identity } = request;
+    const { method, path, body, requestId, headers, identity } = request;
     const { identityHeader } = this.options;
     const head = writeRequestHead(
       method,
@@ -128,8 +128,8 @@ export class BackendClient {
       this.#host,
       requestId,
       identityHeader === undefined || identity === undefined
-        ? traceContext
-        : [...traceContext, identityHeader, encodeFieldText(identity)],
+        ? headers
+        : [...headers, identityHeader, encodeFieldText(identity)],
       body.length === 0 ? undefined : body.length,
     );
     return new BackendExchange(this, head, request, handler);

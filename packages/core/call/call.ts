@@ -15,6 +15,7 @@ import { isRead, type Operation } from '../operations.ts';
 import { outcomeOfAnswer, type BackendOutcome, type CallOutcome } from '../outcomes.ts';
 import type { Reason } from '../reasons.ts';
 import { answerHeads, describeBroken, failureReplies, notFoundReplies, replies, type FixedReply } from '../replies.ts';
+import { readConditions } from './conditions.ts';
 import { describeAgent, describePath, describeSubject, readRequestId, readTraceContext } from './request-context.ts';
 import { route, type Route, type RouteOptions } from './route.ts';
 import type { CallTrace, Tracer } from './tracer.ts';
@@ -89,6 +90,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
   readonly #startedAt = monotonicMs();
   #state: State = 'checking';
   #backendPath = '';
+  #conditions = noHeaders;
   #identity: string | undefined;
   #guardHeaders = noHeaders;
   #body: RequestBody | undefined;
@@ -206,6 +208,12 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
       return;
     }
     this.#backendPath = found.backendPath;
+    const conditions = isRead(found.operation) ? noHeaders : readConditions(method, this.#head.fields);
+    if (typeof conditions === 'string') {
+      this.#refuse(replies.badRequest, 'invalid-condition', conditions);
+      return;
+    }
+    this.#conditions = conditions;
     if (this.#gateway.isFull) {
       this.#reply(replies.overload, 'overload');
     } else if (found.operation.takesBody && this.#mustClose) {
@@ -276,6 +284,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
     this.#state = 'calling';
     this.#exchangeStartedAt = monotonicMs();
     const body = this.#body?.lend() ?? noBody;
+    const trace = this.#trace?.startBackendCall(this.#backendPath) ?? readTraceContext(this.#head.fields);
     this.#exchange = this.#gateway.backend.send(
       {
         method: operation.method,
@@ -283,7 +292,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
         body,
         requestId: this.requestId,
         identity: this.#identity,
-        traceContext: this.#trace?.startBackendCall(this.#backendPath) ?? readTraceContext(this.#head.fields),
+        headers: this.#conditions.length === 0 ? trace : [...trace, ...this.#conditions],
         needsAnswer: operation.passesAnswer,
       },
       this,

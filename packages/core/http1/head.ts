@@ -93,7 +93,8 @@ class Framing {
         const { closes, keepsAlive } = parseConnection(value);
         this.closes ||= closes;
         this.keepsAlive ||= keepsAlive;
-        return true;
+        // Other options are names of fields, which are for this connection only [RFC 9110, 7.6.1].
+        return (closes || keepsAlive) && !value.includes(',');
       }
       default:
         return false;

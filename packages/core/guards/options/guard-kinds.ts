@@ -173,6 +173,7 @@ const takenFields = [
   ...['host', 'expect', 'authorization', 'x-request-id', 'traceparent', 'tracestate'],
   ...['connection', 'keep-alive', 'proxy-authenticate', 'proxy-authorization', 'proxy-connection'],
   ...['te', 'trailer', 'transfer-encoding', 'upgrade', 'accept-encoding'],
+  ...['if-match', 'if-none-match', 'if-unmodified-since', 'idempotency-key'],
 ];
 
 function parseIdentityHeader(text: string): string | Problem {

@@ -3,7 +3,7 @@
 import { isCrossSiteWrite } from '../../admission/cross-site.ts';
 import { parseRate, rateHeaders } from '../../guards/options/rate.ts';
 import { scopesOf } from '../../guards/options/guard-kinds.ts';
-import type { Operation, OperationName } from '../../operations.ts';
+import { isRead, type Operation, type OperationName } from '../../operations.ts';
 import {
   createScopeReply,
   failureReplies,
@@ -125,6 +125,11 @@ export function errorsOf(operation: Operation, limits: Limits): DocumentedReply[
   return present([
     on === 'item' && documented(replies.invalidId, '`id` is not an integer. The backend is not called.'),
     badRequest,
+    !isRead(operation) &&
+      documented(
+        replies.badRequest,
+        `A condition cannot be passed on: it is longer than 1,024 bytes, is not printable ASCII, or comes twice${method === 'PUT' ? ', or there is a `Content-Range`' : ''}. The backend is not called.`,
+      ),
     refusal(method, limits),
     isGuarded && documented(replies.unauthorized, 'No token. The backend is not called.'),
     isGuarded && documented(replies.invalidToken, 'The token is invalid or expired.'),

@@ -2,7 +2,7 @@
 // file adds their meaning for clients. documented-replies.ts describes error replies, headers.ts describes headers.
 
 import { parseRate } from '../../guards/options/rate.ts';
-import { collectionPath, operations, type Operation, type OperationName } from '../../operations.ts';
+import { collectionPath, isRead, operations, type Operation, type OperationName } from '../../operations.ts';
 import { rejectedStatuses } from '../../outcomes.ts';
 import { replies, type FixedReply } from '../../replies.ts';
 import { version } from '../../version.ts';
@@ -133,7 +133,7 @@ function createPath(on: Operation['on'], limits: Limits): JsonObject {
       summary: `List the methods of ${what}`,
       description: `The methods are in \`Allow\`.${ids}${asksFirst}`,
       security: hasTokens(limits) ? [] : undefined,
-      parameters: parametersOf(on),
+      parameters: parametersOf(on, false),
       // The rate limit does not count OPTIONS requests, so these replies have no rate-limit headers.
       responses: createResponses(methodsReplies(on, limits), { ...limits, rateLimit: '' }),
     },
@@ -141,8 +141,9 @@ function createPath(on: Operation['on'], limits: Limits): JsonObject {
 }
 
 // Each operation lists its parameters, because Swagger UI does not resolve references in the parameters of a path.
-function parametersOf(on: Operation['on']): JsonObject[] {
-  const names = ['RequestId', 'TraceParent', 'TraceState'];
+function parametersOf(on: Operation['on'], isWrite: boolean): JsonObject[] {
+  const conditions = ['IfMatch', 'IfNoneMatch', 'IfUnmodifiedSince', 'IdempotencyKey'];
+  const names = ['RequestId', 'TraceParent', 'TraceState', ...(isWrite ? conditions : [])];
   return (on === 'item' ? ['Id', ...names] : names).map((name) => refTo('parameters', name));
 }
 
@@ -156,7 +157,7 @@ function createOperation(operation: Operation, limits: Limits): JsonObject {
     summary,
     description: `${description}${method === 'GET' ? ' `HEAD` gets the same reply without the body.' : ''}`,
     security: scope === undefined ? undefined : [{ [bearerScheme]: [scope] }],
-    parameters: parametersOf(on),
+    parameters: parametersOf(on, !isRead(operation)),
     requestBody: takesBody ? refTo('requestBodies', 'WorkItem') : undefined,
     responses: {
       [successStatus]: {
