@@ -5,6 +5,7 @@ import { once } from 'node:events';
 
 import type { CallRecord } from '../core/call/call-record.ts';
 import type { Gateway } from '../core/call/gateway.ts';
+import { startDeadline } from '../core/hosts/common/process-deadline.ts';
 import type { ClientTls, SocketTap } from '../core/hosts/dialing/open-socket.ts';
 import { createGateway, type GatewayValues } from '../core/hosts/options/options.ts';
 import { ChunkReader } from '../core/http1/chunk-reader.ts';
@@ -178,9 +179,9 @@ export class Calls {
     if (!socket.destroyed) {
       const over = new AbortController();
       // A referenced timer keeps the process alive; `AbortSignal.timeout` and an idle socket do not.
-      const timer = setTimeout(() => over.abort(), ms);
+      const callOff = startDeadline(ms, () => over.abort());
       await once(socket, 'close', { signal: over.signal }).catch(() => undefined);
-      clearTimeout(timer);
+      callOff();
     }
     return socket.readableEnded || socket.errored !== null;
   }

@@ -2,6 +2,7 @@
 // connection without an HTTP request. The gateway stays ready while the backend is down.
 
 import { describeError, reasonOfError, type Peer } from '../core/backend/describe-error.ts';
+import { startDeadline } from '../core/hosts/common/process-deadline.ts';
 import type { OpenSocket } from '../core/http1/client-connection.ts';
 import type { Reason } from '../core/reasons.ts';
 
@@ -112,12 +113,11 @@ async function probe(open: OpenSocket): Promise<Pick<BackendStatus, 'cause' | 'r
     },
     onBytes: () => undefined,
   });
-  const timer = setTimeout(resolve, probeTimeoutMs, {
-    cause: `no connection within ${probeTimeoutMs} ms`,
-    reason: 'connect-timeout',
+  const callOff = startDeadline(probeTimeoutMs, () => {
+    resolve({ cause: `no connection within ${probeTimeoutMs} ms`, reason: 'connect-timeout' });
   });
   const seen = await promise;
-  clearTimeout(timer);
+  callOff();
   dial.close();
   return seen;
 }

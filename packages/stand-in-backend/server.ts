@@ -9,6 +9,7 @@ import type { Socket } from 'node:net';
 import type { Logger } from 'pino';
 
 import { listen, type Listener } from '../core/hosts/common/listen.ts';
+import { startDeadline } from '../core/hosts/common/process-deadline.ts';
 import { answerRequest, problem, type Answer } from './controller.ts';
 import { openStore } from './store.ts';
 
@@ -102,11 +103,11 @@ export async function startEmbeddedBackend(options: EmbeddedBackendOptions): Pro
     await listener.close();
     const closed = [...connections.keys()].map((socket) => once(socket, 'close'));
     for (const [socket, { requestsInFlight }] of connections) if (requestsInFlight === 0) socket.destroy();
-    const deadline = setTimeout(() => {
+    const callOff = startDeadline(stopTimeoutMs, () => {
       for (const socket of connections.keys()) socket.destroy();
-    }, stopTimeoutMs);
+    });
     await Promise.allSettled(closed);
-    clearTimeout(deadline);
+    callOff();
     store.close();
   }
 

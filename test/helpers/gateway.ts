@@ -113,7 +113,7 @@ async function startParts(
 }
 
 /** How each host starts, on a free port. */
-const starters = {
+export const starters = {
   server: async (options: AllSettings) => {
     const server = createGatewayServer(options);
     const { port } = await server.listen(0, '127.0.0.1');

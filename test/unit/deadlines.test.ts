@@ -123,3 +123,15 @@ test('bytes that arrive in time during a long turn are read before the deadline 
   await nextTurn();
   assert.deepEqual(passed, []);
 });
+
+test('after a pause of the process, a deadline leaves time for more than what has arrived [D19]', async () => {
+  const { passed, start } = createLine(2);
+  await nextTurn();
+  start(0);
+  start(1);
+  for (const until = performance.now() + 900; performance.now() < until;);
+  for (let turns = 0; turns < 20; turns += 1) await nextTurn();
+  assert.deepEqual(passed, []);
+  await poll(() => passed.length === 2, 'the deadlines have passed');
+  assert.deepEqual(passed, [0, 1]);
+});

@@ -3,7 +3,7 @@
 
 import type { Socket } from 'node:net';
 
-import { startDeadline } from '../service/lifecycle.ts';
+import { startDeadline } from '../../core/hosts/common/process-deadline.ts';
 
 /** A worker that can get connections. */
 export interface Receiver {

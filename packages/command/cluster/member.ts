@@ -5,10 +5,10 @@ import type { Socket } from 'node:net';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
 import type { FetchedKeys, Question } from '../../core/guards/options/ports.ts';
+import { startDeadline } from '../../core/hosts/common/process-deadline.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
 import type { Report, ReportRequest } from '../../figures/report.ts';
 import type { TlsInForce } from '../certificates/certificates.ts';
-import { startDeadline } from '../service/lifecycle.ts';
 import type { Settings } from '../settings/settings.ts';
 import { lateMs, type Receiver } from './distributor.ts';
 import { toPlain, type FromWorker, type ToWorker, type WorkerStart } from './messages.ts';

@@ -5,6 +5,7 @@ import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 
 import { isWildcard } from '../../core/hosts/common/listen.ts';
+import { startDeadline } from '../../core/hosts/common/process-deadline.ts';
 import { escapeControls } from '../../core/text/escape.ts';
 import type { CommandEntry } from './command.ts';
 
@@ -30,11 +31,12 @@ async function askHealth(host: string, port: number): Promise<{ isAlive: boolean
   // A listener on all addresses is reached through localhost.
   const own = isWildcard(host) ? 'localhost' : host;
   const url = `http://${own.includes(':') ? `[${own}]` : own}:${port}/livez`;
-  const late = AbortSignal.timeout(timeoutMs);
+  const late = new AbortController();
+  const callOff = startDeadline(timeoutMs, () => late.abort());
   try {
     // An `import` of node:http would load a WebSocket client too.
     const { request } = process.getBuiltinModule('node:http');
-    const outgoing = request({ host: own, port, path: '/livez', agent: false, signal: late }).end();
+    const outgoing = request({ host: own, port, path: '/livez', agent: false, signal: late.signal }).end();
     const [answer] = (await once(outgoing, 'response')) as [IncomingMessage];
     let text = '';
     for await (const part of answer.setEncoding('utf8')) {
@@ -44,7 +46,13 @@ async function askHealth(host: string, port: number): Promise<{ isAlive: boolean
     return { isAlive, text: `${isAlive ? '' : 'not '}alive: ${url} answered ${answer.statusCode} ${text.trim()}` };
   } catch (error) {
     const { message, code } = error as NodeJS.ErrnoException;
-    const why = late.aborted ? `timed out after ${timeoutMs / 1_000} s` : message === '' ? String(code) : message;
+    const why = late.signal.aborted
+      ? `timed out after ${timeoutMs / 1_000} s`
+      : message === ''
+        ? String(code)
+        : message;
     return { isAlive: false, text: `not alive: ${url} does not answer: ${why}` };
+  } finally {
+    callOff();
   }
 }

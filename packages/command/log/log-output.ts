@@ -4,6 +4,8 @@
 import { constants, fstatSync, openSync, write } from 'node:fs';
 import { isatty } from 'node:tty';
 
+import { startDeadline } from '../../core/hosts/common/process-deadline.ts';
+
 /**
  * Writes as many bytes from the start of `bytes` as the output has room for. If there is no room, fails with EAGAIN
  * instead of waiting.
@@ -109,9 +111,9 @@ export class LogOutput {
     if (this.#batches.length > 0) {
       const { promise, resolve } = Promise.withResolvers<undefined>();
       this.#onEmpty = resolve;
-      const timer = setTimeout(resolve, limitMs, undefined);
+      const callOff = startDeadline(limitMs, () => resolve(undefined));
       await promise;
-      clearTimeout(timer);
+      callOff();
     }
   }
 

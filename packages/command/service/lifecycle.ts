@@ -3,6 +3,7 @@
 import { once } from 'node:events';
 import { setTimeout as delay } from 'node:timers/promises';
 
+import { startDeadline } from '../../core/hosts/common/process-deadline.ts';
 import type { Logger } from '../log/log.ts';
 import type { Settings } from '../settings/settings.ts';
 
@@ -158,29 +159,6 @@ export async function runUntilStopped(
 
 export async function untilAborted(signal: AbortSignal): Promise<void> {
   if (!signal.aborted) await once(signal, 'abort');
-}
-
-// If a timer fires more than `heldUpMs` late, the whole process was delayed. The process then gets `catchUpMs` to
-// handle the events that have piled up.
-const heldUpMs = 500;
-const catchUpMs = 1_000;
-
-/**
- * Calls `onOver` after `ms`. If this process was paused in that time (SIGSTOP, a sleeping machine), `onOver` is called
- * later, because requests and workers had less time to finish. Returns the function that cancels the deadline.
- */
-export function startDeadline(ms: number, onOver: () => void): () => void {
-  let dueAt = performance.now() + ms;
-  const look = (): void => {
-    if (performance.now() - dueAt <= heldUpMs) {
-      onOver();
-      return;
-    }
-    dueAt = performance.now() + catchUpMs;
-    timer = setTimeout(look, catchUpMs);
-  };
-  let timer = setTimeout(look, ms);
-  return () => clearTimeout(timer);
 }
 
 /** Limits the time in which calls in flight may finish [D33]. When the time is over, logs this and aborts `signal`. */

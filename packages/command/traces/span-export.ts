@@ -4,6 +4,7 @@
 import { ExportResultCode, type ExportResult } from '@opentelemetry/core';
 import { BatchSpanProcessor, type ReadableSpan, type SpanExporter } from '@opentelemetry/sdk-trace';
 
+import { startDeadline } from '../../core/hosts/common/process-deadline.ts';
 import { escapeControls } from '../../core/text/escape.ts';
 import { systemClock, type Clock } from '../../core/guards/time/clock.ts';
 import { OutageLines } from '../service/outage-lines.ts';
@@ -77,10 +78,10 @@ export class SpanExport {
   /** Resolves when the last spans are exported or lost, or after `limitMs`. */
   async flush(limitMs: number): Promise<void> {
     const { promise: late, resolve } = Promise.withResolvers<undefined>();
-    const timer = setTimeout(resolve, limitMs, undefined);
+    const callOff = startDeadline(limitMs, () => resolve(undefined));
     // Failures are ignored here, because `#note` handles them.
     await Promise.race([this.#processor.shutdown().catch(() => undefined), late]);
-    clearTimeout(timer);
+    callOff();
   }
 
   /** Drops the spans not accepted yet. Returns the number of lost spans that no log line has reported. */

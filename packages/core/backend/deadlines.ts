@@ -1,7 +1,7 @@
 // Keeps deadlines of equal length in the order of their start, so that one timer serves them all. A timer for each call
 // would cost a tenth of the call's processor time.
 
-import { monotonicMs } from '../time/monotonic.ts';
+import { catchUpMs, monotonicMs } from '../time/monotonic.ts';
 
 export interface DeadlineOwner {
   onDeadlinePassed(deadline: Deadline): void;
@@ -45,6 +45,7 @@ export class Deadlines {
   // The end of the ring. It is never started, so it never passes.
   readonly #end = new Deadline({ onDeadlinePassed: () => undefined });
   #timer: NodeJS.Timeout | undefined;
+  #dueAt = 0;
 
   constructor(durationMs: number) {
     this.#durationMs = durationMs;
@@ -64,6 +65,9 @@ export class Deadlines {
   readonly #passDue = (): void => {
     this.#timer = undefined;
     const now = monotonicMs();
+    const extraMs = catchUpMs(this.#dueAt, now);
+    for (let each = this.#end.next; extraMs > 0 && each !== this.#end; each = each.next)
+      each.at = Math.max(each.at, now) + extraMs;
     for (let first = this.#end.next; first !== this.#end; first = this.#end.next) {
       if (first.at > now) {
         this.#timer = this.#setTimer(first.at - now);
@@ -77,6 +81,7 @@ export class Deadlines {
   // Rounded up, so that no deadline passes early. `setImmediate`: bytes that arrived during a long turn are read first.
   // `unref`: only the socket of a call in flight may keep the process alive.
   #setTimer(delayMs: number): NodeJS.Timeout {
+    this.#dueAt = monotonicMs() + delayMs;
     return setTimeout(setImmediate, Math.ceil(delayMs), this.#passDue).unref();
   }
 }

@@ -20,3 +20,11 @@ export function holdClock(): void {
 export function releaseClock(): void {
   instant = undefined;
 }
+
+/**
+ * Returns by how many ms to extend time limits, if a timer that was due at `dueAt` fires now. If the process was held up
+ * (SIGSTOP, a sleeping machine, one long task), the other side had no chance to be in time.
+ */
+export function catchUpMs(dueAt: number, now: number): number {
+  return now - dueAt > 500 ? Math.min(now - dueAt, 1_000) : 0;
+}

@@ -3,7 +3,7 @@
 
 import { createServer, type Server, type Socket } from 'node:net';
 
-import { monotonicMs } from '../../time/monotonic.ts';
+import { catchUpMs, monotonicMs } from '../../time/monotonic.ts';
 import type { Connection, ConnectionFactory, ServerLimits } from '../../http1/connection.ts';
 import { Handshakes, type ServerTls } from './handshake.ts';
 import { ServerConnection, type ConnectionContext } from '../../http1/server-connection.ts';
@@ -51,6 +51,9 @@ export class ClientServer implements Iterable<Connection> {
   readonly #protocols: Readonly<Record<string, ConnectionFactory>>;
   readonly #handshakes: Handshakes | undefined;
   #sweepTimer: NodeJS.Timeout | undefined;
+  #sweepDueAt = 0;
+  // Time limits are not checked before this time.
+  #checksFrom = 0;
   #lookedAt = -Infinity;
 
   /**
@@ -130,8 +133,11 @@ export class ClientServer implements Iterable<Connection> {
       }
     }
     this.#add(this.#handshakes?.begin(socket) ?? new ServerConnection(socket, this.#context));
-    // Timers run before arrived data is read. With `setImmediate`, what arrived during a long turn is read first.
-    this.#sweepTimer ??= setInterval(() => setImmediate(this.#sweep), sweepMs).unref();
+    if (this.#sweepTimer === undefined) {
+      // Timers run before arrived data is read. With `setImmediate`, what arrived during a long turn is read first.
+      this.#sweepTimer = setInterval(() => setImmediate(this.#sweep), sweepMs).unref();
+      this.#sweepDueAt = monotonicMs() + sweepMs;
+    }
   }
 
   #add(connection: Connection): void {
@@ -166,7 +172,10 @@ export class ClientServer implements Iterable<Connection> {
 
   readonly #sweep = (): void => {
     const now = monotonicMs();
-    for (const connection of this.#connections) {
+    const extraMs = catchUpMs(this.#sweepDueAt, now);
+    this.#sweepDueAt = now + sweepMs;
+    if (extraMs > 0) this.#checksFrom = now + extraMs;
+    for (const connection of now < this.#checksFrom ? [] : this.#connections) {
       connection.checkTime(now);
     }
     if (this.#connections.size === 0) {

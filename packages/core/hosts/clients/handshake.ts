@@ -69,8 +69,8 @@ export class Handshakes {
       key,
       minVersion: `TLSv${minVersion}`,
       ALPNProtocols: [...this.#protocols],
-      // Node's default is 2 minutes. After a timeout, Node emits `tlsClientError`; its listener must close the socket.
-      handshakeTimeout: this.#timeoutMs,
+      // `Handshake.checkTime` has the time limit. Node would check its own before it reads what has arrived.
+      handshakeTimeout: 2_147_483_647,
       // Against new key exchanges without limit; and against resumed sessions, which skip the check of a client's
       // certificate [D38].
       secureOptions: SSL_OP_NO_RENEGOTIATION | (clientCa === undefined ? 0 : SSL_OP_NO_TICKET),

@@ -209,7 +209,8 @@ export async function stopListening(server: Server): Promise<void> {
     Server.prototype.close.call(server);
     resolve(undefined);
   };
-  const timer = setTimeout(close, closeQuietMs);
+  // `setImmediate`: a connection that arrived in time is accepted first.
+  const timer = setTimeout(setImmediate, closeQuietMs, close);
   server.prependListener('connection', close);
   await promise;
   // Waits for the turn in which the last accepted connection gets its listeners.

@@ -16,6 +16,7 @@ import { HostReplied } from '../common/failure-lines.ts';
 import { mergeField } from '../common/fields.ts';
 import { createHostGateway, hostRows, type HostGateway } from '../common/host-gateway.ts';
 import { stopListening } from '../common/listen.ts';
+import { startDeadline } from '../common/process-deadline.ts';
 import { HeldBody } from '../node/held-body.ts';
 import { dropTransferEncoding, NodeExchange, type HostReply } from '../node/node-exchange.ts';
 import { createNodeHost } from '../node/node-host.ts';
@@ -168,20 +169,20 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
   // the shutdown without limit. So `openRequests` knows every connection, and the timer below cuts the connections that
   // are still open.
   fastify.server.on('connection', (socket: Socket) => openRequests.watch(socket));
-  let timer: NodeJS.Timeout | undefined;
+  let callOff = (): void => undefined;
   const cut = (): Promise<void> => {
-    clearTimeout(timer);
+    callOff();
     return end();
   };
   fastify.addHook('preClose', async () => {
     gateway.isDraining = true;
     const startedAt = performance.now();
-    timer = setTimeout(() => {
+    callOff = startDeadline(values.shutdownTimeoutMs, () => {
       // After `cut`, calls that wait for the backend fail with 500. `lastReplyMs` later, all open connections are cut.
       void cut().then(() => {
-        timer = setTimeout(() => openRequests.cut(), lastReplyMs);
+        callOff = startDeadline(lastReplyMs, () => openRequests.cut());
       });
-    }, values.shutdownTimeoutMs);
+    });
     // Stops listening before Fastify closes the server, because under load new calls would never stop arriving.
     if (fastify.server.listening) await stopListening(fastify.server);
     const hookMs = fastify.initialConfig.pluginTimeout ?? 0;

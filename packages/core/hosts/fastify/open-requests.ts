@@ -4,6 +4,8 @@
 import type { ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 
+import { startDeadline } from '../common/process-deadline.ts';
+
 export class OpenRequests {
   readonly #bySocket = new Map<Socket, Map<ServerResponse, () => void>>();
   #count = 0;
@@ -50,9 +52,9 @@ export class OpenRequests {
     if (this.#count > 0) {
       const { promise, resolve } = Promise.withResolvers<undefined>();
       this.#onNone = () => resolve(undefined);
-      const timer = setTimeout(this.#onNone, limitMs);
+      const callOff = startDeadline(limitMs, this.#onNone);
       await promise;
-      clearTimeout(timer);
+      callOff();
     }
   }
 
