@@ -82,7 +82,7 @@ access-control-allow-headers: authorization, content-type, x-request-id, tracepa
 access-control-max-age: 600
 x-request-id: a
 connection: keep-alive
-keep-alive: timeout=72
+keep-alive: timeout=71
 date: now`,
         );
       });

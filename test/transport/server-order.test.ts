@@ -91,7 +91,7 @@ describe('replies', () => {
       assert.ok(reply.body.equals(method === 'HEAD' ? Buffer.alloc(0) : Buffer.concat(pieces)));
       assert.equal(reply.header('x-request-id'), 'caf\u00e9');
       assert.match(reply.header('date') ?? '', /^\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT$/);
-      assert.equal(reply.header('keep-alive'), 'timeout=60');
+      assert.equal(reply.header('keep-alive'), 'timeout=59');
       client.send(get('/next'));
       await exchange(client, 1, 'next');
       assert.deepEqual(received.events, ['start', 'taken']);

@@ -141,6 +141,25 @@ describe('each time limit takes effect to the millisecond [D35]', { timeout: 30_
     });
   }
 
+  for (const [idleTimeoutMs, announced] of [
+    [72_000, 71],
+    [2_000, 1],
+    [1_999, 0],
+    [500, 0],
+  ] as const) {
+    test(`with an idle time of ${idleTimeoutMs} ms, a request at the end of the announced ${announced} s comes a second before the close`, async (t) => {
+      const { clock, open, exchange, request } = await start(t, {}, { idleTimeoutMs });
+      const { client, connection } = await open();
+      client.send(get('/1'));
+      (await request(0)).reply('1');
+      const reply = await client.reply();
+      assert.equal(reply.header('keep-alive'), `timeout=${announced}`);
+      connection.checkTime(clock.now + Math.min(announced * 1_000 + 999, idleTimeoutMs - 1));
+      client.send(get('/2'));
+      await exchange(client, 1, '2');
+    });
+  }
+
   test('a client that continues to send after its last reply is cut off 5 s later', async (t) => {
     const { clock, open } = await start(t, echo);
     const { client, connection, begin } = await open();

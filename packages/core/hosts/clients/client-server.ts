@@ -23,6 +23,11 @@ const lookMsMin = 50;
 const drainQuietMs = 1_000;
 const drainPollMs = 20;
 
+// A request that a client sends in the last second of the announced time must arrive before the connection closes.
+function announcedSeconds(idleTimeoutMs: number): number {
+  return Math.max(0, Math.floor(idleTimeoutMs / 1_000) - 1);
+}
+
 // The ALPN names of the protocols that `ServerConnection` serves [RFC 7301, 6].
 const ownProtocols = ['http/1.1', 'http/1.0'];
 
@@ -74,7 +79,7 @@ export class ClientServer implements Iterable<Connection> {
           incoming.onStall();
         }
       }),
-      keepAliveLines: `connection: keep-alive\r\nkeep-alive: timeout=${Math.floor(limits.idleTimeoutMs / 1_000)}\r\n`,
+      keepAliveLines: `connection: keep-alive\r\nkeep-alive: timeout=${announcedSeconds(limits.idleTimeoutMs)}\r\n`,
     };
     this.#protocols = secure?.protocols ?? {};
     this.#handshakes = secure && this.#createHandshakes(secure.tls, limits.requestHeadersTimeoutMs);
