@@ -5,6 +5,7 @@ import type { Socket } from 'node:net';
 
 import { holdClock, releaseClock } from '../time/monotonic.ts';
 import type { AnswerHead, Flaw } from './head.ts';
+import { readBeforeWriteErrors } from './node-internals.ts';
 import { AnswerReader } from './answer-reader.ts';
 import { noBody, type BorrowedBytes } from './borrowed-bytes.ts';
 
@@ -84,6 +85,7 @@ export class ClientConnection {
       headBytesMax,
       fieldBytesMax,
     );
+    readBeforeWriteErrors(socket);
     socket
       .on('end', () => this.#onEnd())
       .on('error', (error) => {

@@ -40,3 +40,14 @@ export function setReading(socket: Socket, reads: boolean): void {
     handle?.readStop?.();
   }
 }
+
+/** Makes Node read what has arrived before a failed write closes `socket`: an early answer, such as a 413, then a reset. */
+export function readBeforeWriteErrors(socket: Socket): void {
+  const destroy = socket.destroy.bind(socket);
+  socket.destroy = (error?: NodeJS.ErrnoException) => {
+    if (error?.syscall !== 'write') return destroy(error);
+    // Node reads between the two callbacks.
+    setImmediate(setImmediate, destroy, error);
+    return socket;
+  };
+}

@@ -1,0 +1,142 @@
+// Answers that come before the whole request is sent, with a reset behind them: what has arrived is read before the error
+// of a write counts [D17, D18].
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer, type AddressInfo, type Socket } from 'node:net';
+import { describe, test, type TestContext } from 'node:test';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { createServer as createTlsServer } from 'node:tls';
+import { ClientConnection, createOpenSocket } from '../../packages/core/http1/client-connection.ts';
+import { BorrowedBytes } from '../../packages/core/http1/borrowed-bytes.ts';
+import { noOpenssl } from '../helpers/certificates.ts';
+import { poll } from '../helpers/changes.ts';
+import { startCommand } from '../helpers/command.ts';
+import { Program } from '../helpers/program.ts';
+import { assertReply } from '../helpers/expected.ts';
+import { useCertificates } from '../helpers/suites.ts';
+
+/** The outcome of an exchange: the status of the answer, or `broken`. */
+async function exchangeWith(t: TestContext, open: ReturnType<typeof createOpenSocket>, before: () => unknown) {
+  const seen: (number | string)[] = [];
+  const connection = new ClientConnection(open, () => undefined);
+  t.after(() => connection.destroy());
+  const body = new BorrowedBytes([Buffer.alloc(40_000), Buffer.alloc(40_000)]);
+  connection.send('PUT / HTTP/1.1\r\nhost: x\r\ncontent-length: 80000\r\n\r\n', body, {
+    // The peer answers and resets the connection just before the first write.
+    onSent: before,
+    onAnswerHead: ({ status }) => seen.push(status),
+    onAnswerBody: () => undefined,
+    onAnswerEnd: () => seen.push('end'),
+    onBroken: (error) => seen.push(`broken: ${error instanceof Error ? error.message : error.reason}`),
+    onFault: (error) => seen.push(String(error)),
+  });
+  await poll(() => seen.length > 0 && seen.at(-1) !== 413, 'the end');
+  return seen;
+}
+
+/** Resolves when the peer has accepted the connection, and has sent all that belongs to its handshake. */
+async function isQuiet(peers: readonly Socket[]): Promise<void> {
+  await poll(() => peers.length > 0, 'the peer');
+  for (let turns = 0; turns < 20; turns += 1) await nextTurn();
+}
+
+const head = 'HTTP/1.1 413 Payload Too Large\r\nContent-Length: ';
+const answers: [title: string, bytes: string, seen: readonly (string | RegExp | number)[]][] = [
+  ['a whole answer', `${head}0\r\n\r\n`, [413, 'end']],
+  ['a whole answer with a body', `${head}3000\r\n\r\n${'x'.repeat(3_000)}`, [413, 'end']],
+  ['the head of an answer', `${head}9\r\n\r\nx`, [413, /^broken: write E/]],
+  ['nothing', '', [/^broken: write E/]],
+];
+
+function check(seen: readonly (number | string)[], expected: readonly (string | RegExp | number)[]): void {
+  assert.equal(seen.length, expected.length, JSON.stringify(seen));
+  for (const [index, each] of expected.entries()) {
+    if (each instanceof RegExp) assert.match(String(seen[index]), each);
+    else assert.equal(seen[index], each);
+  }
+}
+
+for (const [title, bytes, expected] of answers) {
+  test(`${title}, then a reset, when a write fails: all that arrived is read`, async (t) => {
+    const peers: Socket[] = [];
+    const server = createServer((socket) => peers.push(socket)).listen(0, '127.0.0.1');
+    t.after(() => server.close());
+    await once(server, 'listening');
+    const open = createOpenSocket(new URL(`http://127.0.0.1:${(server.address() as AddressInfo).port}`));
+    // The connection opens before the peer accepts it, so its first write waits for the peer.
+    const seen = await exchangeWith(
+      t,
+      (onArrival, onConnected) => open(onArrival, () => void isQuiet(peers).then(() => onConnected())),
+      () => {
+        peers[0]?.write(bytes);
+        peers[0]?.resetAndDestroy();
+      },
+    );
+    check(seen, expected);
+  });
+}
+
+describe('over TLS', { skip: noOpenssl }, () => {
+  const folder = useCertificates();
+  const authority = folder.authority('authority');
+  const { cert, key } = folder.issue(authority, 'server');
+
+  for (const [title, bytes, expected] of answers) {
+    test(`${title}, then a reset, when a write fails: all that arrived is read`, async (t) => {
+      const carriers: Socket[] = [];
+      const peers: Socket[] = [];
+      const server = createTlsServer({ cert, key, noDelay: true }, (socket) =>
+        peers.push(socket.on('error', () => undefined)),
+      );
+      server.on('connection', (socket) => carriers.push(socket)).listen(0, '127.0.0.1');
+      t.after(() => server.close());
+      await once(server, 'listening');
+      const { port } = server.address() as AddressInfo;
+      const open = createOpenSocket(new URL(`https://127.0.0.1:${port}`), () => ({ ca: authority.cert }));
+      const seen = await exchangeWith(
+        t,
+        (onArrival, onConnected) => open(onArrival, () => void isQuiet(peers).then(() => onConnected())),
+        () => {
+          peers[0]?.write(bytes);
+          carriers[0]?.resetAndDestroy();
+        },
+      );
+      check(seen, expected);
+    });
+  }
+});
+
+// A backend in a process of its own, so that its answer can arrive in the middle of a write.
+const early = `
+  const answer = 'HTTP/1.1 413 Payload Too Large\\r\\nContent-Length: 2\\r\\n\\r\\n{}';
+  const server = require('node:net').createServer((socket) => {
+    let bytes = 0;
+    socket.on('error', () => undefined).on('data', (data) => {
+      bytes += data.length;
+      if (bytes > 300_000) {
+        socket.write(answer);
+        socket.resetAndDestroy();
+      }
+    });
+  });
+  server.listen(0, '127.0.0.1', () => require('node:fs').writeSync(1, 'port ' + server.address().port + '\\n'));
+`;
+
+test('a backend that answers a large write with 413 and a reset is never unreachable [D51]', async () => {
+  await using backend = new Program([process.execPath, '-e', early]);
+  const [, port] = await backend.prints(/^port (\d+)$/m);
+  await using command = await startCommand({ BACKEND_URL: `http://127.0.0.1:${port}` });
+  const calls = 40;
+  for (let count = 0; count < calls; count += 1) {
+    const body = `[${' '.repeat(8_000_000)}]`;
+    const reply = await command.call('PUT', '/api/work-items/5', { body });
+    assertReply(reply, 500, '{"error":"Failed to update work item"}');
+  }
+  const lines = () => command.logs.filter(({ operation }) => operation === 'update');
+  await poll(() => lines().length === calls, 'all lines');
+  assert.deepEqual(
+    [...new Set(lines().map(({ outcome, cause }) => `${String(outcome)}: ${String(cause)}`))],
+    ['rejected: status 413'],
+  );
+});
