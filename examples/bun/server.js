@@ -1,6 +1,9 @@
 import { createFetchHandler } from 'work-item-gateway/fetch';
 
-const call = createFetchHandler({ backendUrl: process.env.BACKEND_URL ?? 'http://localhost:5104' });
+const call = createFetchHandler({
+  backendUrl: process.env.BACKEND_URL ?? 'http://localhost:5104',
+  itemIdParsing: 'whole',
+});
 
 const server = Bun.serve({
   port: Number(process.env.PORT ?? 3000),

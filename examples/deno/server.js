@@ -1,6 +1,9 @@
 import { createFetchHandler } from 'work-item-gateway/fetch';
 
-const call = createFetchHandler({ backendUrl: Deno.env.get('BACKEND_URL') ?? 'http://localhost:5104' });
+const call = createFetchHandler({
+  backendUrl: Deno.env.get('BACKEND_URL') ?? 'http://localhost:5104',
+  itemIdParsing: 'whole',
+});
 
 const ours = new URLPattern({ pathname: '/api/work-items{/*}?' });
 const port = Number(Deno.env.get('PORT') ?? 3000);

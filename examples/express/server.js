@@ -1,7 +1,10 @@
 import express from 'express';
 import { createNodeHandler } from 'work-item-gateway/node';
 
-const call = createNodeHandler({ backendUrl: process.env.BACKEND_URL ?? 'http://localhost:5104' });
+const call = createNodeHandler({
+  backendUrl: process.env.BACKEND_URL ?? 'http://localhost:5104',
+  itemIdParsing: 'whole',
+});
 
 const app = express();
 app.disable('x-powered-by');

@@ -16,7 +16,7 @@ await app.register(jwt, { secret: JWT_SECRET });
 app.get('/openapi.json', { schema: { hide: true } }, () => app.swagger());
 await app.register(async (scope) => {
   scope.addHook('onRequest', (request) => request.jwtVerify());
-  await scope.register(workItemGateway, { backendUrl: BACKEND_URL });
+  await scope.register(workItemGateway, { backendUrl: BACKEND_URL, itemIdParsing: 'whole' });
 });
 
 await app.listen({ port: Number(PORT) });

@@ -2,7 +2,10 @@ import { serve } from '@hono/node-server';
 import { Hono } from 'hono';
 import { createFetchHandler } from 'work-item-gateway/fetch';
 
-const call = createFetchHandler({ backendUrl: process.env.BACKEND_URL ?? 'http://localhost:5104' });
+const call = createFetchHandler({
+  backendUrl: process.env.BACKEND_URL ?? 'http://localhost:5104',
+  itemIdParsing: 'whole',
+});
 
 const app = new Hono();
 app.get('/', (context) => context.text('Work items are at /api/work-items'));

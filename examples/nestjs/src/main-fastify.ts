@@ -5,6 +5,9 @@ import { AppModule } from './app.module.js';
 
 const adapter = new FastifyAdapter({ frameworkErrors, return503OnClosing: false });
 const app = await NestFactory.create<NestFastifyApplication>(AppModule, adapter);
-await app.register(workItemGateway, { backendUrl: process.env.BACKEND_URL ?? 'http://localhost:5104' });
+await app.register(workItemGateway, {
+  backendUrl: process.env.BACKEND_URL ?? 'http://localhost:5104',
+  itemIdParsing: 'whole',
+});
 await app.listen(process.env.PORT ?? 3000);
 console.log(await app.getUrl());

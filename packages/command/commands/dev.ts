@@ -47,7 +47,7 @@ async function runDev({ resolved, terminal, parts }: CommandRun, log: Log): Prom
 }
 
 function describeDev(service: WholeService, backendUrl: string, settings: Settings): string {
-  const { embeddedBackendDatabase: database, authIssuer } = settings;
+  const { embeddedBackendDatabase: database, authIssuer, itemIdParsing } = settings;
   const { url } = service;
   const store =
     database === ':memory:' ? 'in memory; --embedded-backend-database FILE keeps the items' : `in ${database}`;
@@ -58,9 +58,12 @@ function describeDev(service: WholeService, backendUrl: string, settings: Settin
     curl ${url}/api/work-items/1
     curl -X POST ${url}/api/work-items -d '{"title":"My first work item"}'
 `;
+  const ids = `
+  Ids: 12abc is read as 12, and 1.5e+06 as 1. ITEM_ID_PARSING=whole refuses such ids.
+`;
   return `
 ${describePlaces(service, settings, `Embedded backend    ${backendUrl}/api/WorkItem  (${store})`)}
-${url.startsWith('http:') && authIssuer === '' ? calls : ''}
+${url.startsWith('http:') && authIssuer === '' ? calls : ''}${itemIdParsing === 'leading' ? ids : ''}
   Ctrl-C stops.
 
 `;

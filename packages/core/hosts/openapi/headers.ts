@@ -132,7 +132,7 @@ export function describeParameters({ itemIdParsing }: Limits): JsonObject {
       required: true,
       description:
         itemIdParsing === 'leading'
-          ? 'A base-10 integer of any length; anything after its digits is ignored (`12abc` is 12).'
+          ? 'A base-10 integer of any length; anything after its digits is ignored (`12abc` is 12, `1.5e+06` is 1).'
           : 'A base-10 integer of any length, and nothing else.',
       // Most ids fit, and without a format generators choose a type of 32 bits.
       schema: { type: 'integer', format: 'int64' },

@@ -50,11 +50,11 @@ const ownRows = {
     default: '',
     help: 'Host names that requests may use; without a list, all names are accepted. For instance `items.example.com`. IP addresses, `localhost`, names under `.localhost` and {host} are always accepted. Ports are ignored. A request with any other `Host` gets 403. A request without a host name is served.',
   },
-  /** `leading` (default) reads `12abc` as 12; `whole` rejects it with 400 [D1, D3]. */
+  /** `leading` (default) reads `12abc` as 12 and `1.5e+06` as 1; `whole` rejects both with 400 [D1, D3]. */
   itemIdParsing: {
     kind: choice('leading', 'whole'),
     default: 'leading',
-    help: 'How an id is read; `leading` reads 12abc as 12, `whole` rejects it with 400.',
+    help: 'How an id is read; `leading` reads 12abc as 12 and 1.5e+06 as 1, `whole` rejects both with 400.',
   },
   /**
    * Addresses and ranges (CIDR) of proxies whose `x-forwarded-for` and `x-forwarded-host` are trusted [D52, D56].
