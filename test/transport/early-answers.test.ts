@@ -7,7 +7,8 @@ import { createServer, type AddressInfo, type Socket } from 'node:net';
 import { describe, test, type TestContext } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { createServer as createTlsServer } from 'node:tls';
-import { ClientConnection, createOpenSocket } from '../../packages/core/http1/client-connection.ts';
+import { createOpenSocket } from '../../packages/core/hosts/dialing/open-socket.ts';
+import { ClientConnection, type OpenSocket } from '../../packages/core/http1/client-connection.ts';
 import { BorrowedBytes } from '../../packages/core/http1/borrowed-bytes.ts';
 import { noOpenssl } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
@@ -16,14 +17,24 @@ import { Program } from '../helpers/program.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { useCertificates } from '../helpers/suites.ts';
 
-/** The outcome of an exchange: the status of the answer, or `broken`. */
-async function exchangeWith(t: TestContext, open: ReturnType<typeof createOpenSocket>, before: () => unknown) {
+/** The events of an exchange. `before` runs just before the first write, when the peer has accepted the connection. */
+async function exchangeWith(t: TestContext, open: OpenSocket, peers: readonly Socket[], before: () => unknown) {
   const seen: (number | string)[] = [];
-  const connection = new ClientConnection(open, () => undefined);
-  t.after(() => connection.destroy());
+  const { promise, resolve, reject } = Promise.withResolvers<ClientConnection>();
+  let connection: ClientConnection | undefined;
+  open({
+    onOpen: (socket) => {
+      connection = new ClientConnection(socket, () => undefined);
+      resolve(connection);
+    },
+    onFailed: reject,
+    onBytes: (bytes) => connection?.onBytes(bytes),
+  });
+  const opened = await promise;
+  t.after(() => opened.destroy());
+  await isQuiet(peers);
   const body = new BorrowedBytes([Buffer.alloc(40_000), Buffer.alloc(40_000)]);
-  connection.send('PUT / HTTP/1.1\r\nhost: x\r\ncontent-length: 80000\r\n\r\n', body, {
-    // The peer answers and resets the connection just before the first write.
+  opened.send('PUT / HTTP/1.1\r\nhost: x\r\ncontent-length: 80000\r\n\r\n', body, {
     onSent: before,
     onAnswerHead: ({ status }) => seen.push(status),
     onAnswerBody: () => undefined,
@@ -64,15 +75,10 @@ for (const [title, bytes, expected] of answers) {
     t.after(() => server.close());
     await once(server, 'listening');
     const open = createOpenSocket(new URL(`http://127.0.0.1:${(server.address() as AddressInfo).port}`));
-    // The connection opens before the peer accepts it, so its first write waits for the peer.
-    const seen = await exchangeWith(
-      t,
-      (onArrival, onConnected) => open(onArrival, () => void isQuiet(peers).then(() => onConnected())),
-      () => {
-        peers[0]?.write(bytes);
-        peers[0]?.resetAndDestroy();
-      },
-    );
+    const seen = await exchangeWith(t, open, peers, () => {
+      peers[0]?.write(bytes);
+      peers[0]?.resetAndDestroy();
+    });
     check(seen, expected);
   });
 }
@@ -94,14 +100,10 @@ describe('over TLS', { skip: noOpenssl }, () => {
       await once(server, 'listening');
       const { port } = server.address() as AddressInfo;
       const open = createOpenSocket(new URL(`https://127.0.0.1:${port}`), () => ({ ca: authority.cert }));
-      const seen = await exchangeWith(
-        t,
-        (onArrival, onConnected) => open(onArrival, () => void isQuiet(peers).then(() => onConnected())),
-        () => {
-          peers[0]?.write(bytes);
-          carriers[0]?.resetAndDestroy();
-        },
-      );
+      const seen = await exchangeWith(t, open, peers, () => {
+        peers[0]?.write(bytes);
+        carriers[0]?.resetAndDestroy();
+      });
       check(seen, expected);
     });
   }

@@ -67,7 +67,7 @@ const requestReadings: Readonly<Record<string, readonly Told<RequestHead>[]>> = 
     [{ method: 'PUT', version: '1.0', fields: [] }, ''],
   ],
   'an offer to upgrade': [
-    [{}, ''],
+    [{ fields: ['host', 'x', 'connection', 'upgrade'] }, ''],
     [{ target: '/b' }, ''],
   ],
   'a head that is not whole': [],

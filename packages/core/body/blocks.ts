@@ -3,21 +3,15 @@
 
 /** Size of the largest block, in bytes. */
 export const blockBytes = 65_536;
-// Largest total size of the unused blocks that are kept.
+const largest = { size: blockBytes, blocks: [] as Buffer[] };
+const smaller = [512, 4_096, 16_384, 32_768, 49_152].map((size) => ({ size, blocks: [] as Buffer[] }));
+// The unused blocks, by size. `spareBytesMax` is the largest total size of those that are kept.
+const spares = [...smaller, largest];
 const spareBytesMax = 16 * 1_024 * 1_024;
 let spareBytes = 0;
 
-interface Spare {
-  /** In bytes. */
-  readonly size: number;
-  readonly blocks: Buffer[];
-}
-
-const largest: Spare = { size: blockBytes, blocks: [] };
-const spares: readonly Spare[] = [
-  ...[512, 4_096, 16_384, 32_768, 49_152].map((size): Spare => ({ size, blocks: [] })),
-  largest,
-];
+const bytesOf = ({ size, blocks }: typeof largest): number => size * blocks.length;
+const spareFor = (bytes: number): typeof largest => smaller.find(({ size }) => bytes <= size) ?? largest;
 
 /** Returns a block for `bytes` bytes, or the largest block if that is less. It may still contain old data. */
 export function takeBlock(bytes: number): Buffer {
@@ -38,23 +32,10 @@ export function giveBackBlocks(blocks: readonly Buffer[]): void {
     if (isOverwritten) block.fill('!');
     spareFor(block.length).blocks.push(block);
     spareBytes += block.length;
-    if (spareBytes > spareBytesMax) dropSpares();
+    while (spareBytes > spareBytesMax) {
+      // Otherwise many blocks of one size would displace the others for ever.
+      const fullest = spares.reduce((most, each) => (bytesOf(each) > bytesOf(most) ? each : most));
+      spareBytes -= fullest.blocks.pop()?.length ?? 0;
+    }
   }
-}
-
-// Drops blocks of the size that takes the most memory. Otherwise many blocks of one size displace the others for ever.
-function dropSpares(): void {
-  const held = ({ size, blocks }: Spare): number => size * blocks.length;
-  while (spareBytes > spareBytesMax) {
-    const fullest = spares.reduce((most, each) => (held(each) > held(most) ? each : most));
-    fullest.blocks.pop();
-    spareBytes -= fullest.size;
-  }
-}
-
-function spareFor(bytes: number): Spare {
-  for (const spare of spares) {
-    if (bytes <= spare.size) return spare;
-  }
-  return largest;
 }
