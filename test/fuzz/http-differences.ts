@@ -53,7 +53,9 @@ function compareMessage(
   if (start !== judged.start) return 'start';
   if (isRequest(head)) {
     const fields = judged.fields.filter(([name]) => compared.has(name)).flat();
-    if (fields.join('\0') !== head.fields.join('\0') || (head.version === '1.0') !== judged.isOld) return 'fields';
+    // `connection` is kept only if it names fields, so it is compared by its effect on the head.
+    const own = head.fields.filter((_, index) => head.fields[index - (index % 2)] !== 'connection');
+    if (fields.join('\0') !== own.join('\0') || (head.version === '1.0') !== judged.isOld) return 'fields';
     if (head.method === 'CONNECT') {
       // Node treats the bytes that follow as data of the tunnel, so there is no body to compare.
       return undefined;

@@ -68,7 +68,9 @@ for (const [when, met, method, at, answers] of [
       assert.deepEqual([record?.outcome, record?.cause, record?.status], ['bug', fault, 500]);
       assert.ok(server.faults.broken.at <= 0, 'the fault was thrown');
       assert.equal(server.budget.bytes, 0);
-      assert.equal(server.gateway.backend.connectionCount, 0, 'the backend connection is not kept');
+      // After a whole answer, the connection may already serve another call. A request's body is released before its answer.
+      const kept = when === "when an answer's body ends" && options.body === undefined ? 1 : 0;
+      assert.equal(server.gateway.backend.connectionCount, kept, 'a connection is kept after a whole answer only');
     }
     server.faults.broken = undefined;
     server.backend.answers(json);
