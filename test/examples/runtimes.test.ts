@@ -13,6 +13,7 @@ import {
   itemNotFound,
   methodNotAllowed,
   notFound,
+  invalidId,
   operation,
   operations,
   succeeded,
@@ -126,17 +127,18 @@ for (const [name, [host, program, ...args]] of Object.entries(programs)) {
       assertHeaders(await server.call('OPTIONS', '/api/work-items'), ['allow']);
     });
 
-    test('the id is a number of any length, parsed from the raw path [D1]', async () => {
+    test('the id is a whole number of any length, parsed from the raw path [D1, D3]', async () => {
       for (const [path, id] of [
         ['007', '7'],
-        ['12abc', '12'],
         ['%31%32', '12'],
         ['9007199254740993', '9007199254740993'],
-        ['5%2F6', '5'],
         ['-5?x=1', '-5'],
       ] as const) {
         await server.call('GET', `/api/work-items/${path}`);
         assert.equal(backend.requests.at(-1)?.target, `/api/WorkItem/${id}`, path);
+      }
+      for (const path of ['12abc', '5%2F6', '1.2e+06']) {
+        assertReply(await server.call('GET', `/api/work-items/${path}`), 400, invalidId);
       }
     });
 
