@@ -105,7 +105,11 @@ export const batches: readonly Batch[] = [
     files: list('node/handler plugin/order plugin/log-and-ids transport/backend-client'),
     of: /packages\/core\/hosts\/(common\/host-gateway|options\/(host-options|limits|options|rows))/,
   },
-  { name: 'command line', files: list('unit/cli'), of: /packages\/core\/hosts\/options\/(accepted-values|similar)/ },
+  {
+    name: 'command line',
+    files: list('unit/cli unit/backend-address'),
+    of: /packages\/core\/hosts\/options\/(accepted-values|similar)/,
+  },
   { name: 'lines of failures', files: list('unit/failure-lines'), of: /packages\/core\/hosts\/common\/failure-lines/ },
   {
     name: 'listening',

@@ -180,7 +180,7 @@ describe('the verdict of the dashboard', () => {
     ['no list is called, so the verdict is amber', [['GET', '/api/work-items/5'], ['DELETE', '/api/work-items/5']], 'notice', 'No call succeeds'],
   ] as const) {
     test(`a backend that rejects every call (${what}) is reported by the verdict and /readyz until a call succeeds [D51]`, async () => {
-      await using command = await startCommand({ BACKEND_URL: `${backend.url}/api/WorkItem` });
+      await using command = await startCommand({ BACKEND_URL: `${backend.url}/base` });
       backend.answers(answer('{}', { status: 404 }));
       for (const [method, path] of paths) await command.call(method, path);
       assert.doesNotMatch((await look(command, 2)).verdict.detail, /BACKEND_URL/, 'two rejected calls prove nothing');
@@ -198,12 +198,49 @@ describe('the verdict of the dashboard', () => {
   } // prettier-ignore
 });
 
-test('if BACKEND_URL already has the path that the gateway appends, the list gets 404, and check reports the mistake [D51]', async () => {
-  backend.answers(answer('{}', { status: 404 }));
-  const { code, stderr } = await runHere(['check'], { BACKEND_URL: `${backend.url}/api/WorkItem` });
-  assert.equal(code, 1);
-  assert.match(
-    stderr,
-    /\/api\/WorkItem\/api\/WorkItem: the backend does not have this path: status 404.*\n +Does BACKEND_URL /,
-  );
+describe('check with a wrong base path', () => {
+  const failures = [
+    ['is unknown', answer('{}', { status: 404 }), 'the backend does not have this path: status 404'],
+    ['serves a page', answer('<p>', { headers: [['Content-Type', 'text/html']] }), 'the answer is a page, not JSON'],
+    ['redirects', answer('', { status: 302, headers: [['Location', '/']] }), 'the backend answers with a redirect'],
+  ] as const; // prettier-ignore
+  for (const [what, wrong, title] of failures) {
+    for (const [base, right] of [
+      ['/v1', ''],
+      ['/a/b/swagger/', '/a'],
+      ['/a/b', '/a'],
+    ] as const) {
+      test(`if ${base} ${what} and the list is at ${right}/api/WorkItem, check suggests this address [D30]`, async () => {
+        const isRight = (target: string) => target === `${right}/api/WorkItem`;
+        backend.answers((exchange) => (isRight(exchange.request.target) ? answer('[]') : wrong)(exchange));
+        const { code, stderr } = await runHere(['check'], { BACKEND_URL: backend.url + base });
+        assert.equal(code, 1);
+        assert.ok(stderr.includes(title), stderr);
+        const tried = backend.url + right;
+        assert.ok(
+          stderr.endsWith(
+            `  Tried ${tried}/api/WorkItem, and the backend answers JSON there: did you mean ${tried}?\n`,
+          ),
+          stderr,
+        );
+      });
+    }
+  }
+
+  test('no address is suggested if none answers with JSON, or if the backend is down', async () => {
+    const bases = ['/a/b/c/d/e', '/a/b/c', '/a/b', '/a', ''];
+    for (const status of [404, 503]) {
+      backend.reset();
+      backend.answers(answer('{}', { status }));
+      const { stderr } = await runHere(['check'], { BACKEND_URL: `${backend.url}/a/b/c/d/e` });
+      assert.doesNotMatch(stderr, /did you mean/);
+      const targets = backend.requests.map(({ target }) => target);
+      assert.deepEqual(
+        targets,
+        bases.map((base) => `${base}/api/WorkItem`),
+      );
+    }
+    const { stderr } = await runHere(['check'], { BACKEND_URL: 'http://127.0.0.1:1/base' });
+    assert.doesNotMatch(stderr, /did you mean/);
+  });
 });

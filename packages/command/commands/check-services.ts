@@ -1,5 +1,6 @@
 // For the command `check`: calls the backend, the issuer of tokens, and Redis.
 
+import type { Call } from '../../backend-probe/calls.ts';
 import { loadRateLimit, loadTokens } from '../../core/guards/parts.ts';
 import { showRedisUrl } from '../../core/guards/options/guard-kinds.ts';
 import type { ClientTls } from '../../core/hosts/dialing/open-socket.ts';
@@ -15,18 +16,38 @@ export async function checkBackend(settings: Settings, tls: ClientTls | undefine
   // Loaded here, so that other commands do not load these files.
   const { Calls } = await import('../../backend-probe/calls.ts');
   const { explainFailure } = await import('../../backend-probe/failures.ts');
-  const calls = new Calls(settings, tls);
-  const call = await calls.make('list');
-  await calls.close();
+  const list = async (backendUrl: URL): Promise<Call> => {
+    const calls = new Calls({ ...settings, backendUrl }, tls);
+    const call = await calls.make('list');
+    await calls.close();
+    return call;
+  };
+  const { backendUrl } = settings;
+  const call = await list(backendUrl);
   const target = `${withoutEndSlashes(showValue('backendUrl', settings))}${backendPath}`;
   if (call.outcome === 'ok') {
     const { answer, reply, durationMs } = call;
     const text = `answered ${answer?.status ?? 200} with ${reply.body.length} bytes of JSON in ${Math.round(durationMs)} ms`;
     return { lines: [`backend: ${target} ${text}`] };
   }
-  const { title, came, advice } = explainFailure(call, settings.backendUrl);
-  return { problems: [`backend: ${target}: ${title}: ${came}`, `  ${advice}`] };
+  const { title, came, advice } = explainFailure(call, backendUrl);
+  const problems = [`backend: ${target}: ${title}: ${came}`, `  ${advice}`];
+  // The address may have a part of a page's path, so the shorter paths are tried.
+  if (call.answer !== undefined) {
+    const names = withoutEndSlashes(backendUrl.pathname).split('/').slice(0, -1);
+    for (const base of names.map((_, count) => names.slice(0, names.length - count).join('/')).slice(-basesMax)) {
+      const address = backendUrl.origin + base;
+      if ((await list(new URL(address))).outcome === 'ok') {
+        problems.push(`  Tried ${address}${backendPath}, and the backend answers JSON there: did you mean ${address}?`);
+        break;
+      }
+    }
+  }
+  return { problems };
 }
+
+// The number of base paths that are tried, from the root up. A call can take BACKEND_TIMEOUT_MS.
+const basesMax = 4;
 
 /** If tokens are on, fetches the issuer's keys once and lists the usable keys. */
 export async function checkTokens(settings: Settings): Promise<CheckResult> {

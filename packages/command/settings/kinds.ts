@@ -4,7 +4,7 @@
 import { isIPv6 } from 'node:net';
 import { availableParallelism } from 'node:os';
 
-import { parseBackendUrl } from '../../core/hosts/options/accepted-values.ts';
+import { parseAddress } from '../../core/hosts/options/accepted-values.ts';
 import { integer, parseInteger, type TextKind } from '../../core/hosts/options/kinds.ts';
 import { Problem } from '../../core/hosts/options/problem.ts';
 import { splitList } from '../../core/text/lists.ts';
@@ -35,7 +35,7 @@ export const ratio: TextKind<number> = {
 
 export const optionalAddress: TextKind<string> = {
   parse: (text) => {
-    const url = text === '' ? undefined : parseBackendUrl(text, 'for instance http://localhost:4318');
+    const url = text === '' ? undefined : parseAddress(text, 'http://localhost:4318');
     return url instanceof URL ? url.href : (url ?? '');
   },
   takes: 'an http or https address, or empty for no address',
