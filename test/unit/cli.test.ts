@@ -1,12 +1,19 @@
 // The command's output: help, suggestions and the command to run next. It shows no secrets [D32].
 
 import assert from 'node:assert/strict';
-import { writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { describe, test } from 'node:test';
 import { workItemGateway } from '../../packages/core/hosts/index.ts';
 import { settingGroups } from '../../packages/command/settings/groups.ts';
-import { briefOf, flagOf, settingNames, settingsOf, variableOf } from '../../packages/command/settings/settings.ts';
+import {
+  briefOf,
+  flagOf,
+  mostUsed,
+  settingNames,
+  settingsOf,
+  variableOf,
+} from '../../packages/command/settings/settings.ts';
 import { findSimilar } from '../../packages/core/hosts/options/similar.ts';
 import { runHere as run } from '../helpers/run-cli.ts';
 import Fastify from 'fastify';
@@ -169,7 +176,32 @@ describe('suggestions for misspelt words', () => {
     [['--config', 'x'], '--config is not a flag of serve: did you mean --settings-file?'],
     [['--help=1'], '--help takes no value'],
     [['--zzz'], '--zzz is not a flag of serve'],
-    [['-p', '80'], '-p is not a flag of serve'],
+    [['-p', '80'], '-p is not a flag of serve: did you mean --port?'],
+    [['-p8080'], '-p is not a flag of serve: did you mean --port?'],
+    [['-P=80'], '-P is not a flag of serve: did you mean --port?'],
+    [['--p', '80'], '--p is not a flag of serve: did you mean --port?'],
+    [['-H', 'x'], '-H is not a flag of serve: did you mean --host?'],
+    [['-b', 'x'], '-b is not a flag of serve: did you mean --backend-url?'],
+    [['-u', 'x'], '-u is not a flag of serve: did you mean --backend-url?'],
+    [['-w', '2'], '-w is not a flag of serve: did you mean --workers?'],
+    [['-l', 'warn'], '-l is not a flag of serve: did you mean --log-level?'],
+    [['-c', 'x'], '-c is not a flag of serve: did you mean --settings-file?'],
+    [['-v'], '-v is not a flag of serve: did you mean --version?'],
+    [['-x'], '-x is not a flag of serve'],
+    [['-phunter2'], 'an argument (not shown) begins with a hyphen, but is not a flag of serve'],
+    [['health', '-p', '1'], '-p is not a flag of health: did you mean --admin-port?'],
+    [['backend', '-p', '1'], '-p is not a flag of backend: did you mean --embedded-backend-port?'],
+    [['check', '-j'], '-j is not a flag of check: did you mean --json?'],
+    [['--backend_url', 'x'], '--backend_url is not a flag of serve: did you mean --backend-url?'],
+    [['--BACKEND_URL=hunter2'], '--BACKEND_URL is not a flag of serve: did you mean --backend-url?'],
+    [['--log_levle', 'x'], '--log_levle is not a flag of serve: did you mean --log-level?'],
+    [['dev', '--backend_url', 'x'], '--backend-url is not a flag of dev, only of serve, check or openapi'],
+    [['--upstream', 'x'], '--upstream is not a flag of serve: did you mean --backend-url?'],
+    [['BACKEND_URL=hunter2'], 'unexpected argument: did you mean --backend-url?'],
+    [['serve', 'PORT=80'], 'unexpected argument: did you mean --port?'],
+    [['dev', 'BACKEND_URL=hunter2'], 'unexpected argument: dev takes flags only'],
+    [['http://hunter2'], 'unexpected argument: did you mean --backend-url?'],
+    [['serve', '8080'], 'unexpected argument: did you mean --port?'],
     [['--embedded-backend-port', '1'], '--embedded-backend-port is not a flag of serve, only of dev or backend'],
     [['dev', '--backend-url', 'x'], '--backend-url is not a flag of dev, only of serve, check or openapi'],
     [['sevre'], "unknown command 'sevre': did you mean serve?"],
@@ -286,10 +318,31 @@ describe('--help', () => {
     });
   }
 
+  test('the help begins with the settings that README.md lists, with BACKEND_URL first', async () => {
+    const [, list = ''] = /Most operators change ([^.]*)\./.exec(readFileSync('README.md', 'utf8')) ?? [];
+    const variables = [...list.matchAll(/`(\w+)`/g)].map(([, name]) => name);
+    assert.deepEqual(variables, mostUsed.map(variableOf));
+    for (const [command, count] of [
+      ['serve', 7],
+      ['openapi', 7],
+      ['dev', 5],
+    ] as const) {
+      const { stdout } = await run([command, '--help']);
+      const [, first = ''] = /^Most used:\n((?: .*\n)*)\n/m.exec(stdout) ?? [];
+      const shown = [...first.matchAll(/; ([A-Z_]+)\)$/gm)].map(([, name]) => name);
+      assert.deepEqual(
+        shown,
+        variables.filter((name) => stdout.includes(`; ${name})`)),
+      );
+      assert.equal(shown.length, count);
+      assert.ok(stdout.indexOf('Most used:') < stdout.indexOf('--admin-host'));
+    }
+  });
+
   test('each setting has a short description; it is on one line if the output is not a terminal', async () => {
     for (const name of settingNames) assert.ok(briefOf(name).length <= 80, briefOf(name));
     const { stdout } = await run(['serve', '--help']);
-    assert.ok(stdout.split('\n').length <= settingsOf('serve').length + 45);
+    assert.ok(stdout.split('\n').length <= settingsOf('serve').length + 47);
   });
 
   test('no line is wider than the terminal, except a word that is too long for its column', async () => {

@@ -13,14 +13,13 @@ import {
   briefOf,
   defaultOf,
   flagOf,
-  groupSettings,
+  groupForHelp,
   rowOf,
   type SettingName,
   SettingsError,
-  settingsOf,
   variableOf,
 } from '../settings/settings.ts';
-import { changeNeeds, type Command, commandNames, settingGroups } from '../settings/groups.ts';
+import { changeNeeds, type Command, commandNames } from '../settings/groups.ts';
 import { resolveSettings } from '../settings/resolve.ts';
 import { findInvocation, programName, type Invocation } from './invocation.ts';
 import { findStrayWords, flagsOf } from './stray-words.ts';
@@ -96,8 +95,8 @@ function createOptions(name: Command): Option[] {
   const own = Object.entries(commands[name].ownFlags ?? {}).map(([flag, { placeholder, help }]) =>
     new Option(placeholder === undefined ? flag : `${flag} [${placeholder}]`, help).helpGroup('Contract:'),
   );
-  const options = groupSettings(settingsOf(name)).flatMap(([group, settings]) =>
-    settings.map((setting) => createOption(setting, name).helpGroup(`${settingGroups[group].title}:`)),
+  const options = groupForHelp(name).flatMap(([title, settings]) =>
+    settings.map((setting) => createOption(setting, name).helpGroup(`${title}:`)),
   );
   return [...own, ...options];
 }

@@ -3,7 +3,7 @@
 import { joinWithOr, suggest } from '../../core/hosts/options/similar.ts';
 import { commands } from '../commands/commands.ts';
 import { commandNames, type Command } from '../settings/groups.ts';
-import { flagOf, settingsOf } from '../settings/settings.ts';
+import { flagOf, mostUsed, settingNames, settingsOf, variableOf } from '../settings/settings.ts';
 
 /** The flags of the command's settings, and its flags that are not settings. */
 export function flagsOf(command: Command): string[] {
@@ -23,6 +23,8 @@ export function findStrayWords(command: Command, stray: readonly string[], argv:
   return [
     ...flags.map((flag) => describeUnknownFlag(command, flag.replace(/=.*/s, ''))),
     ...words.map((word) => {
+      const meant = flagFor(word);
+      if (meant !== undefined && flagsOf(command).includes(meant)) return `unexpected argument: did you mean ${meant}?`;
       const shown = word === first && /^[a-z][a-z-]{0,19}$/i.test(word) ? ` '${word}'` : '';
       return shown === '' || hasCommand
         ? `unexpected argument${shown}: ${command} takes flags only`
@@ -31,17 +33,51 @@ export function findStrayWords(command: Command, stray: readonly string[], argv:
   ];
 }
 
-// Flags that users know from other programs, and the flag of this program that does the same.
-const otherNames: Readonly<Record<string, string>> = { '--config': flagOf('settingsFile') };
+// Returns the flag that was left out before `word`, or for which `word` is a variable with its value.
+function flagFor(word: string): string | undefined {
+  if (/^https?:/i.test(word)) return flagOf('backendUrl');
+  if (/^\d{2,5}$/.test(word)) return flagOf('port');
+  return settingNames.filter((name) => word.startsWith(`${variableOf(name)}=`)).map(flagOf)[0];
+}
 
-function describeUnknownFlag(command: Command, flag: string): string {
-  if (!/^--?[a-z][a-z-]{0,39}$/i.test(flag)) {
+// Flags that users know from other programs, and the flag of this program that does the same.
+const otherNames: Readonly<Record<string, string>> = {
+  ...Object.fromEntries(['--config', '--env-file', '-c', '-f'].map((flag) => [flag, flagOf('settingsFile')])),
+  ...Object.fromEntries(
+    ['--backend', '--upstream', '--target', '--url', '-u'].map((flag) => [flag, flagOf('backendUrl')]),
+  ),
+  ...Object.fromEntries(['--listen', '--bind', '--address'].map((flag) => [flag, flagOf('host')])),
+  ...Object.fromEntries(['--verbose', '--debug', '--quiet'].map((flag) => [flag, flagOf('logLevel')])),
+  '-h': '--help',
+  '-v': '--version',
+};
+// The digits may be a value, such as a port.
+const shortForm = /^--?[a-z](?=\d*$)/i;
+
+function describeUnknownFlag(command: Command, given: string): string {
+  const known = [...flagsOf(command), '--help', '--version'];
+  const written = given.toLowerCase().replaceAll('_', '-');
+  const others = commandNames.filter((name) => flagsOf(name).includes(written));
+  const [short] = shortForm.exec(given) ?? [];
+  if (short === undefined && others.length === 0 && !/^--?[a-z][a-z_-]{0,39}$/i.test(given)) {
     return `an argument (not shown) begins with a hyphen, but is not a flag of ${command}`;
   }
-  const known = [...flagsOf(command), '--help'];
-  if (known.includes(flag)) return `${flag} takes no value`;
-  const others = commandNames.filter((name) => flagsOf(name).includes(flag));
-  return others.length > 0
-    ? `${flag} is not a flag of ${command}, only of ${joinWithOr(others)}`
-    : `${flag} is not a flag of ${command}${suggest(otherNames[flag] ?? flag.toLowerCase(), known)}`;
+  if (known.includes(given)) return `${given} takes no value`;
+  if (others.length > 0 && !known.includes(written)) {
+    return `${written} is not a flag of ${command}, only of ${joinWithOr(others)}`;
+  }
+  const meant = short === undefined ? (otherNames[written] ?? written) : findLongForm(short, command);
+  return `${short ?? given} is not a flag of ${command}${suggest(meant, known)}`;
+}
+
+// Returns the only flag with the letter of `short` at its beginning, or else at the beginning of a word. If several begin
+// with the letter, the flag must be one that is often used. If there is no such flag, returns `short`.
+function findLongForm(short: string, command: Command): string {
+  const letter = short.slice(-1);
+  const start = `-${letter.toLowerCase()}`;
+  const all = flagsOf(command).filter((flag) => flag.includes(start));
+  const first = all.filter((flag) => flag.startsWith(`-${start}`));
+  const used = [...mostUsed.map(flagOf), ...Object.keys(commands[command].ownFlags ?? {})];
+  const candidates = [first.filter((flag) => used.includes(flag)).slice(0, 1), first, all];
+  return otherNames[`-${letter}`] ?? candidates.find(({ length }) => length === 1)?.[0] ?? short;
 }

@@ -38,6 +38,19 @@ export class SettingsError extends Error {
   }
 }
 
+/** The settings that most operators change. The help begins with them, and README.md lists them. */
+export const mostUsed: readonly SettingName[] = [
+  'backendUrl',
+  'host',
+  'port',
+  'workers',
+  'adminPort',
+  'docs',
+  'logLevel',
+];
+// A command with fewer of them needs no group for them.
+const mostUsedMin = 5;
+
 export const settingNames = Object.keys(settingsTable) as SettingName[];
 
 /** Converts `requestBytesMax` to `--request-bytes-max`. */
@@ -62,6 +75,16 @@ export function groupSettings(names: readonly SettingName[]): [SettingGroup, Set
   return (Object.keys(settingGroups) as SettingGroup[])
     .map((group): [SettingGroup, SettingName[]] => [group, names.filter((name) => rowOf(name).group === group)])
     .filter(([, members]) => members.length > 0);
+}
+
+/** Groups the settings of a command for its help. The first group has the most used settings. */
+export function groupForHelp(command: Command): [title: string, members: readonly SettingName[]][] {
+  const names = settingsOf(command);
+  const used = mostUsed.filter((name) => names.includes(name));
+  const first = used.length < mostUsedMin ? [] : used;
+  const others = groupSettings(names.filter((name) => !first.includes(name)));
+  const groups = others.map(([group, members]): [string, SettingName[]] => [settingGroups[group].title, members]);
+  return first.length === 0 ? groups : [['Most used', first], ...groups];
 }
 
 /** The default of a setting in `command`, as text. */
