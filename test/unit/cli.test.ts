@@ -347,6 +347,7 @@ describe('--help', () => {
 
   test('no line is wider than the terminal, except a word that is too long for its column', async () => {
     const { stdout } = await run(['serve', '--help'], {}, undefined, 80);
+    assert.ok(stdout.includes('\n  --port <port>\n      Port to listen on for clients (default 3000; PORT)\n'));
     for (const line of stdout.split('\n'))
       assert.ok(line.length <= 80 || /^ +(?:\S+|.* --host :: .*)$/.test(line), line);
   });

@@ -1,7 +1,7 @@
 // The command line: parses commands and flags, runs the command, returns the exit code. Flags come from the settings table.
 // All problems are reported together, before anything starts [D32].
 
-import { Command as Program, CommanderError, Option } from 'commander';
+import { Command as Program, CommanderError, Help, Option } from 'commander';
 
 import { joinWithOr } from '../../core/hosts/options/similar.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
@@ -19,13 +19,14 @@ import {
   SettingsError,
   variableOf,
 } from '../settings/settings.ts';
-import { changeNeeds, type Command, commandNames } from '../settings/groups.ts';
+import { type Command, commandNames } from '../settings/groups.ts';
 import { resolveSettings } from '../settings/resolve.ts';
 import { findInvocation, programName, type Invocation } from './invocation.ts';
 import { findStrayWords, flagsOf } from './stray-words.ts';
 
 // Width of the help if the output is not a terminal. Each setting fits in one line, so grep prints a whole setting.
 const unboundColumns = 200;
+const indent = ' '.repeat(6);
 // Largest length of a list of choices in the help, in characters. Longer lists are only in docs/settings.md.
 const choicesLengthMax = 70;
 // Makes commander accept a value for a switch, too. The help does not show this text.
@@ -55,6 +56,7 @@ export async function runCli(argv: readonly string[], terminal: Terminal, parts:
     })
     .configureHelp({
       minWidthToWrap: 30,
+      formatItem,
       optionTerm: ({ flags }) => flags.replace(switchValue, '').replace(/\[(.*)\]/, '<$1>'),
     })
     .description('A JSON-over-HTTP gateway for work items.')
@@ -90,6 +92,14 @@ export async function runCli(argv: readonly string[], terminal: Terminal, parts:
   }
 }
 
+// On a narrow terminal, puts the description of a setting below the flag.
+function formatItem(term: string, termWidth: number, description: string, help: Help): string {
+  const { helpWidth = unboundColumns } = help;
+  if (termWidth < helpWidth / 3) return Help.prototype.formatItem.call(help, term, termWidth, description, help);
+  const text = help.boxWrap(description, helpWidth - indent.length);
+  return `  ${term}\n${text.replaceAll(/^/gm, indent)}`;
+}
+
 // Declares the values of flags as optional, because commander would end the program at the first missing value.
 function createOptions(name: Command): Option[] {
   const own = Object.entries(commands[name].ownFlags ?? {}).map(([flag, { placeholder, help }]) =>
@@ -106,8 +116,6 @@ function createOption(name: SettingName, command: Command): Option {
   const choices = joinWithOr(words);
   const facts = [
     ...(choices === '' || choices.length > choicesLengthMax ? [] : [choices]),
-    // Only `serve` reloads.
-    ...(command === 'serve' ? [`change needs ${changeNeeds[rowOf(name).changeNeeds]}`] : []),
     `default ${defaultOf(name, command) || 'none'}`,
     variableOf(name),
   ];
