@@ -89,6 +89,32 @@ async function postsALongItem(command: Command): Promise<number> {
 
 for (const WORKERS of ['1', '2']) {
   describe(`SIGHUP with WORKERS=${WORKERS}`, () => {
+    test('SIGHUP without a change writes one line, at every log level', async () => {
+      const keys = join(folder, `${(files += 1)}.json`);
+      writeFileSync(keys, keySetOf(createPair('same', 'ES256')));
+      for (const [LOG_LEVEL, lines] of [
+        ['info', []],
+        ['info', tokens(keys)],
+        ['silent', []],
+      ] as const) {
+        await using command = await start({ WORKERS, LOG_LEVEL }, ...lines);
+        const loaded = () => command.logs.filter(({ keys: names }) => names !== undefined).length;
+        await poll(
+          () => loaded() === (lines.length > 0 ? Number(WORKERS) : 0),
+          'the line of each worker about its keys',
+        );
+        const before = command.logs.length;
+        for (let round = 1; round <= 2; round += 1) {
+          const { changed } = await reload(command);
+          assert.deepEqual(changed, {});
+          assert.deepEqual(
+            command.logs.slice(before).map(({ msg }) => msg),
+            Array<string>(round).fill('reloaded'),
+          );
+        }
+      }
+    });
+
     test('new connections get the new settings, and a call in flight ends with the old settings', async () => {
       await using command = await start({ WORKERS });
       const held = await holdCall(backend, command);

@@ -54,8 +54,7 @@ export async function reload(
   log.apply(next.settings);
   const changed = describeChanges(before.settings, next.settings);
   const hasChanged = Object.keys(changed).length > 0;
-  const text = hasChanged ? 'new connections use the new settings' : 'the settings are unchanged';
-  logger.info({ changed }, `SIGHUP: ${text}`);
+  if (hasChanged) logger.info({ changed }, 'SIGHUP: new connections use the new settings');
   void finished.then(() => {
     if (!isStopping()) loggerOfEveryLevel(logger).info({ changed }, 'reloaded');
   });

@@ -11,6 +11,9 @@ import { OutageLines } from './outage-lines.ts';
 import type { Settings } from '../settings/settings.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
 
+// The keys in the log's last line about keys. A reload creates new guards, which often load the same keys.
+const loggedKeys = new WeakMap<Logger, string>();
+
 /** Creates the guards of one `Serving`. Rejects with a StartError. */
 export async function createGuards(
   settings: Settings,
@@ -45,7 +48,10 @@ export async function createGuards(
       keyRecords.note({ keys: keys.length });
       const names = keys.map(({ kid, algorithm }) => `${kid ?? '(no kid)'} ${algorithm}`);
       // Without keys, `onFetch` logs the failure and its cause.
-      if (names.length > 0) logger.info({ keys: names }, "loaded the issuer's keys");
+      if (names.length > 0 && loggedKeys.get(logger) !== names.join()) {
+        loggedKeys.set(logger, names.join());
+        logger.info({ keys: names }, "loaded the issuer's keys");
+      }
     },
     onInherited: (ageMs) => keyRecords.note({ fetchedAt: Date.now() - ageMs }),
     onFetch: (cause, hasKeySet) => {
