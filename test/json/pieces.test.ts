@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { isJson, JsonChecker } from '../../packages/core/json/json.ts';
+import { countJsonBytes, isJson, JsonChecker } from '../../packages/core/json/json.ts';
 import { bytesOf, isJsonByOracle, isJsonByteByByte, isJsonInPieces, shown } from './oracle.ts';
 import { createRandom, everyToken, mutate } from './texts.ts';
 import { jsonVectors } from './vectors.ts';
@@ -173,5 +173,37 @@ test('every text gets its expected result: whole, byte by byte, and split at any
     for (let cut = 0; cut <= bytes.length; cut += 1) {
       assert.equal(isJsonInPieces(bytes, [cut]), isValid, `${name}: cut at ${cut}`);
     }
+  }
+});
+
+test('the number of bytes that can begin a JSON text', () => {
+  for (const [text, bytes] of [
+    ['', 0],
+    ['{"a":}', 5],
+    ['{"a":1', 6],
+    ['{"a":1}}', 7],
+    ["{'a':1}", 1],
+    ['[1,]', 3],
+    ['01', 1],
+    ['[1.]', 3],
+    ['nul', 3],
+    ['tru3', 3],
+    ['"\\u12g4"', 5],
+    ['"\t"', 1],
+    ['\u{feff}{}x', 5],
+    ['"é\u{80}"', 6],
+  ] as const) {
+    assert.equal(countJsonBytes(Buffer.from(text)), bytes, text);
+  }
+  assert.equal(countJsonBytes(Buffer.of(0x22, 0xe2, 0x82, 0x22)), 3);
+});
+
+test('any text can begin a JSON text up to the byte that a checker refuses, if it reads byte by byte', () => {
+  const random = createRandom(7);
+  for (let round = 0; round < 500; round += 1) {
+    const bytes = mutate(everyToken, everyToken, random);
+    const checker = new JsonChecker();
+    const wrong = bytes.findIndex((_, at) => !checker.write(bytes.subarray(at, at + 1)));
+    assert.equal(countJsonBytes(bytes), wrong === -1 ? bytes.length : wrong, shown(bytes));
   }
 });

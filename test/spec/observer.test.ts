@@ -163,8 +163,9 @@ for (const [hostName, cause] of [
 /** Requests that the gateway answers without a backend call. */
 const refusals: [name: string, method: string, path: string, options: CallOptions, told: Partial<Told>][] = [
   ['an invalid id', 'GET', '/api/work-items/x', {}, { operation: 'read', status: 400, outcome: 'invalid-id' }],
-  ['a body that is not JSON', 'PUT', '/api/work-items/5', { body: '{' }, { operation: 'update', status: 500, outcome: 'invalid-body', requestBytes: 1 }],
-  ['no body', 'POST', '/api/work-items', {}, { operation: 'create', status: 500, outcome: 'invalid-body', requestBytes: 0 }],
+  ['a body that is not JSON', 'PUT', '/api/work-items/5', { body: '{' }, { operation: 'update', status: 500, outcome: 'invalid-body', cause: 'not JSON after byte 1 of 1', requestBytes: 1 }],
+  ['a body that is wrong inside', 'POST', '/api/work-items', { body: '{"é":1,}' }, { operation: 'create', status: 500, outcome: 'invalid-body', cause: 'not JSON after byte 8 of 9' }],
+  ['no body', 'POST', '/api/work-items', {}, { operation: 'create', status: 500, outcome: 'invalid-body', cause: 'no body', requestBytes: 0 }],
   ['a body over the limit', 'POST', '/api/work-items', { body: 'x'.repeat(101) }, { operation: 'create', status: 413, outcome: 'body-too-large' }],
   ['an unknown path', 'GET', '/nowhere', {}, { operation: undefined, status: 404, outcome: 'no-operation' }],
   ['a known method that the path does not allow', 'PATCH', '/api/work-items', {}, { operation: undefined, status: 405, outcome: 'no-operation' }],
@@ -173,7 +174,7 @@ const refusals: [name: string, method: string, path: string, options: CallOption
 ]; // prettier-ignore
 
 for (const [name, method, path, options, expected] of refusals) {
-  test(`${name} is "${String(expected.outcome)}", without a backend outcome or a cause`, async () => {
+  test(`${name} is "${String(expected.outcome)}", without a backend outcome`, async () => {
     await using server = await serve({ requestBytesMax: 100 });
     const reply = await server.call(method, path, options);
     const told = only(server.records);
@@ -191,6 +192,21 @@ for (const [name, method, path, options, expected] of refusals) {
     assert.equal(server.backend.requests.length, 0);
   });
 }
+
+test('the record of a large body that is not JSON says where, up to the first MiB, wherever the body was cut', async () => {
+  await using server = await serve();
+  for (const [start, end, cause] of [
+    [65_535, 9, 'not JSON after byte 65535 of 65544'],
+    [65_536, 0, 'not JSON after byte 65536 of 65536'],
+    [300_000, 70_000, 'not JSON after byte 300000 of 370000'],
+    [2_000_000, 10, 'not JSON after byte 1048576 of 2000010'],
+  ] as const) {
+    server.records.length = 0;
+    const body = `"${'x'.repeat(start - 1)}${'\n'.repeat(end)}`;
+    await server.call('PUT', '/api/work-items/5', { body });
+    assert.equal(only(server.records).cause, cause);
+  }
+});
 
 test('a call over IN_FLIGHT_MAX is "overload"; after the call in flight has ended, the next call is served [D26]', async () => {
   await using server = await serve({ inFlightMax: 1 });

@@ -2,7 +2,7 @@
 
 import { anyOrigin } from '../../core/admission/cors.ts';
 import type { CorsValues } from '../../core/hosts/options/cors-options.ts';
-import { isThisMachine } from '../../core/text/addresses.ts';
+import { isThisMachine } from '../../core/hosts/options/accepted-values.ts';
 
 /** Describes the allowed origins, in lines without line ends. Returns no lines if no origin is allowed. */
 export function describeOrigins({ corsOrigins = [], corsCredentials = false }: Partial<CorsValues>): string[] {

@@ -2,7 +2,7 @@
 // enforces the size limit.
 
 import { BorrowedBytes, type Lender } from '../http1/borrowed-bytes.ts';
-import { isJson, JsonChecker } from '../json/json.ts';
+import { countJsonBytes, isJson, JsonChecker } from '../json/json.ts';
 import { giveBackBlocks, takeBlock } from './blocks.ts';
 import type { BufferBudget } from './budget.ts';
 import { Pieces } from './pieces.ts';
@@ -57,6 +57,12 @@ export abstract class Body implements Lender {
     return this.#checker === undefined
       ? this.#first !== undefined && isJson(this.#first)
       : this.#isValid && this.#checker.end();
+  }
+
+  /** Says where a body that is not JSON is wrong, without its bytes. Only the first MiB is searched, to bound the time. */
+  describeFlaw(): string {
+    const searched = Buffer.concat(this.takePieces(), Math.min(this.#length, 1_048_576));
+    return `not JSON after byte ${countJsonBytes(searched)} of ${this.#length}`;
   }
 
   /** Lends the bytes until they are released or `drop` is called. */

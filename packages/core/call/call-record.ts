@@ -23,7 +23,7 @@ export interface CallRecord {
   /** The reply's status; 0 if there was no reply, because the client had left or the gateway stopped. */
   readonly status: number;
   readonly outcome: CallOutcome;
-  /** Says why the backend's answer is unusable or a guard refused. An error for a `bug`, or if the host replied first. */
+  /** Says why body or answer is unusable, or a guard refused. An error for a `bug`, or if the host replied first. */
   readonly cause: unknown;
   /** A code for the cause, if the request was malformed or the backend's answer unusable. */
   readonly reason?: Reason | undefined;

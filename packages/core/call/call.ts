@@ -237,13 +237,10 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
       } else if (isTooLarge) {
         this.#mustClose = true;
         this.#reply(replies.bodyTooLarge, 'body-too-large');
+      } else if ((this.#body ??= new RequestBody(this.#gateway.budget)).reserve(piece)) {
+        this.#body.write(piece);
       } else {
-        this.#body ??= new RequestBody(this.#gateway.budget);
-        if (this.#body.reserve(piece)) {
-          this.#body.write(piece);
-        } else {
-          this.#reply(replies.overload, 'overload');
-        }
+        this.#reply(replies.overload, 'overload');
       }
     } catch (error) {
       this.onFault(error);
@@ -273,6 +270,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
   #forward(): void {
     const operation = this.#calledOperation;
     if (operation.takesBody && this.#body?.isJson() !== true) {
+      this.cause = this.#body?.describeFlaw() ?? 'no body';
       this.#reply(failureReplies[operation.name], 'invalid-body');
       return;
     }

@@ -59,12 +59,12 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
   readonly guard: Guard | undefined;
   readonly cors: Cors | undefined;
   readonly tracer: Tracer | undefined;
+  routeOptions: RouteOptions;
   isDraining = false;
   isCutting = false;
   readonly #inFlightMax: number;
   readonly #allowedHosts: readonly string[];
   readonly #trustedProxies: TrustedProxies | undefined;
-  #routeOptions: RouteOptions;
   #inFlight = 0;
 
   constructor(
@@ -84,16 +84,12 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
     this.backend = backend;
     this.budget = budget;
     this.observer = observer;
-    this.#routeOptions = { collectionPath, itemIdParsing: options.itemIdParsing, pages: undefined };
-  }
-
-  get routeOptions(): RouteOptions {
-    return this.#routeOptions;
+    this.routeOptions = { collectionPath, itemIdParsing: options.itemIdParsing, pages: undefined };
   }
 
   /** Serves `pages` next to the operations [D5]. */
   servePages(pages: Pages): void {
-    this.#routeOptions = { ...this.#routeOptions, pages };
+    this.routeOptions = { ...this.routeOptions, pages };
   }
 
   /** Number of calls to the backend in flight. A write stays in flight until its answer, even if the client leaves. */

@@ -43,13 +43,21 @@ export function isJson(bytes: Uint8Array): boolean {
     const checker = new JsonChecker();
     return checker.write(bytes) && checker.end();
   }
-  if (bytes.length <= shortBytes) {
-    if (!copyShort(bytes) && !isUtf8(bytes)) return false;
-  } else {
-    if (!isUtf8(bytes)) return false;
-    window.set(bytes);
-  }
+  const isShort = bytes.length <= shortBytes;
+  if (!(isShort && copyShort(bytes)) && !isUtf8(bytes)) return false;
+  if (!isShort) window.set(bytes);
   return isWhole(scan(bytes.length, start, 0), depthLeft[0] ?? 0);
+}
+
+/** Returns how many bytes of `text` can begin a JSON text. Meant for messages, because it reads `text` three times. */
+export function countJsonBytes(text: Uint8Array): number {
+  let count = 0;
+  for (const step of [windowBytes, 256, 1]) {
+    const checker = new JsonChecker();
+    checker.write(text.subarray(0, count));
+    while (count < text.length && checker.write(text.subarray(count, count + step))) count += step;
+  }
+  return Math.min(count, text.length);
 }
 
 /** Checks one text that arrives in pieces. Checkers are independent and need no cleanup. */

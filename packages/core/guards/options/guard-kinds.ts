@@ -1,11 +1,10 @@
 // The kinds of values that the options of guards accept [D41, D42, D44, D46 to D48].
 
-import { withoutQuery } from '../../hosts/options/accepted-values.ts';
+import { isThisMachine, withoutQuery } from '../../hosts/options/accepted-values.ts';
 import { addressOf, textOf, textsOf, type Kind } from '../../hosts/options/kinds.ts';
 import { Problem } from '../../hosts/options/problem.ts';
 import { suggest } from '../../hosts/options/similar.ts';
 import { operations, type OperationName } from '../../operations.ts';
-import { isThisMachine } from '../../text/addresses.ts';
 import { splitList } from '../../text/lists.ts';
 import { decodePercent } from '../../text/percent.ts';
 import { parseRate, rateGrammar } from './rate.ts';

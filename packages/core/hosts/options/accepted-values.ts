@@ -96,3 +96,8 @@ export function nameWithPath(name: string, path: string): string {
 export function withoutQuery(address: string): string {
   return address.replace(/\?.*/s, '');
 }
+
+/** True for `localhost` and loopback addresses; false for names under `.localhost`, which DNS may resolve elsewhere. */
+export function isThisMachine(host: string): boolean {
+  return /^(?:localhost|127\.[\d.]+|\[?::1\]?)$/.test(host);
+}
