@@ -4,7 +4,7 @@
 
 import assert from 'node:assert/strict';
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
@@ -177,6 +177,29 @@ describe('on a terminal', { skip }, () => {
     assert.doesNotMatch(terminal.output, /[{}]|secret/);
     terminal.close();
     assert.equal(await terminal.exitCode(), 0);
+  });
+
+  test('without pino-pretty, as in the npm package, serve shows the same summary, then JSON lines [D31]', async () => {
+    const hide = join(folder, 'hide.cjs');
+    const fail = "Object.assign(new Error('hidden'), { code: 'MODULE_NOT_FOUND' })";
+    const body = `if (/^pino-pretty/.test(name)) throw ${fail}; return find(name, ...rest);`;
+    writeFileSync(
+      hide,
+      `const { Module } = require('node:module'); const find = Module._resolveFilename; Module._resolveFilename = (name, ...rest) => { ${body} };`,
+    );
+    const summaries: string[] = [];
+    for (const NODE_OPTIONS of ['', `--require=${hide}`]) {
+      const terminal = new OnTerminal(`${gateway} serve`, { NODE_OPTIONS });
+      const port = Number(await terminal.shows(firstPort));
+      await terminal.shows(/(Ctrl-C stops\.)/);
+      summaries.push(terminal.output.replaceAll(/:\d+(?=\/)/g, ':0'));
+      await request(port, 'GET', '/nowhere');
+      await terminal.shows(NODE_OPTIONS === '' ? /(INFO: GET \/nowhere)/ : /(\{.*"path":"\/nowhere".*\}\r?\n)/);
+      assert.doesNotMatch(terminal.output, /"ready"/);
+      terminal.close();
+      assert.equal(await terminal.exitCode(), 0);
+    }
+    assert.equal(summaries[1], summaries[0]);
   });
 
   test('with LOG_FORMAT=json every line is JSON [D31]', async () => {

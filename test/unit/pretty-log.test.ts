@@ -77,3 +77,20 @@ test('the pretty line of a request has path, status, outcome, cause, times, clie
     assert.equal(pretty.trimEnd().split(' INFO: ')[1], expected);
   }
 });
+
+test('with colours, status and outcome are yellow for 4xx and red for 5xx, also of a malformed request', () => {
+  const written = { text: '' };
+  const format = createPrettyFormat(true);
+  const logger = createLogger('info', { write: (line) => void (written.text = format?.(line) ?? '') });
+  for (const [fields, expected] of [
+    [{ ...call, status: 200, outcome: 'ok' }, 'GET 200 ok ('],
+    [{ ...call, status: 0, outcome: 'client-gone' }, 'GET 0 client-gone ('],
+    [{ ...call, status: 404, outcome: 'not-found' }, 'GET \u001b[33m404 not-found\u001b[36m ('],
+    [{ ...call, status: 500, outcome: 'timed-out' }, 'GET \u001b[31m500 timed-out\u001b[36m ('],
+    [{ ...call, status: 503, outcome: 'overload' }, 'GET \u001b[31m503 overload\u001b[36m ('],
+    [{ requestId: 'id', status: 400 }, 'request: \u001b[33m400\u001b[36m id'],
+  ] as const) {
+    logger.info(fields, 'request');
+    assert.ok(written.text.includes(expected), JSON.stringify(written.text));
+  }
+});

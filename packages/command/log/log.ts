@@ -21,7 +21,7 @@ interface LogOptions {
 export interface Log {
   readonly logger: Logger;
   readonly output: LogOutput;
-  /** True if the lines are pretty and go to a terminal. */
+  /** True if the output is a terminal, unless LOG_FORMAT is json. */
   readonly hasReader: boolean;
   /** Uses this level and format from now on. */
   readonly apply: (options: Pick<LogOptions, 'logLevel' | 'logFormat'>) => void;
@@ -45,7 +45,7 @@ const endMsMax = 1_000;
 export function createLog({ logLevel, logFormat, isShared = false }: LogOptions): Log {
   const isTerminal = isatty(1);
   let format = createFormat(logFormat, isTerminal);
-  const hasReader = format !== undefined && isTerminal;
+  const hasReader = isTerminal && logFormat !== 'json';
   const output = new LogOutput({
     write: writeToStandardOutput(),
     gatherMs: hasReader ? readerGatherMs : gatherMs,

@@ -20,7 +20,7 @@ export function createPrettyFormat(hasColours: boolean): Format | undefined {
       'pid,hostname,requestId,operation,method,path,http,client,subject,agent,status,outcome,durationMs,backendMs,requestBytes,replyBytes,reason,cause',
     translateTime: 'SYS:HH:MM:ss.l',
     singleLine: true,
-    messageFormat: (line, messageKey) => describeLine(line, String(line[messageKey])),
+    messageFormat: (line, messageKey, _, { colors }) => describeLine(line, String(line[messageKey]), colors),
   });
   return (line) => pretty(escapeAll(JSON.parse(line)));
 }
@@ -51,18 +51,24 @@ function escapeAll(value: unknown, name = ''): unknown {
   return value;
 }
 
-function describeLine(line: Readonly<Record<string, unknown>>, message: string): string {
-  if (line['status'] === undefined) return message;
+function describeLine(
+  line: Readonly<Record<string, unknown>>,
+  message: string,
+  { yellow, red }: Readonly<Record<'yellow' | 'red', (text: string) => string>>,
+): string {
+  const { status } = line;
+  if (status === undefined) return message;
   const part = (before: string, name: string, after = ''): string => {
     const value = line[name];
     return typeof value === 'string' || typeof value === 'number' ? `${before}${value}${after}` : '';
   };
+  const paint = Number(status) >= 500 ? red : Number(status) >= 400 ? yellow : String;
   const from = part(' ', 'client');
   // Malformed requests have neither a method nor a duration.
   if (line['durationMs'] === undefined) {
-    return `${message}:${part(' ', 'path')}${part(' ', 'status')}${part(': ', 'cause')}${from}${part(' ', 'requestId')}`;
+    return `${message}:${part(' ', 'path')} ${paint(part('', 'status'))}${part(': ', 'cause')}${from}${part(' ', 'requestId')}`;
   }
   const name = part('', 'operation') || part('', 'method');
   const times = `${part('', 'durationMs')} ms${part(', backend ', 'backendMs', ' ms')}, ${part('', 'replyBytes')} bytes`;
-  return `${name}${part(' ', 'path')}${part(' ', 'status')}${part(' ', 'outcome')}${part(': ', 'cause')} (${times})${from}${part(' ', 'requestId')}`;
+  return `${name}${part(' ', 'path')} ${paint(part('', 'status', part(' ', 'outcome')))}${part(': ', 'cause')} (${times})${from}${part(' ', 'requestId')}`;
 }
