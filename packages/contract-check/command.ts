@@ -28,7 +28,7 @@ export function findProblems(flags: GivenFlags): readonly string[] {
   const has = (flag: string): boolean => flag in flags;
   const template = templateOf(flags);
   return [
-    ...(has('--contract') ? [] : ['--write', '--body', '--json'].filter(has)).map((flag) => `${flag} needs --contract`),
+    ...(has('--contract') ? [] : ['--write', '--body'].filter(has)).map((flag) => `${flag} needs --contract`),
     ...(has('--contract') && has('--body') && !has('--write')
       ? ['--body needs --write: without --write nothing is created']
       : []),

@@ -232,7 +232,10 @@ describe('exit codes', { concurrency: 2 }, () => {
   const write = ['--contract', '--write'];
   const wrong: [title: string, flags: string[], says: RegExp[], environment?: Record<string, string>][] = [
     ['an invalid setting', ['--contract'], [/BACKEND_URL/], { BACKEND_URL: 'y' }],
-    ['--write or --json without --contract', ['--write', '--json'], [/--write needs --contract/, /--json needs --contract/]],
+    ['--write without --contract', ['--write', '--json'], [/--write needs --contract/]],
+    ['--audit with --contract', ['--audit', '--contract'], [/--audit and --contract cannot be combined/]],
+    ['--severity without --audit', ['--severity', 'low', '--json'], [/--severity needs --audit/]],
+    ['an unknown severity', ['--audit', '--severity', 'bad'], [/--severity must be low, medium or high/]],
     ['a body without --write', ['--contract', '--body', '{"title":"x"}'], [/--body needs --write/]],
     ['a body with an id', [...write, '--body', '{"ID":1,"title":"x"}'], [/must not have "ID"/]],
     ['a body without a string value', [...write, '--body', '{"a":1}'], [/must have a string/]],

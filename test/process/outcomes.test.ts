@@ -244,3 +244,34 @@ describe('check with a wrong base path', () => {
     assert.doesNotMatch(stderr, /did you mean/);
   });
 });
+
+test('check --json prints one document with the result of each check', async () => {
+  for (const [status, exitCode] of [
+    [200, 0],
+    [404, 1],
+  ] as const) {
+    backend.answers(answer('[]', { status }));
+    const { code, stdout, stderr } = await runHere(['check', '--json'], {
+      BACKEND_URL: backend.url,
+      CORS_ORIGINS: '*',
+    });
+    assert.equal(code, exitCode);
+    assert.equal(stderr, '');
+    assert.match(stdout, /^\{.*\}\n$/);
+    const report = JSON.parse(stdout) as {
+      checks: { name: string; ok: boolean; lines: string[]; problems: string[] }[];
+    };
+    assert.partialDeepStrictEqual(report, { schema: 'work-item-gateway/check/1', exitCode });
+    const results = report.checks.filter(({ name }) => name !== 'warning').map(({ name, ok }) => [name, ok]);
+    assert.deepEqual(results, [
+      ['settings', true],
+      ['cors', true],
+      ['backend', status === 200],
+    ]);
+    const [first] = report.checks.at(-1)?.[status === 200 ? 'lines' : 'problems'] ?? [];
+    assert.match(
+      first ?? '',
+      status === 200 ? /answered 200 with 2 bytes of JSON/ : /does not have this path: status 404/,
+    );
+  }
+});

@@ -10,7 +10,7 @@ import { processRegistry } from '../../packages/figures/process-metrics.ts';
 import { operations } from '../../packages/core/operations.ts';
 import { callOutcomes, outcomes } from '../../packages/core/outcomes.ts';
 import { failureReplies, notFoundReplies, replies } from '../../packages/core/replies.ts';
-import { contractFlags } from '../../packages/command/commands/check.ts';
+import { checkFlags } from '../../packages/command/commands/check.ts';
 import { flagOf, settingNames, variableOf } from '../../packages/command/settings/settings.ts';
 
 const root = resolve(import.meta.dirname, '../..');
@@ -58,7 +58,7 @@ const otherVariables = [
   'WATCHDOG_PID',
 ];
 const otherFlags: string[] = [
-  ...Object.keys(contractFlags),
+  ...Object.keys(checkFlags),
   // scripts/leave-out.ts
   '--suites',
   // test/fleet/fleet.ts

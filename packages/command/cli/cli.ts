@@ -103,7 +103,7 @@ function formatItem(term: string, termWidth: number, description: string, help: 
 // Declares the values of flags as optional, because commander would end the program at the first missing value.
 function createOptions(name: Command): Option[] {
   const own = Object.entries(commands[name].ownFlags ?? {}).map(([flag, { placeholder, help }]) =>
-    new Option(placeholder === undefined ? flag : `${flag} [${placeholder}]`, help).helpGroup('Contract:'),
+    new Option(placeholder === undefined ? flag : `${flag} [${placeholder}]`, help).helpGroup('Kinds of check:'),
   );
   const options = groupForHelp(name).flatMap(([title, settings]) =>
     settings.map((setting) => createOption(setting, name).helpGroup(`${title}:`)),
