@@ -13,7 +13,6 @@ import {
   itemNotFound,
   methodNotAllowed,
   notFound,
-  invalidId,
   operation,
   operations,
   succeeded,
