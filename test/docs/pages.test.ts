@@ -6,6 +6,7 @@ import { resolve } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
 import { type Command, runCommand, startCommand } from '../helpers/command.ts';
+import { readState } from '../helpers/dashboard-state.ts';
 import { assertHeaders, assertReply, methodNotAllowed, notFound } from '../helpers/expected.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
 import { request, requestBytes, type Reply } from '../helpers/raw-client.ts';
@@ -172,6 +173,20 @@ describe('DOCS', () => {
     }
     await using command = await startCommand({ DOCS: 'true' });
     assert.doesNotMatch((await command.call('GET', '/docs')).text, /data-dashboard/, 'ADMIN_PORT=0');
+  });
+
+  test('the limits are those of the whole gateway, as on the dashboard, whatever the number of workers', async () => {
+    const settings = { BACKEND_URL: backend.url, DOCS: 'true', IN_FLIGHT_MAX: '1001', BUFFERED_BYTES_MAX: '1000003' };
+    const texts: string[] = [];
+    for (const WORKERS of ['1', '2']) {
+      await using own = await startCommand({ ...settings, WORKERS });
+      texts.push((await own.call('GET', '/openapi.json')).text);
+      const { facts } = await readState(own.adminPort);
+      assert.deepEqual([facts.inFlightMax, facts.bufferedBytesMax], [1_001, 1_000_003]);
+    }
+    assert.match(texts[1] ?? '', /Calls in flight \| 1,001, then 503/);
+    assert.match(texts[1] ?? '', /More than 1,001 calls are in flight, or bodies fill more than 1,000,003 bytes/);
+    assert.equal(texts[1], texts[0]);
   });
 
   test('the modules of the pages are loaded on demand only', () => {

@@ -9,7 +9,7 @@ import { createServer, type AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { connect } from 'node:tls';
-import { failuresMax, joinFailures, type Failure, type Party } from '../../packages/figures/failures.ts';
+import { joinFailures } from '../../packages/figures/failures.ts';
 import { addFigures } from '../../packages/figures/history.ts';
 import type { TlsInForce } from '../../packages/command/certificates/certificates.ts';
 import { startPool } from '../../packages/command/cluster/pool.ts';
@@ -386,16 +386,6 @@ test('a worker that dies during a reload with fewer workers is replaced if the r
   assert.ok((await isServedBy(served, 2, [second])).includes(first));
 });
 
-test('failures of several workers are merged, latest first, with a limit for each party', () => {
-  const listOf = (party: Party, from: number): Failure[] =>
-    Array.from({ length: failuresMax }, (_, index) => ({ party, at: from - index }) as Failure);
-  const merged = joinFailures([listOf('client', 100), listOf('backend', 130), listOf('client', 120)]);
-  const times = (party: Party) => merged.filter((each) => each.party === party).map(({ at }) => at);
-  for (const [index, { at }] of merged.entries()) assert.ok(at <= (merged[index - 1]?.at ?? at), 'latest first');
-  assert.deepEqual([times('client').length, times('client')[0]], [failuresMax, 120]);
-  assert.equal(times('backend').length, failuresMax);
-});
-
 for (const [signal, what] of [
   ['SIGKILL', 'is killed'],
   ['SIGSTOP', 'hangs'],
@@ -618,18 +608,24 @@ test('all workers share one rate limit, and each may serve an equal part of IN_F
   assert.deepEqual(statuses, [200, 200, 200, 429, 429]);
   await limited.pool.stop();
   await using shared = await start({ inFlightMax: '3' });
-  const gate = createGate();
-  backend.answers(behind(gate, answer('[]')));
-  const refused: Reply[] = [];
-  const calls = Array.from({ length: 12 }, async () => {
-    const reply = await shared.call();
-    if (reply.status === 503) refused.push(reply);
-  });
-  // Two workers serve 2 calls each: half of 3, rounded up.
-  await poll(() => refused.length === 12 - 4, 'all other calls are refused');
-  gate.open();
-  await Promise.all(calls);
-  assert.equal(refused.length, 12 - 4);
+  // Two workers serve 2 calls each: half of 3, rounded up. After the reload, one worker serves 3 calls.
+  for (const [workers, served] of [
+    ['2', 4],
+    ['1', 3],
+  ] as const) {
+    if (workers === '1') await (await shared.pool.reload(settingsWith({ inFlightMax: '3', workers }), {})).finished;
+    const gate = createGate();
+    backend.answers(behind(gate, answer('[]')));
+    const refused: Reply[] = [];
+    const calls = Array.from({ length: 12 }, async () => {
+      const reply = await shared.call();
+      if (reply.status === 503) refused.push(reply);
+    });
+    await poll(() => refused.length === 12 - served, 'all other calls are refused');
+    gate.open();
+    await Promise.all(calls);
+    assert.equal(refused.length, 12 - served);
+  }
 });
 
 test('no client waits longer than REQUEST_HEADERS_TIMEOUT_MS for a worker that cannot be replaced', { skip: noOpenssl }, async () => {

@@ -9,6 +9,7 @@ import { Member, type MemberObserver } from '../../packages/command/cluster/memb
 import type { FromWorker } from '../../packages/command/cluster/messages.ts';
 import { resolveSettings } from '../../packages/command/settings/resolve.ts';
 import type { Settings } from '../../packages/command/settings/settings.ts';
+import { shareOf } from '../../packages/command/settings/shares.ts';
 import { poll } from '../helpers/changes.ts';
 import { openPair } from '../helpers/socket-pairs.ts';
 
@@ -80,12 +81,13 @@ async function becomeReady(): Promise<void> {
   assert.partialDeepStrictEqual(await member.started, { kind: 'ready' });
 }
 
-test('a worker starts with its share of the limits', async () => {
+test('a worker starts with the settings, and enforces its share of the limits', async () => {
   const [start] = await received(1);
-  const { kind, settings: share } = start as { kind: string; settings: object };
+  const { kind, settings: sent } = start as { kind: string; settings: Settings };
   assert.equal(kind, 'start');
-  const { connectionsMax, inFlightMax, backendUrl } = share as Record<string, unknown>;
-  assert.deepEqual([connectionsMax, inFlightMax, backendUrl], [3, 3, 'http://127.0.0.1:1/']);
+  assert.deepEqual([sent.connectionsMax, sent.inFlightMax, sent.backendUrl], [5, 6, 'http://127.0.0.1:1/']);
+  const { connectionsMax, inFlightMax } = shareOf(sent);
+  assert.deepEqual([connectionsMax, inFlightMax], [3, 3]);
 });
 
 test('new certificates are sent once, and not before the worker is ready', async () => {
@@ -123,13 +125,13 @@ test('each request for a report gets its own report', async () => {
   assert.deepEqual(member.lastReport, { pid: 1 }, 'a failed report does not replace the last one');
 });
 
-test('a reload sends the share of the limits, and ends when the calls with the old settings have ended', async () => {
+test('a reload sends the new settings, and ends when the calls with the old settings have ended', async () => {
   await becomeReady();
   const next = { ...settings, connectionsMax: 9 };
   const reloading = member.reload(next, { backend: { ca: 'new' } });
   const asked = (await received(2))[1] ?? assert.fail();
-  const share = asked['settings'] as Record<string, unknown>;
-  assert.deepEqual([asked['kind'], share['connectionsMax'], asked['tls']], ['reload', 5, { backend: { ca: 'new' } }]);
+  const sent = asked['settings'] as Settings;
+  assert.deepEqual([asked['kind'], sent.connectionsMax, asked['tls']], ['reload', 9, { backend: { ca: 'new' } }]);
   const id = asked['id'] as number;
   say({ kind: 'reloaded', id: id + 1, problem: 'another' });
   say({ kind: 'reloaded', id, problem: undefined });
@@ -345,7 +347,7 @@ test('a worker that is ready with old settings counts as starting until it uses 
   inForce = { ...settings, connectionsMax: 7 };
   say({ kind: 'reloaded', id: first, problem: undefined });
   const [, , next = assert.fail()] = await received(3);
-  assert.equal((next['settings'] as Settings).connectionsMax, 4);
+  assert.equal((next['settings'] as Settings).connectionsMax, 7);
   say({ kind: 'reloaded', id: next['id'] as number, problem: undefined });
   assert.equal((await member.started).kind, 'ready');
   assert.deepEqual(events, [['old settings', 'starting'], ['old settings', 'starting'], ['ready']]);

@@ -100,7 +100,7 @@ export class Member implements Receiver {
     this.exited = exited.promise;
     this.#watchEnd(started.resolve, () => exited.resolve(undefined));
     this.#process.on('message', (message: FromWorker) => this.#onMessage(message, started.resolve));
-    this.send({ kind: 'start', settings: shareOf(settings), ...start });
+    this.send({ kind: 'start', settings: toPlain(settings), ...start });
   }
 
   get pid(): number | undefined {
@@ -186,7 +186,7 @@ export class Member implements Receiver {
     this.settings = settings;
     this.#tls = tls;
     const id = this.#takeId();
-    this.send({ kind: 'reload', id, settings: shareOf(settings), tls });
+    this.send({ kind: 'reload', id, settings: toPlain(settings), tls });
     const finished = this.#answer('reload-finished', id);
     const reloaded = await this.#answer('reloaded', id);
     if (reloaded?.problem !== undefined) throw new StartError(reloaded.problem, undefined);
@@ -344,17 +344,6 @@ export function isForGroup(signal: string | null): boolean {
 
 export function describeEnd(code: number | null, signal: string | null): string {
   return signal === null ? `exit code ${code ?? 0}` : `signal ${signal}`;
-}
-
-// The limits apply to the whole gateway; each worker has an equal share.
-function shareOf(settings: Settings): ReturnType<typeof toPlain> {
-  const share = (total: number): number => Math.ceil(total / settings.workers);
-  return toPlain({
-    ...settings,
-    connectionsMax: share(settings.connectionsMax),
-    inFlightMax: share(settings.inFlightMax),
-    bufferedBytesMax: share(settings.bufferedBytesMax),
-  });
 }
 
 // Resolves when the last messages of an ended worker have been read. They are in its channel already, so they are read in

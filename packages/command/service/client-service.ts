@@ -13,6 +13,7 @@ import { createReporter } from '../../figures/report.ts';
 import type { TlsInForce } from '../certificates/certificates.ts';
 import type { Log } from '../log/log.ts';
 import { planReload, type Settings } from '../settings/settings.ts';
+import { shareOf } from '../settings/shares.ts';
 import { createKeeper } from './keeper.ts';
 import { openListener } from './listener.ts';
 import type { ClientService, Parts, ProcessHandler } from './parts.ts';
@@ -49,7 +50,7 @@ export async function startClientService(
   // The newest `Serving` gets all new connections, and all new calls of the old connections. So no call begins with old
   // guards after a reload [D65].
   let current: Serving;
-  const budget = new BufferBudget(settings.bufferedBytesMax);
+  const budget = new BufferBudget(shareOf(settings).bufferedBytesMax);
   const handler: ProcessHandler = {
     budget,
     accept: (head, transport, client) => current.accept(head, transport, client),
@@ -107,7 +108,7 @@ export async function startClientService(
     },
     reload: async (next, nextTls) => {
       // With AUTH_JWKS_FILE, a new `Serving` is always created, because the file may have new keys.
-      if (!planReload(served, next, false).needsConnections && next.authJwksFile === '') {
+      if (!planReload(served, next, true).needsConnections && next.authJwksFile === '') {
         // A reload without a change follows a changed DNS record [D68].
         current.gateway.backend.renewConnections();
         return { finished: Promise.resolve() };
@@ -122,7 +123,7 @@ export async function startClientService(
       current = fresh;
       served = next;
       servings = [fresh, ...servings];
-      budget.bytesMax = next.bufferedBytesMax;
+      budget.bytesMax = shareOf(next).bufferedBytesMax;
       // Only the calls' own time limits end this drain, so a reload cuts no call.
       const finish = async (): Promise<void> => {
         last.beginDrain();

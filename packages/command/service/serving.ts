@@ -21,6 +21,7 @@ import type { TlsInForce } from '../certificates/certificates.ts';
 import { logCall } from '../log/call-line.ts';
 import type { Logger } from '../log/log.ts';
 import { variableOf, type Settings } from '../settings/settings.ts';
+import { shareOf } from '../settings/shares.ts';
 import { findCollector } from '../settings/trace-settings.ts';
 import { createGuards } from './guards.ts';
 import { onceASecond } from './listener.ts';
@@ -62,8 +63,10 @@ export async function createServing(
   const open = createOpenSocket(backendUrl, () => backendTls);
   const backend = new BackendMonitor(open);
   const records: Records = { ...shared, backend, keys: new KeyRecords() };
+  const share = shareOf(settings);
   const values = {
     ...settings,
+    ...share,
     // `open` uses the options in force.
     backendTls: undefined,
     allowedHosts: allowedHosts.length === 0 ? [] : [...(parseHostNames(host) ?? []), ...allowedHosts],
@@ -100,7 +103,7 @@ export async function createServing(
   const secure = tls.clients && { tls: tls.clients, ...(protocols && { protocols }) };
   let connections: ClientServer;
   try {
-    connections = new ClientServer(settings, handler, secure, all);
+    connections = new ClientServer({ ...settings, ...share }, handler, secure, all);
   } catch (error) {
     // Node cannot use the certificates. If this is a reload, the previous `Serving` stays in use.
     guards.close();

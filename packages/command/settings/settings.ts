@@ -154,7 +154,9 @@ export function planReload(before: Settings, after: Settings, hasWorkers: boolea
         needsConnections = true;
         break;
       case 'workers':
-        if (!hasWorkers) kept.push(name);
+        // The share of each worker changes, too.
+        if (hasWorkers) needsConnections = true;
+        else kept.push(name);
         break;
       case 'restart':
         kept.push(name);

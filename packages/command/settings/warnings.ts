@@ -5,6 +5,7 @@ import { totalmem } from 'node:os';
 
 import { findProxyEnv } from '../../core/guards/options/egress-proxy.ts';
 import { settingNames, variableOf, type Settings } from './settings.ts';
+import { shareOf } from './shares.ts';
 import { findCollector } from './trace-settings.ts';
 
 interface Warning {
@@ -19,8 +20,9 @@ const ownDescriptors = 150;
 export function findWarnings(settings: Settings, environment: Readonly<Record<string, string | undefined>>): Warning[] {
   const { connectionsMax, inFlightMax, bufferedBytesMax, workers } = settings;
   const warnings: Warning[] = [];
-  // The file descriptors that one process needs at its limits; each worker has an equal share of the limits.
-  const needed = Math.ceil(connectionsMax / workers) + Math.ceil(inFlightMax / workers) + ownDescriptors;
+  // The file descriptors that one process needs at its limits.
+  const share = shareOf(settings);
+  const needed = share.connectionsMax + share.inFlightMax + ownDescriptors;
   const descriptors = { limit: readDescriptorLimit(), needed };
   if (descriptors.limit < descriptors.needed) {
     warnings.push({
