@@ -280,7 +280,7 @@ describe('the API reference', () => {
       '404 {"error":"Work item not found"}',
       '500 {"error":"Failed to fetch work item"}',
     ]);
-    await read.getByText('408, 417, 431, 503: see “Every operation” above.').waitFor();
+    await read.getByText('408, 417, 431, 503: see “Every operation” below.').waitFor();
     const shared = reference.page.locator('.info h2:last-of-type + table td');
     const cells = await shared.allTextContents();
     assert.deepEqual(
@@ -293,6 +293,28 @@ describe('the API reference', () => {
       ],
     );
   });
+
+  for (const [width, height] of [
+    [360, 740],
+    [768, 1_024],
+    [1_280, 720],
+    [2_560, 1_440],
+  ] as const) {
+    test(`${width} x ${height}: the operations come first, visible without scrolling; errors and limits follow`, async () => {
+      await using reference = await openReference({ width, height });
+      await reference.page.getByRole('heading', { name: 'Every operation' }).waitFor();
+      const [operations = [], tables = []] = await reference.page.evaluate<Box[][]>(`
+        ['.opblock', '.info table'].map((selector) =>
+          [...document.querySelectorAll(selector)].map((each) => each.getBoundingClientRect().toJSON()))`);
+      assert.ok(
+        (operations[4]?.bottom ?? NaN) <= height,
+        `the fifth operation ends at ${operations[4]?.bottom ?? ''} px`,
+      );
+      assert.equal(tables.length, 3);
+      for (const { top } of tables) assert.ok(top > (operations.at(-1)?.bottom ?? NaN), `a table is at ${top} px`);
+      await reference.savePicture(`docs-first-${width}`, { fullPage: false });
+    });
+  }
 
   test('the content security policy is in force', async () => {
     await using reference = await openReference();

@@ -6,6 +6,13 @@
 const isLocal = /^(localhost|.*\.localhost|127\.[\d.]+|\[::1\])$/.test(window.location.hostname);
 const dashboardUrl = isLocal ? document.documentElement.dataset.dashboard : undefined;
 
+/** The description before its first heading, which is above the operations, and the rest, which is below them. */
+const partsOf = (specSelectors) => {
+  const description = specSelectors.info().get('description');
+  const end = description.indexOf('\n## ');
+  return [description.slice(0, end), description.slice(end)];
+};
+
 /** A Swagger UI plugin. Swagger UI's maps are those of the library Immutable. */
 const adjustments = ({ React, getComponent }) => {
   const element = React.createElement;
@@ -49,7 +56,7 @@ const adjustments = ({ React, getComponent }) => {
     );
   };
 
-  // True for a reply that every operation can give. The top of the page describes these replies.
+  // True for a reply that every operation can give. The end of the page describes these replies.
   const isShared = ({ path, method, specSelectors }, code) =>
     specSelectors.specJson().hasIn(['paths', path, method, 'responses', code, '$ref']);
 
@@ -93,6 +100,13 @@ const adjustments = ({ React, getComponent }) => {
       responseBody: ReplyBody,
       // Hidden, because the gateway that serves this page is the only server.
       ServersContainer: () => null,
+      // This is the last component on the page. The page shows no schemas.
+      Models: ({ specSelectors }) =>
+        element(
+          'section',
+          { className: 'info', 'aria-label': 'Errors and limits' },
+          element(getComponent('Markdown'), { source: partsOf(specSelectors)[1] }),
+        ),
       // Swagger UI's own component is a link within a button, which is invalid HTML. The link is not needed:
       // opening an operation changes the page's address anyway.
       OperationSummaryPath: ({ operationProps }) =>
@@ -105,9 +119,11 @@ const adjustments = ({ React, getComponent }) => {
           React.Fragment,
           null,
           element(Original, props),
-          element('p', { className: 'shared-replies' }, `${codes.join(', ')}: see “Every operation” above.`),
+          element('p', { className: 'shared-replies' }, `${codes.join(', ')}: see “Every operation” below.`),
         );
       },
+      operations: (Original) => (props) =>
+        element(React.Fragment, null, element('h2', { className: 'unseen' }, 'Operations'), element(Original, props)),
       // A landmark for the content outside the operations.
       InfoContainer: (Original) => (props) =>
         element('div', { role: 'region', 'aria-label': 'About' }, element(Original, props)),
@@ -122,6 +138,7 @@ const adjustments = ({ React, getComponent }) => {
     },
     statePlugins: {
       spec: {
+        wrapSelectors: { selectInfoDescriptionField: (_, system) => () => partsOf(system.specSelectors)[0] },
         actions: {
           // Uses the checks for OpenAPI 2, which ignore the schema. So a visitor can send an invalid id and see the
           // gateway's reply.

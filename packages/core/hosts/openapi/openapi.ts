@@ -276,6 +276,8 @@ function createComponents(limits: Limits): JsonObject {
 function describeGateway(limits: Limits): string {
   return `A gateway in front of a work-item backend. It passes JSON through byte for byte, stores nothing, and turns every failure into a fixed error.
 
+## Errors
+
 Every error is \`{"error":"…"}\` with one of the messages listed here, and never contains text from the backend. The reason is in the gateway's log: search for the reply's \`x-request-id\`.
 
 A 500 can be caused by the request itself: its body is not JSON, or a healthy backend rejected it (with ${rejectedStatuses.join(', ')}, for instance because the item does not exist). Sending the same request again fails again. Every other 500 is the fault of the backend or the gateway.

@@ -2,7 +2,7 @@
 // it would validate requests and serialise replies with the schema.
 
 import type { Operation } from '../../operations.ts';
-import type { Json, JsonObject, Limits } from './document.ts';
+import { seconds, type Json, type JsonObject, type Limits } from './document.ts';
 import { createOpenApi } from './openapi.ts';
 
 export type RouteSchemas = (operation: Operation) => JsonObject;
@@ -68,7 +68,7 @@ function createSchema(
           {
             ...(response as unknown as JsonObject),
             ...(status === '408' && {
-              description: `The body took longer than ${requestTimeoutMs} ms. The connection is closed.`,
+              description: `The body took longer than ${seconds(requestTimeoutMs)}. The connection is closed.`,
             }),
             headers: Object.fromEntries(
               Object.entries(response.headers).map(([name, header]) => [
