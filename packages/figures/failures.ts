@@ -1,9 +1,9 @@
-// Keeps the last failed requests for the dashboard, without their bodies. Each party at fault has its own limit, so
-// that failures of clients do not displace failures of the backend.
+// Keeps the last failed requests for the dashboard, without their bodies. Each outcome has its own limit, so that a
+// frequent failure does not displace a rare one.
 
 import { escapeControls } from '../core/text/escape.ts';
 import type { CallRecord } from '../core/call/call-record.ts';
-import { outcomeOfMalformed, outcomes, type CallOutcome, type Fault } from '../core/outcomes.ts';
+import { callOutcomes, outcomeOfMalformed, outcomes, type CallOutcome, type Fault } from '../core/outcomes.ts';
 import { shortTextOf } from '../core/reasons.ts';
 
 /** The party at fault for a failed request. */
@@ -34,22 +34,28 @@ export interface LastFailure {
   readonly callsSince: number;
 }
 
-/** Number of failures shown per party. */
+/** Number of failures kept of each outcome, even if all of them are older than the last `latestMax` failures. */
 export const failuresMax = 50;
-const storedMax = 4 * failuresMax;
+/** Number of failures kept of all outcomes together: those of a minute, at four a second. */
+export const latestMax = 250;
+const storedMax = 2 * latestMax + failuresMax * callOutcomes.length;
 const causeLengthMax = 200;
 
 /** A finished request; it was malformed if it has no path. */
 type Ended = Pick<CallRecord, 'requestId' | 'client' | 'status' | 'outcome' | 'cause' | 'durationMs'> &
   Partial<Pick<CallRecord, 'operation' | 'path' | 'reason'>>;
 
-/** Merges the lists of several processes, latest first, with at most `failuresMax` per party. */
+/** Merges the lists of several processes, latest first: the last `latestMax`, and the last `failuresMax` of each outcome. */
 export function joinFailures(lists: readonly (readonly Failure[])[]): Failure[] {
-  const counts: Record<Party, number> = { client: 0, gateway: 0, backend: 0 };
+  const counts: Partial<Record<CallOutcome, number>> = {};
   return lists
     .flat()
     .sort((one, other) => other.at - one.at)
-    .filter(({ party }) => (counts[party] += 1) <= failuresMax);
+    .filter(({ outcome }, index) => {
+      const count = (counts[outcome] ?? 0) + 1;
+      counts[outcome] = count;
+      return index < latestMax || count <= failuresMax;
+    });
 }
 
 export class RecentFailures {
@@ -69,12 +75,12 @@ export class RecentFailures {
       at,
       requestId,
       operation: operation?.name,
-      path,
-      client,
+      path: copyText(path),
+      client: copyText(client),
       status,
       outcome,
       party,
-      cause,
+      cause: copyText(cause),
       durationMs,
     };
     this.#failures.push(failure);
@@ -91,6 +97,11 @@ export class RecentFailures {
   list(): Failure[] {
     return joinFailures([this.#failures.toReversed()]);
   }
+}
+
+// A part of a longer text, such as a path in a target of 16 KB, would keep all of that text in memory.
+function copyText(text: string | undefined): string | undefined {
+  return text && (JSON.parse(JSON.stringify(text)) as string);
 }
 
 function describeCause(cause: unknown): string | undefined {
