@@ -3,6 +3,7 @@
 import { operations } from '../core/operations.ts';
 import { callOutcomes, outcomes, type Fault } from '../core/outcomes.ts';
 import {
+  addDurations,
   countOf,
   deathCauses,
   figureNames,
@@ -104,14 +105,6 @@ function failuresOf(figures: Figures): Record<string, number> {
     if (outcomes[outcome].fault !== 'nobody' && count > 0) failures[outcome] = count;
   }
   return failures;
-}
-
-function addDurations(all: readonly Durations[]): Durations {
-  const countIn = (index: number): number => all.reduce((sum, { counts }) => sum + (counts[index] ?? 0), 0);
-  return {
-    sumMs: all.reduce((sum, { sumMs }) => sum + sumMs, 0),
-    counts: Float64Array.from(all[0]?.counts ?? [], (_, index) => countIn(index)),
-  };
 }
 
 // Rounds to three digits, for shorter messages. The durations come from buckets, which are less precise than that.

@@ -62,14 +62,15 @@ const boundsMs: readonly number[] = publishedBounds.flatMap((bound, index) => {
   );
 });
 
-// Layout of the block. Each of `figureNames` has its statuses, outcomes, backend outcomes and two histograms. A
+// Layout of the block. Each of `figureNames` has its statuses, outcomes, backend outcomes and three histograms. A
 // histogram begins with the sum of the durations in milliseconds. The counts of the buckets follow; the last bucket
 // counts durations above every bound. At the end of the block are the events.
 const histogramSize = 1 + boundsMs.length + 1;
 const outcomesAt = statuses.length;
 const backendOutcomesAt = outcomesAt + callOutcomes.length;
 const durationsAt = backendOutcomesAt + backendOutcomes.length;
-const backendDurationsAt = durationsAt + histogramSize;
+const durationsWithoutCallAt = durationsAt + histogramSize;
+const backendDurationsAt = durationsWithoutCallAt + histogramSize;
 const nameSize = backendDurationsAt + histogramSize;
 const eventsAt = nameSize * figureNames.length;
 const blockSize = eventsAt + events.length;
@@ -104,10 +105,12 @@ export class Figures {
     const offset = offsets[call.operation?.name ?? 'none'];
     this.#increase(offset + placeOfStatus(call.status));
     this.#increase(offset + outcomePlaces[call.outcome]);
-    this.#observe(offset + durationsAt, call.durationMs);
     if (call.backendDurationMs !== undefined && call.backendOutcome !== undefined) {
+      this.#observe(offset + durationsAt, call.durationMs);
       this.#increase(offset + backendOutcomePlaces[call.backendOutcome]);
       this.#observe(offset + backendDurationsAt, call.backendDurationMs);
+    } else {
+      this.#observe(offset + durationsWithoutCallAt, call.durationMs);
     }
     if (call.outcome === 'bug') {
       this.count('bug');
@@ -161,9 +164,14 @@ export class Figures {
     return this.#at(offsets[name] + backendOutcomePlaces[outcome]);
   }
 
-  /** Durations from a request's head until its reply is passed to the socket. */
+  /** Durations from a request's head until its reply is passed to the socket, of requests that called the backend. */
   durations(name: FigureName): Durations {
     return this.#durations(offsets[name] + durationsAt);
+  }
+
+  /** The same durations, of requests that ended without a call to the backend. */
+  durationsWithoutCall(name: FigureName): Durations {
+    return this.#durations(offsets[name] + durationsWithoutCallAt);
   }
 
   /** Durations of backend calls, from sending the call until its outcome. */
@@ -213,6 +221,14 @@ export interface Durations {
   readonly sumMs: number;
   /** Counts per bucket of `boundsMs`. The last count is for durations above every bound. */
   readonly counts: Float64Array;
+}
+
+export function addDurations(all: readonly Durations[]): Durations {
+  const countIn = (index: number): number => all.reduce((sum, { counts }) => sum + (counts[index] ?? 0), 0);
+  return {
+    sumMs: all.reduce((sum, { sumMs }) => sum + sumMs, 0),
+    counts: Float64Array.from(all[0]?.counts ?? [], (_, index) => countIn(index)),
+  };
 }
 
 export function countOf({ counts }: Durations): number {

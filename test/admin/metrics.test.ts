@@ -55,13 +55,15 @@ test('a histogram has the count and the sum of its durations, in seconds', async
       }),
     );
   }
+  // The gateway refused this request, without a call to the backend.
+  figures.record(createCallRecord({ operation: operations[0], durationMs: 250, outcome: 'rate-limited', status: 429 }));
   const text = await createRegistry(joinReports([createReport({ figures: figures.toJSON() })]), []).metrics();
   const lines = text
     .split('\n')
     .filter((line) => /_duration_seconds_(?:sum|count)\{/.test(line) && !line.endsWith(' 0'));
   assert.deepEqual(lines, [
-    'work_item_gateway_request_duration_seconds_sum{operation="list"} 3.5',
-    'work_item_gateway_request_duration_seconds_count{operation="list"} 3',
+    'work_item_gateway_request_duration_seconds_sum{operation="list"} 3.75',
+    'work_item_gateway_request_duration_seconds_count{operation="list"} 4',
     'work_item_gateway_backend_call_duration_seconds_sum{operation="list"} 1.75',
     'work_item_gateway_backend_call_duration_seconds_count{operation="list"} 3',
   ]);

@@ -77,6 +77,38 @@ test('a step has the counts since the previous step, summed over all processes',
   assert.equal(second.flows.create.p50, null);
 });
 
+test('durations are those of the requests that called the backend', () => {
+  const history = new History(0);
+  const figures = new Figures();
+  figures.record(call('read', { durationMs: 200, backendDurationMs: 190 }));
+  const alone = history.summarise(figures, historyMs).flows;
+  for (const [outcome, status] of [
+    ['no-token', 401],
+    ['invalid-token', 401],
+    ['insufficient-scope', 403],
+    ['forbidden', 403],
+    ['rate-limited', 429],
+    ['overload', 503],
+    ['no-keys', 503],
+    ['invalid-id', 400],
+    ['bad-request', 408],
+    ['body-too-large', 413],
+    ['invalid-body', 500],
+    ['client-gone', 0],
+  ] as const) {
+    for (const durationMs of [0.01, 20_000])
+      figures.record(call('read', { outcome, status, durationMs, ...withoutCall }));
+  }
+  figures.record(createCallRecord({ outcome: 'no-operation', status: 404, ...withoutCall }));
+  const { flows } = history.summarise(figures, historyMs);
+  assert.equal(flows.read.requests, 25);
+  for (const name of ['read', 'all', 'none'] as const) {
+    const { p50, p99, mean, backendMean } = alone[name];
+    assert.partialDeepStrictEqual(flows[name], { p50, p99, mean, backendMean }, name);
+  }
+  assert.deepEqual([flows.read.mean, flows.read.backendMean, flows.none.p50], [200, 190, null]);
+});
+
 test('a window covers its duration, or the time since the start if that is shorter', () => {
   const history = new History(0);
   const figures = new Figures();

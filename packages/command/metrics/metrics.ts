@@ -8,6 +8,7 @@ import { version } from '../../core/version.ts';
 import { operations } from '../../core/operations.ts';
 import { backendOutcomes, callOutcomes, faultOfBackendOutcome, outcomes } from '../../core/outcomes.ts';
 import {
+  addDurations,
   countOf,
   deathCauses,
   figureNames,
@@ -86,7 +87,7 @@ function countersOf(figures: Figures): ProcessMetric[] {
     histogram(
       'request_duration_seconds',
       'Time from the request head until the reply is written to the socket, in seconds.',
-      figureNames.map((name) => [name, figures.durations(name)]),
+      figureNames.map((name) => [name, addDurations([figures.durations(name), figures.durationsWithoutCall(name)])]),
     ),
     histogram(
       'backend_call_duration_seconds',
