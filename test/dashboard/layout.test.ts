@@ -9,6 +9,8 @@ import { openDashboard, reads } from './dashboard-page.ts';
 import { type Command, startCommand } from '../helpers/command.ts';
 import { answer } from '../helpers/scripted-backend.ts';
 import { useBackend } from '../helpers/suites.ts';
+import type { Details } from '../../packages/dashboard/state.ts';
+import { withState } from './report.ts';
 
 let browser: TestBrowser;
 const backend = await useBackend();
@@ -59,20 +61,32 @@ async function cutTables({ page }: WatchedPage): Promise<string[]> {
 }
 
 describe('the dashboard on a screen', () => {
-  test('of 1440 x 900 shows the verdict, the charts and every operation without scrolling', async () => {
-    await using watched = await openDashboard(browser, command, { width: 1_440, height: 900 });
-    await reads(watched, '#operation-table tbody .update', /120/);
-    for (const selector of ['#verdict', '#parties li', '#charts figure', '#operation-table tbody tr']) {
-      const boxes = await boxesOf(watched, selector);
-      assert.ok(boxes.length > 0, selector);
-      for (const { bottom } of boxes) assert.ok(bottom <= 900, `${selector} ends at ${bottom}`);
-    }
-  });
+  for (const [width, height] of [
+    [1_280, 720],
+    [1_440, 900],
+    [1_920, 1_080],
+    [2_560, 1_440],
+  ] as const) {
+    test(`of ${width} x ${height} shows the verdict, the charts and every operation without scrolling`, async () => {
+      await using watched = await openDashboard(browser, command, { width, height });
+      await reads(watched, '#operation-table tbody .update', /120/);
+      for (const selector of ['#verdict', '#parties li', '#charts figure', '#operation-table tbody tr']) {
+        const boxes = await boxesOf(watched, selector);
+        assert.ok(boxes.length > 0, selector);
+        for (const { bottom } of boxes) assert.ok(bottom <= height, `${selector} ends at ${bottom}`);
+      }
+    });
+  }
 
+  // 640 px is 1280 px at a zoom of 200 %.
   for (const [width, height] of [
     [360, 740],
+    [640, 360],
     [768, 1_024],
+    [1_024, 768],
+    [1_280, 720],
     [1_440, 900],
+    [1_920, 1_080],
     [2_560, 1_440],
   ] as const) {
     test(`${width} px wide fits the window, cuts off no column and aligns controls and charts`, async () => {
@@ -131,6 +145,39 @@ describe('the dashboard on a screen', () => {
         }
       },
     );
+  }
+
+  for (const width of [1_280, 1_920, 2_560]) {
+    test(`${width} px wide shows a value without a line of one character, and an id of 36 characters in full from 1920 px`, async () => {
+      const help = 'Base address of the backend. '.repeat(20);
+      const setting = { flag: '', unit: undefined, source: 'environment', help } as const;
+      const hosts = ['localhost:5104', 'backend.internal:33709', `${'backend'.repeat(8)}.example.com:5104`];
+      const settings = hosts.map((host, index) => ({ ...setting, variable: `URL_${index}`, value: `http://${host}/` }));
+      const failure = { operation: 'list', path: '/', client: '127.0.0.1', status: 500, durationMs: 1 } as const;
+      const failures = hosts.map((host, index) => ({
+        ...{ ...failure, at: Date.now(), requestId: `c5dfe5d9-fa75-4dde-ad92-69241087300${index}` },
+        ...({ outcome: 'refused', party: 'backend', cause: `no answer from http://${host}/` } as const),
+      }));
+      const change = ({ facts }: Details): Partial<Details> => ({ facts: { ...facts, settings }, failures });
+      const look = async ({ page }: WatchedPage): Promise<void> => {
+        const lines = await page.evaluate<string[]>(`
+          [...document.querySelectorAll('.value code, .kind small')].map(({ firstChild: text }) => {
+            const tops = [...text.data].map((_, at) => {
+              const range = new Range();
+              range.setStart(text, at);
+              range.setEnd(text, at + 1);
+              return range.getBoundingClientRect().top;
+            });
+            return text.data.slice(tops.indexOf(tops.at(-1)));
+          })`);
+        assert.equal(lines.length, 2 * hosts.length);
+        for (const line of lines) assert.ok(line.length > 8, `the line ${line}`);
+        const ids = await page.evaluate<boolean[]>(`
+          [...document.querySelectorAll('.id code')].map(({ scrollWidth, clientWidth }) => scrollWidth <= clientWidth)`);
+        assert.ok(width < 1_920 || ids.every((isWhole) => isWhole));
+      };
+      await withState(browser, change, look, { width, height: 900 });
+    });
   }
 
   test('360 px wide shows the name of the column before each figure of an operation', async () => {
