@@ -10,36 +10,35 @@ interface OutcomeRow {
   readonly level: 'info' | 'warn' | 'error';
   /** The field `msg` of the request's log line. */
   readonly message: string;
-  /** The dashboard shows `title` and `meaning`. */
-  readonly title: string;
+  /** Shown on the dashboard. */
   readonly meaning: string;
 }
 
 // prettier-ignore
 export const outcomes = {
-  'ok':             { fault: 'nobody',  level: 'info',  message: 'request',                title: 'ok',             meaning: 'success' },
-  'not-found':      { fault: 'client',  level: 'info',  message: 'request',                title: 'not found',      meaning: 'a read of an item that does not exist' },
-  'rejected':       { fault: 'client',  level: 'info',  message: 'request',                title: 'rejected',       meaning: 'the backend is healthy and rejected this request' },
-  'refused':        { fault: 'backend', level: 'warn',  message: 'backend call failed',    title: 'refused',        meaning: 'the backend answered without success' },
-  'unreachable':    { fault: 'backend', level: 'warn',  message: 'backend call failed',    title: 'unreachable',    meaning: 'no complete, well-formed answer' },
-  'timed-out':      { fault: 'backend', level: 'warn',  message: 'backend call failed',    title: 'timed out',      meaning: 'no answer in time' },
-  'not-json':       { fault: 'backend', level: 'warn',  message: 'backend call failed',    title: 'not JSON',       meaning: 'a successful answer that is not JSON' },
-  'too-large':      { fault: 'backend', level: 'warn',  message: 'backend call failed',    title: 'too large',      meaning: 'an answer over the size limit' },
-  'invalid-id':     { fault: 'client',  level: 'info',  message: 'request',                title: 'invalid id',     meaning: 'the id in the path is not an integer' },
-  'invalid-body':   { fault: 'client',  level: 'info',  message: 'request',                title: 'body not JSON',  meaning: 'the body is not JSON' },
-  'body-too-large': { fault: 'client',  level: 'info',  message: 'request',                title: 'body too large', meaning: 'a body over the size limit' },
-  'bad-request':    { fault: 'client',  level: 'info',  message: 'request',                title: 'malformed HTTP', meaning: 'a request that is malformed or too slow' },
-  'no-operation':   { fault: 'client',  level: 'info',  message: 'request',                title: 'no operation',   meaning: 'an unknown path or method' },
-  'forbidden':      { fault: 'client',  level: 'info',  message: 'request',                title: 'forbidden',      meaning: 'sent by a page of another site, or to an unknown host name' },
-  'rate-limited':   { fault: 'client',  level: 'info',  message: 'request',                title: 'rate limited',   meaning: 'more requests than the rate limit allows' },
-  'no-token':       { fault: 'client',  level: 'info',  message: 'request',                title: 'no token',       meaning: 'no token was sent' },
-  'invalid-token':  { fault: 'client',  level: 'info',  message: 'request',                title: 'invalid token',  meaning: 'an invalid or expired token' },
-  'insufficient-scope': { fault: 'client', level: 'info', message: 'request',              title: 'scope missing',  meaning: 'a token without the scope that the operation requires' },
-  'no-keys':        { fault: 'gateway', level: 'warn',  message: 'turned away',            title: 'no keys',        meaning: 'no key to verify the token: the issuer does not answer' },
-  'overload':       { fault: 'gateway', level: 'warn',  message: 'turned away',            title: 'overload',       meaning: 'too many calls or bytes at once, or no file descriptor left' },
-  'bug':            { fault: 'gateway', level: 'error', message: 'internal error',         title: 'internal error', meaning: 'a bug in the gateway: see the log' },
-  'client-gone':    { fault: 'nobody',  level: 'info',  message: 'request',                title: 'client gone',    meaning: 'the client disconnected first' },
-  'shutdown':       { fault: 'nobody',  level: 'info',  message: 'request',                title: 'shutdown',       meaning: 'cut off when the gateway stopped' },
+  'ok':             { fault: 'nobody',  level: 'info',  message: 'request',             meaning: 'success' },
+  'not-found':      { fault: 'client',  level: 'info',  message: 'request',             meaning: 'a read of an item that does not exist' },
+  'rejected':       { fault: 'client',  level: 'info',  message: 'request',             meaning: 'the backend is healthy and rejected this request' },
+  'refused':        { fault: 'backend', level: 'warn',  message: 'backend call failed', meaning: 'the backend answered without success' },
+  'unreachable':    { fault: 'backend', level: 'warn',  message: 'backend call failed', meaning: 'no complete, well-formed answer' },
+  'timed-out':      { fault: 'backend', level: 'warn',  message: 'backend call failed', meaning: 'no answer in time' },
+  'not-json':       { fault: 'backend', level: 'warn',  message: 'backend call failed', meaning: 'a successful answer that is not JSON' },
+  'too-large':      { fault: 'backend', level: 'warn',  message: 'backend call failed', meaning: 'an answer over the size limit' },
+  'invalid-id':     { fault: 'client',  level: 'info',  message: 'request',             meaning: 'the id in the path is not an integer' },
+  'invalid-body':   { fault: 'client',  level: 'info',  message: 'request',             meaning: 'the body is not JSON' },
+  'body-too-large': { fault: 'client',  level: 'info',  message: 'request',             meaning: 'a body over the size limit' },
+  'bad-request':    { fault: 'client',  level: 'info',  message: 'request',             meaning: 'a request that is malformed or too slow' },
+  'no-operation':   { fault: 'client',  level: 'info',  message: 'request',             meaning: 'an unknown path or method' },
+  'forbidden':      { fault: 'client',  level: 'info',  message: 'request',             meaning: 'sent by a page of another site, or to an unknown host name' },
+  'rate-limited':   { fault: 'client',  level: 'info',  message: 'request',             meaning: 'more requests than the rate limit allows' },
+  'no-token':       { fault: 'client',  level: 'info',  message: 'request',             meaning: 'no token was sent' },
+  'invalid-token':  { fault: 'client',  level: 'info',  message: 'request',             meaning: 'an invalid or expired token' },
+  'insufficient-scope': { fault: 'client', level: 'info', message: 'request',             meaning: 'a token without the scope that the operation requires' },
+  'no-keys':        { fault: 'gateway', level: 'warn',  message: 'turned away',         meaning: 'no key to verify the token: the issuer does not answer' },
+  'overload':       { fault: 'gateway', level: 'warn',  message: 'turned away',         meaning: 'too many calls or bytes at once, or no file descriptor left' },
+  'bug':            { fault: 'gateway', level: 'error', message: 'internal error',      meaning: 'a bug in the gateway: see the log' },
+  'client-gone':    { fault: 'nobody',  level: 'info',  message: 'request',             meaning: 'the client disconnected first' },
+  'shutdown':       { fault: 'nobody',  level: 'info',  message: 'request',             meaning: 'cut off when the gateway stopped' },
 } as const satisfies Readonly<Record<string, OutcomeRow>>;
 
 export type CallOutcome = keyof typeof outcomes;

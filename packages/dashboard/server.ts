@@ -49,8 +49,8 @@ const headers = [
 ];
 
 const kinds: readonly Kind[] = callOutcomes.flatMap((kind) => {
-  const { fault, title, meaning } = outcomes[kind];
-  return fault === 'nobody' ? [] : [{ kind, party: fault, title, meaning }];
+  const { fault, meaning } = outcomes[kind];
+  return fault === 'nobody' ? [] : [{ kind, party: fault, meaning }];
 });
 
 export const createDashboard: CreateDashboard = (sources, history) => {

@@ -11,7 +11,7 @@ export type FlowName = 'all' | 'list' | 'create' | 'read' | 'update' | 'delete' 
 
 export type StatusClass = '2xx' | '4xx' | '5xx' | 'none';
 
-/** The traffic of a period. Durations are in milliseconds, and null without calls. */
+/** The traffic of a period. Durations are in milliseconds, of requests that called the backend; null without any. */
 export interface Flow {
   readonly requests: number;
   /** Replies by status class; `none`: no reply, because the client disconnected or the gateway stopped. */
@@ -24,7 +24,6 @@ export interface Flow {
   readonly backendCalls: number;
   readonly backendP50: number | null;
   readonly backendP99: number | null;
-  /** Mean backend time of all requests, also of requests without a backend call, for comparison with `mean`. */
   readonly backendMean: number | null;
 }
 
@@ -65,9 +64,9 @@ export interface ShownSetting {
 
 /** An outcome of failed requests. */
 export interface Kind {
+  /** The outcome in the log. */
   readonly kind: string;
   readonly party: Party;
-  readonly title: string;
   readonly meaning: string;
 }
 

@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 
 import type { Details, Message } from '../../packages/dashboard/state.ts';
+import { callOutcomes, outcomes } from '../../packages/core/outcomes.ts';
 import { type PageOptions, TestBrowser, type WatchedPage } from '../helpers/browser.ts';
 import { poll } from '../helpers/changes.ts';
 import { type Command, startCommand } from '../helpers/command.ts';
@@ -75,7 +76,7 @@ describe('the dashboard', () => {
     await reads(watched, '#charts figure:first-of-type li:first-of-type', /from clients (?:0\.\d|[1-9])/, 15_000);
     await reads(watched, '#verdict-title', /^The backend fails calls$/);
     await reads(watched, '#parties .blamed .said', /^answers, 2 failures/);
-    await reads(watched, '#fact-failure', /^not JSON, /);
+    await reads(watched, '#fact-failure', /^not-json, /);
     watched.assertClean(address(command));
   });
 
@@ -157,14 +158,10 @@ describe('the dashboard', () => {
     const kinds = page.locator('#kind-tables tbody tr').filter({ visible: true });
     assert.deepEqual(
       (await kinds.locator('td:first-of-type, button').allTextContents()).join(' '),
-      'not found 1 rejected 1 body not JSON 1 no operation 2 refused 1',
+      'not-found 1 rejected 1 invalid-body 1 no-operation 2 refused 1',
     );
-    await reads(
-      watched,
-      '#kind-tables [data-party=gateway] .hint',
-      /^Did not occur: no keys, overload, internal error\.$/,
-    );
-    await reads(watched, '#kind-tables [data-party=backend] .hint', /^Did not occur: unreachable, timed out, /);
+    await reads(watched, '#kind-tables [data-party=gateway] .hint', /^Did not occur: no-keys, overload, bug\.$/);
+    await reads(watched, '#kind-tables [data-party=backend] .hint', /^Did not occur: unreachable, timed-out, /);
   });
 
   test('a backend that has recovered is shown as recovered, with the time of the recovery; red is not used', async () => {
@@ -233,18 +230,93 @@ describe('the dashboard', () => {
     assert.deepEqual(await ids(), ['refused-1']);
     await page.getByRole('button', { name: 'Show all' }).click();
     assert.equal((await ids()).length, 4);
-    await page.getByRole('combobox', { name: 'Kind' }).selectOption({ label: 'all client failures' });
+    await page.getByRole('combobox', { name: 'Outcome' }).selectOption({ label: 'all client failures' });
     assert.deepEqual(await ids(), ['mistake-2', 'mistake-1']);
     await page.getByRole('combobox', { name: 'Operation' }).selectOption('create');
-    await reads(watched, '#failures-note', /None of the failed calls/);
-    await page.getByRole('button', { name: 'not JSON: show these failed calls', exact: true }).click();
+    await reads(watched, '#failures-note', /^None of the 4 failed calls kept matches\./);
+    await page.getByRole('button', { name: 'not-json: show these failed calls', exact: true }).click();
     assert.deepEqual(await ids(), ['not-json-1']);
-    assert.equal(await page.getByRole('combobox', { name: 'Kind' }).inputValue(), 'not-json');
+    assert.equal(await page.getByRole('combobox', { name: 'Outcome' }).inputValue(), 'not-json');
     await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
     await page.getByRole('button', { name: 'Copy request id not-json-1' }).click();
     await reads(watched, '#failure-table tbody', /Copied/);
     assert.equal(await page.evaluate('navigator.clipboard.readText()'), 'not-json-1');
     watched.assertClean(address(command));
+  });
+
+  test('the search field finds a failed call by its request id, also if the table does not show that call', async () => {
+    await using own = await startCommand({ BACKEND_URL: backend.url });
+    backend.answersOnce(answer('', failed));
+    await own.call('GET', '/api/work-items', { headers: [['X-Request-Id', 'Lost-Call.1']] });
+    for (let count = 0; count < 120; count += 1) {
+      await own.call('GET', '/api/work-items/x', { headers: [['X-Request-Id', `mistake-${count}`]] });
+    }
+    await using watched = await open({}, own);
+    const { page } = watched;
+    const ids = page.locator('#failure-table tbody .id code');
+    await reads(watched, '#failures-note', /^The last 50 of 121 failed calls, latest first\./);
+    assert.equal(await ids.count(), 50);
+    const search = page.getByRole('searchbox', { name: 'Request id' });
+    // As copied from a line of the log.
+    await search.fill(' "Lost-Call.1",');
+    assert.deepEqual(await ids.allTextContents(), ['Lost-Call.1']);
+    await reads(watched, '#failures-note', /^1 matching failed call, latest first\./);
+    await search.fill('lost');
+    assert.deepEqual(await ids.allTextContents(), ['Lost-Call.1']);
+    await search.fill('no-such-call');
+    await search.press('Enter');
+    await reads(watched, '#failures-note', /^None of the 121 failed calls kept matches\. .* only in the log\.$/);
+    assert.match((await page.locator('#said').textContent()) ?? '', /^None of the 121/);
+    assert.deepEqual(await watched.findAccessibilityProblems(), []);
+    await page.getByRole('button', { name: 'Show all' }).click();
+    assert.equal(await search.inputValue(), '');
+    await page.getByRole('button', { name: 'Show more' }).click();
+    assert.equal(await ids.count(), 121);
+    await page.getByRole('button', { name: 'Show fewer' }).click();
+    assert.equal(await ids.count(), 50);
+    watched.assertClean(address(own));
+  });
+
+  test('failed calls with the same request id have a row each', async () => {
+    const call = { requestId: 'constant', operation: 'list', path: '/api/work-items', client: undefined, status: 401 };
+    const failure = { ...call, at: Date.now(), outcome: 'no-token', party: 'client', cause: undefined } as const;
+    const failures = [0.25, 0.5, 0.75].map((durationMs) => ({ ...failure, durationMs }));
+    await withState(
+      browser,
+      () => ({ failures }),
+      async ({ page }) => {
+        assert.equal(await page.locator('#failure-table tbody tr').count(), 3);
+        assert.equal(await page.getByRole('button', { name: 'Show more' }).count(), 0);
+      },
+    );
+  });
+
+  test("every outcome on the page has the log's word, and a refused call is not in the latencies", async () => {
+    await using own = await startCommand({ BACKEND_URL: backend.url, RATE_LIMIT: '3/1h' });
+    for (const id of ['nonsense', '5', '5', '5']) await own.call('GET', `/api/work-items/${id}`);
+    await own.call('PUT', '/api/work-items/5', { body: '{' });
+    await own.call('GET', '/favicon.ico');
+    await using watched = await open({}, own);
+    const { page } = watched;
+    await reads(watched, '#failure-table tbody', /no-operation/);
+    const { facts } = await readState(own.adminPort);
+    const words = facts.kinds.map(({ kind }) => kind);
+    assert.deepEqual(words.toSorted(), callOutcomes.filter((each) => outcomes[each].fault !== 'nobody').toSorted());
+    const shown = async (selector: string): Promise<string[]> => await page.locator(selector).allTextContents();
+    const buttons = await shown('#kind-tables .plain');
+    const absent = (await shown('#kind-tables .hint')).flatMap((each) => each.slice(15, -1).split(', '));
+    assert.deepEqual([...buttons, ...absent].toSorted(), words.toSorted());
+    assert.deepEqual(
+      (await shown('#filter-kind option')).filter((each) => !each.startsWith('all')).toSorted(),
+      words.toSorted(),
+    );
+    for (const text of await shown('#failure-table td.kind')) assert.ok(words.includes(text.split(' ')[0] ?? ''), text);
+    const read = await readOperation(watched, 'read');
+    assert.deepEqual([read['4xx'], read['client']], ['2', '2']);
+    const state = await readState(own.adminPort);
+    const { p50, p99, mean, backendCalls } = state.now.lastMinute.flows.update;
+    assert.deepEqual([p50, p99, mean, backendCalls], [null, null, null, 0], 'all updates were refused');
+    assert.equal(state.now.lastMinute.flows.read.backendCalls, 2);
   });
 
   test('a paused page shows that it is paused, in its text and its title, and can resume', async () => {

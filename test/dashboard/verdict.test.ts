@@ -39,12 +39,10 @@ const facts: Facts = {
   historyMs: 900_000,
   stepMs: 5_000,
   kinds: Object.entries({
-    backend: ['refused', 'unreachable', 'timed out'],
+    backend: ['refused', 'unreachable', 'timed-out'],
     gateway: ['overload', 'bug'],
-    client: ['not found', 'rejected', 'invalid id'],
-  } as const).flatMap(([party, titles]) =>
-    titles.map((title) => ({ kind: title.replace(' ', '-'), party: party as Party, title, meaning: '' })),
-  ),
+    client: ['not-found', 'rejected', 'invalid-id'],
+  } as const).flatMap(([party, kinds]) => kinds.map((kind) => ({ kind, party: party as Party, meaning: '' }))),
 };
 
 function summary(
@@ -91,7 +89,7 @@ const cases = [
     'gateway', /turns calls away/, /^30 turned away in the last minute \([^)]+\)\. 1,024 of 1,024 calls in flight now/],
   ['every tenth call failed by the backend',
     now({ lastMinute: summary(failed(100), { refused: 90, 'timed-out': 10 }) }), 'unwell', 'backend', /fails calls/,
-    /^100 of 1,000 backend calls failed in the last minute \([^)]+\): 90 refused, 10 timed out\.$/],
+    /^100 of 1,000 backend calls failed in the last minute \([^)]+\): 90 refused, 10 timed-out\.$/],
   ['every fiftieth call failed by the backend', now({ lastMinute: summary(failed(20), { refused: 20 }) }), 'notice',
     'backend', /fails calls/, /^20 of 1,000 backend calls/],
   ['exactly 5 % of the calls failed by the backend', now({ lastMinute: summary(failed(50)) }), 'unwell', 'backend',

@@ -1,8 +1,6 @@
 // Formats figures with grouped digits, one decimal below a hundred, and a unit. A missing value is a dash. A value above
 // zero is never shown as zero.
 
-/** @import { Kind } from '../state.ts' */
-
 const none = '–';
 const space = '\u00a0';
 
@@ -91,6 +89,3 @@ export function describeTimeZone() {
   const zone = parts.find(({ type }) => type === 'timeZoneName')?.value ?? '';
   return `${zone.replace('GMT', 'UTC').replace('-', '−')}; the log uses UTC`;
 }
-
-/** @type {(kinds: readonly Kind[], kind: string) => string} */
-export const nameOfKind = (kinds, kind) => kinds.find((each) => each.kind === kind)?.title ?? kind;

@@ -2,7 +2,7 @@
 
 import { showCharts, showLoads } from './charts.js';
 import { byId, copy, make, say, show } from './dom.js';
-import { formatAge, formatCount, formatMoment, formatTime, nameOfKind } from './format.js';
+import { formatAge, formatCount, formatMoment, formatTime } from './format.js';
 import {
   fitTables,
   parties,
@@ -83,14 +83,11 @@ const factsOf = {
 };
 
 /** @type {(state: State) => FactText} */
-function describeLastFailure({ facts, failures, now: { at } }) {
+function describeLastFailure({ failures, now: { at } }) {
   const last = failures.find(({ party }) => party === 'backend');
   return last === undefined
     ? { text: 'none since the start' }
-    : {
-        text: `${nameOfKind(facts.kinds, last.outcome)}, ${formatAge(at - last.at)} ago`,
-        title: `at ${formatMoment(last.at, at)}`,
-      };
+    : { text: `${last.outcome}, ${formatAge(at - last.at)} ago`, title: `at ${formatMoment(last.at, at)}` };
 }
 
 /** @type {Readonly<Record<string, string>>} each level's mark in the circle, as an SVG path */
@@ -258,9 +255,10 @@ function pause() {
   render();
 }
 
+document.addEventListener('input', render);
 document.addEventListener('change', ({ target }) => {
   render();
-  if (target instanceof HTMLSelectElement) say(byId('failures-note').textContent);
+  if (target instanceof Element && target.id.startsWith('filter-')) say(byId('failures-note').textContent);
 });
 
 byId('welcome-copy').addEventListener('click', () => copy(byId('welcome-command'), 'command', 'Copied'));

@@ -14,7 +14,8 @@ export const partyNames = { backend: 'Backend', gateway: 'Gateway', client: 'Cli
 const operationNames = ['list', 'create', 'read', 'update', 'delete'];
 /** @type {readonly StatusClass[]} */
 const statusClasses = ['2xx', '4xx', '5xx', 'none'];
-const shownMax = 50;
+// More rows than this are shown only on request.
+const fewRows = 50;
 
 /**
  * @template Row
@@ -180,7 +181,7 @@ export const showKinds = ({ kinds }, { lastMinute, wholeHistory }) => {
     const ofParty = kinds.filter((each) => each.party === party);
     // Kinds without failures are listed below the table instead. A row stays visible while it has the focus.
     const shown = ofParty.filter(({ kind }) => kind in wholeHistory.failures || kind === focused);
-    const absent = ofParty.filter((kind) => !shown.includes(kind)).map(({ title }) => title);
+    const absent = ofParty.filter((kind) => !shown.includes(kind)).map(({ kind }) => kind);
     /** @type {readonly Column<Kind>[]} */
     const columns = [
       { name: partyNames[party], className: `text party ${party}`, isHeading: true, cell: nameKind },
@@ -199,13 +200,13 @@ export const showKinds = ({ kinds }, { lastMinute, wholeHistory }) => {
 };
 
 /** @param {Kind} kind */
-function nameKind({ kind, title, meaning }) {
+function nameKind({ kind, meaning }) {
   const onclick = () => {
-    filterBy('', kind);
+    filterBy(kind);
     byId('failures').scrollIntoView({ block: 'nearest' });
   };
-  const name = { 'aria-label': `${title}: show these failed calls`, 'data-kind': kind };
-  return [make('button', { type: 'button', class: 'plain', ...name, onclick }, title), ' ', make('small', {}, meaning)];
+  const name = { 'aria-label': `${kind}: show these failed calls`, 'data-kind': kind };
+  return [make('button', { type: 'button', class: 'plain', ...name, onclick }, kind), ' ', make('small', {}, meaning)];
 }
 
 /** @type {(name: string, read: (failure: Failure) => string | undefined) => Column<Failure>} */
@@ -216,8 +217,8 @@ const codeColumn = (name, read) => ({
   cell: (failure) => make('code', {}, read(failure) ?? '–'),
 });
 
-/** @type {(kinds: readonly Kind[]) => readonly Column<Failure>[]} */
-const failureColumns = (kinds) => [
+/** @type {readonly Column<Failure>[]} */
+const failureColumns = [
   {
     name: 'Time',
     className: 'text when',
@@ -231,18 +232,15 @@ const failureColumns = (kinds) => [
     className: 'text whose',
     cell: ({ party }) => make('span', { class: `party ${party}` }, partyNames[party]),
   },
-  { name: 'Operation', className: 'text', cell: ({ operation }) => operation ?? 'none' },
+  { name: 'Operation', className: 'text', cell: ({ operation }) => operation ?? '–' },
   { name: 'Status', cell: ({ status }) => (status === 0 ? '–' : String(status)) },
   { name: 'Duration', cell: ({ durationMs }) => format.formatMs(durationMs) },
   codeColumn('Path', ({ path }) => path),
   codeColumn('Client', ({ client }) => client),
   {
-    name: 'Kind',
+    name: 'Outcome',
     className: 'text kind',
-    cell: ({ outcome, cause }) => [
-      format.nameOfKind(kinds, outcome),
-      ...(cause === undefined ? [] : [' ', make('small', {}, cause)]),
-    ],
+    cell: ({ outcome, cause }) => [outcome, ...(cause === undefined ? [] : [' ', make('small', {}, cause)])],
   },
   {
     name: 'Request id',
@@ -276,51 +274,61 @@ const markCopied = (requestId) => {
 /** Lets the main module show the state again. */
 const update = () => document.dispatchEvent(new Event('change'));
 
-const select = (/** @type {string} */ id) => /** @type {HTMLSelectElement} */ (byId(id));
+const field = (/** @type {string} */ id) => /** @type {HTMLSelectElement | HTMLInputElement} */ (byId(id));
 
-/** @type {(operation: string, kind: string) => void} */
-const filterBy = (operation, kind) => {
-  select('filter-operation').value = operation;
-  select('filter-kind').value = kind;
+/** Shows only the failed calls of a kind; without a kind, all failed calls. */
+const filterBy = (kind = '') => {
+  field('filter-operation').value = field('filter-id').value = '';
+  field('filter-kind').value = kind;
   update();
-  select('filter-kind').focus({ preventScroll: true });
+  field('filter-kind').focus({ preventScroll: true });
 };
+
+let showsAll = false;
 
 /** @type {(facts: Facts, failures: readonly Failure[]) => void} */
 export const showFailures = ({ kinds }, failures) => {
   const option = (/** @type {string} */ value, text = value) => make('option', { value }, text);
-  show(
-    'filter-operation',
-    {},
-    option('', 'all'),
-    operationNames.map((name) => option(name)),
-    option('none', 'no operation'),
-  );
   const groups = parties.map((party) => {
-    const ofParty = kinds.filter((each) => each.party === party).map(({ kind, title }) => option(kind, title));
+    const ofParty = kinds.filter((each) => each.party === party).map(({ kind }) => option(kind));
     return make('optgroup', { label: partyNames[party] }, option(`party:${party}`, `all ${party} failures`), ofParty);
   });
+  const ofOperations = operationNames.map((name) => option(name));
+  show('filter-operation', {}, option('', 'all'), ofOperations, option('none', 'no operation'));
   show('filter-kind', {}, option('', 'all'), groups);
-  const [wantedOperation, wantedKind] = [select('filter-operation').value, select('filter-kind').value];
-  const wanted = failures.filter(
-    ({ operation, outcome, party }) =>
-      ['', operation ?? 'none'].includes(wantedOperation) && ['', outcome, `party:${party}`].includes(wantedKind),
+  const [operationWanted, kindWanted] = [field('filter-operation').value, field('filter-kind').value];
+  // Without characters that no id has: spaces and quotation marks are often copied with an id.
+  const idWanted = field('filter-id')
+    .value.replace(/[^\w.~-]/g, '')
+    .toLowerCase();
+  const found = failures.filter(
+    ({ operation, outcome, party, requestId }) =>
+      ['', operation ?? 'none'].includes(operationWanted) &&
+      ['', outcome, `party:${party}`].includes(kindWanted) &&
+      requestId.toLowerCase().includes(idWanted),
   );
-  const shown = wanted.slice(0, shownMax);
-  const isFiltered = wantedOperation !== '' || wantedKind !== '';
-  const table = makeTable(failureColumns(kinds), shown, ({ at, requestId }) => ({ key: `${at} ${requestId}` }));
+  const shown = found.slice(0, showsAll ? Infinity : fewRows);
+  // A client may send the same id with several requests.
+  const table = makeTable(failureColumns, shown, ({ at, requestId, durationMs }) => ({
+    key: `${at} ${requestId} ${durationMs}`,
+  }));
   show('failure-table', { hidden: shown.length === 0 }, table);
-  show('filter-clear', { hidden: !isFiltered, onclick: () => filterBy('', '') });
-  show('failures-note', {}, failures.length === 0 ? noFailure : describeFailures(shown.length, isFiltered));
+  show('filter-clear', { hidden: operationWanted + kindWanted + idWanted === '', onclick: () => filterBy() });
+  const onclick = () => {
+    showsAll = !showsAll;
+    update();
+  };
+  show('failures-more', { hidden: found.length <= fewRows, onclick }, showsAll ? 'Show fewer' : 'Show more');
+  show('failures-note', {}, describeFailures(failures.length, found.length, shown.length));
 };
 
-const noFailure = 'No call has failed since the gateway started.';
-
-/** @type {(count: number, isFiltered: boolean) => string} */
-const describeFailures = (count, isFiltered) => {
-  if (count === 0) return 'None of the failed calls in the list matches the filter.';
-  const calls = `${count === shownMax ? `The last ${shownMax}` : count}${isFiltered ? ' matching' : ''} failed call${count === 1 ? '' : 's'}`;
-  return `${calls}, latest first. Times are ${format.describeTimeZone()}. The request id is also in the log, in the reply and in the call to the backend.`;
+/** @type {(kept: number, found: number, shown: number) => string} */
+const describeFailures = (kept, found, shown) => {
+  if (kept === 0) return 'No call has failed since the gateway started.';
+  const older = 'Older failed calls, and calls that succeeded, are only in the log.';
+  if (found === 0) return `None of the ${format.formatCount(kept)} failed calls kept matches. ${older}`;
+  const calls = `${shown < found ? `The last ${shown} of ` : ''}${format.formatCount(found)}${found < kept ? ' matching' : ''} failed call${found === 1 ? '' : 's'}`;
+  return `${calls}, latest first. Times are ${format.describeTimeZone()}. ${older}`;
 };
 
 /** @type {Record<string, string>} the sources whose shown name differs from the identifier */

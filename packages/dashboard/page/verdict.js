@@ -208,7 +208,7 @@ const describeFailed = (now, facts) => {
   const { all } = now.lastMinute.flows;
   const kinds = facts.kinds
     .filter(({ kind, party }) => party === 'backend' && countKind(now, kind) > 0)
-    .map(({ kind, title }) => `${formatCount(countKind(now, kind))} ${title}`);
+    .map(({ kind }) => `${formatCount(countKind(now, kind))} ${kind}`);
   // The same numbers as in the table of operations.
   return `${formatCount(all.failed.backend)} of ${formatCount(all.backendCalls)} backend calls failed ${inLastMinute(now)}: ${kinds.join(', ')}`;
 };
