@@ -2,6 +2,7 @@
 // [D27]. Node's parser stops after an offer.
 
 import assert from 'node:assert/strict';
+import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { createServer, type IncomingMessage } from 'node:http';
 import { createServer as createSecureServer } from 'node:https';
@@ -150,6 +151,94 @@ for (const host of hosts) {
     });
   });
 }
+
+describe('in a process in which nothing has watched the offers', () => {
+  const moduleOf = (host: string): string =>
+    JSON.stringify(new URL(`../../packages/core/hosts/${host}.ts`, import.meta.url).href);
+  const options = `{ backendUrl: 'http://127.0.0.1:1' }`;
+
+  /** Sends two offers at once to the server that `script` starts. */
+  const offerTwice = async (script: string, check: (client: RawClient) => Promise<void>): Promise<void> => {
+    const child = fork('-', {
+      execArgv: ['--input-type=module', '--eval', script],
+      stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
+    });
+    try {
+      const [port] = (await once(child, 'message')) as [number];
+      await using client = await RawClient.open(port);
+      const offer = requestBytes('GET', read.path, { headers: h2c });
+      client.send(Buffer.concat([offer, offer]));
+      await check(client);
+    } finally {
+      child.kill();
+    }
+  };
+
+  test('the reply to an offer within which the handler is made closes the connection', () =>
+    offerTwice(
+      `import { createServer } from 'node:http';
+      import { createNodeHandler } from ${moduleOf('node/node')};
+      let handler;
+      createServer((request, response) => (handler ??= createNodeHandler(${options}))(request, response))
+        .listen(0, '127.0.0.1', function () { process.send(this.address().port); });`,
+      async (client) => {
+        const reply = await client.reply();
+        assert.deepEqual([reply.status, reply.header('connection')], [500, 'close']);
+        await client.closed();
+      },
+    ));
+
+  test('a fetch handler with a function as options serves what follows the first offer', () =>
+    offerTwice(
+      `import { serve } from '@hono/node-server';
+      import { createFetchHandler } from ${moduleOf('fetch/fetch')};
+      const call = createFetchHandler(() => (${options}));
+      serve({ fetch: (request) => call(request), port: 0, hostname: '127.0.0.1' }, ({ port }) => process.send(port));`,
+      async (client) => {
+        for (const status of [500, 500]) assert.equal((await client.reply()).status, status);
+      },
+    ));
+});
+
+describe("if Node's parser lacks", () => {
+  const lacks: Record<string, (parser: Record<string | number, unknown>) => void> = {
+    'the function execute': (parser) => (parser['execute'] = undefined),
+    'the function getCurrentBuffer': (parser) => (parser['getCurrentBuffer'] = undefined),
+    'the index of the function after a read': (parser) =>
+      Object.defineProperty(parser, 'constructor', { configurable: true, value: {} }),
+  };
+  for (const [what, remove] of Object.entries(lacks)) {
+    test(`${what}, the reply to an offer closes the connection`, async () => {
+      await using server = await startGateway({ host: 'node' });
+      const plain = createServer(server.handler).listen(0, '127.0.0.1');
+      let restore = (): unknown => undefined;
+      plain.on('connection', (socket: object) => {
+        const { parser } = socket as { readonly parser: Record<string, unknown> };
+        const before = new Set(Object.keys(parser));
+        remove(parser);
+        // Node uses a parser again for other connections.
+        restore = () =>
+          Object.getOwnPropertyNames(parser).every((name) => before.has(name) || Reflect.deleteProperty(parser, name));
+      });
+      await once(plain, 'listening');
+      try {
+        await using client = await RawClient.open((plain.address() as AddressInfo).port);
+        client.send(
+          Buffer.concat([requestBytes('GET', read.path, { headers: h2c }), requestBytes('DELETE', read.path)]),
+        );
+        const reply = await client.reply();
+        assertReply(reply, 200, '{"id":5}');
+        assert.equal(reply.header('connection'), 'close');
+        await client.closed();
+        assert.equal(server.backend.requests.length, 1);
+      } finally {
+        restore();
+        plain.close();
+        plain.closeAllConnections();
+      }
+    });
+  }
+});
 
 test('over TLS, requests after an offer are served or the connection closes', async () => {
   await using server = await startGateway({ host: 'node' });

@@ -60,11 +60,11 @@ export interface FetchHandler {
  * options are invalid.
  */
 export function createFetchHandler(options: FetchHandlerOptions | (() => FetchHandlerOptions)): FetchHandler {
+  // For hosts on node:http, such as Hono. Before the first request, whose offer is otherwise not seen.
+  watchOffers();
   if (typeof options === 'function') return createLater(options);
   const table = { ...handlerRows, ...fetchRows, ...hostRows, ...corsRows };
   const { gateway, values, end } = createHostGateway(options, table, { findProblems: () => findProblems(options) });
-  // For hosts on node:http, such as Hono.
-  watchOffers();
   const bodyDeadlines = new Deadlines(values.requestTimeoutMs);
   const { clientAddress: addressOf = () => undefined, trailingSlash = false } = values;
   const answer = (request: Request): Promise<Response> =>

@@ -7,17 +7,19 @@ import { subscribe } from 'node:diagnostics_channel';
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 
-/** Node's name for the parser's function that is called after each read. */
-const onExecute = 5;
-
 type Result = number | Error;
+type Read = (result: Result) => void;
 
 interface Parser {
-  [onExecute]?: ((result: Result) => void) | null;
+  readonly constructor: {
+    /** Index of the parser's function that is called after each read. */
+    readonly kOnExecute?: number;
+  };
+  [index: number]: Read | null | undefined;
   /** False if Node's stream, and not the parser, reads from the OS. */
   readonly _consumed?: boolean;
   /** Returns the number of bytes that the parser has read. */
-  readonly execute: (bytes: Buffer) => Result;
+  readonly execute?: (bytes: Buffer) => Result;
   /** Returns a copy of the bytes of the current read. */
   readonly getCurrentBuffer?: () => Buffer;
 }
@@ -26,7 +28,7 @@ interface Parser {
 type HttpSocket = Socket & { readonly parser?: Parser | null; readonly _paused?: boolean };
 
 const readers = new WeakMap<Socket, OfferReader>();
-const cutShort = new WeakSet<IncomingMessage>();
+const handled = new WeakSet<IncomingMessage>();
 let isWatching = false;
 
 /** Makes Node's HTTP servers read what follows an offer. */
@@ -37,19 +39,18 @@ export function watchOffers(): void {
 
 /** True if requests that follow the offer `request` may be lost. */
 export function isCutShort(request: IncomingMessage): boolean {
-  return cutShort.has(request);
+  return !handled.has(request);
 }
 
 function onRequest(message: unknown): void {
   const { request, socket } = message as { readonly request: IncomingMessage; readonly socket: HttpSocket };
   if (!request.rawHeaders.some((text, index) => index % 2 === 0 && text.toLowerCase() === 'upgrade')) return;
   const { parser } = socket;
-  const read = parser?.[onExecute];
-  if (!parser?._consumed || !parser.getCurrentBuffer || !read) {
-    cutShort.add(request);
-    return;
-  }
-  const reader = readers.get(socket) ?? new OfferReader(socket, parser, read);
+  const index = parser?.constructor.kOnExecute;
+  const read = index === undefined ? undefined : parser?.[index];
+  if (index === undefined || !read || !parser?._consumed || !parser.getCurrentBuffer || !parser.execute) return;
+  handled.add(request);
+  const reader = readers.get(socket) ?? new OfferReader(socket, parser, index, read);
   readers.set(socket, reader);
   reader.offer = request;
 }
@@ -60,13 +61,13 @@ class OfferReader {
   offer: IncomingMessage | undefined;
   readonly #socket: HttpSocket;
   readonly #parser: Parser;
-  readonly #read: (result: Result) => void;
+  readonly #read: Read;
 
-  constructor(socket: HttpSocket, parser: Parser, read: (result: Result) => void) {
+  constructor(socket: HttpSocket, parser: Parser, index: number, read: Read) {
     this.#socket = socket;
     this.#parser = parser;
     this.#read = read;
-    parser[onExecute] = (result) => this.#goOn(parser.getCurrentBuffer?.() ?? Buffer.alloc(0), result);
+    parser[index] = (result) => this.#goOn(parser.getCurrentBuffer?.() ?? Buffer.alloc(0), result);
   }
 
   // `result` is what the parser has read of `bytes`.
@@ -87,7 +88,7 @@ class OfferReader {
     if (this.#socket._paused === true) {
       this.#socket.once('resume', () => this.#execute(bytes));
     } else if (this.#socket.parser === this.#parser) {
-      this.#goOn(bytes, this.#parser.execute(bytes));
+      this.#goOn(bytes, this.#parser.execute?.(bytes) ?? bytes.length);
     }
   }
 }
