@@ -44,6 +44,8 @@ const refused: [title: string, headers: Headers][] = [
   ['two dates', [['If-Unmodified-Since', date], ['If-Unmodified-Since', date]]],
   ['two old dates', [['If-Unmodified-Since', 'Sun Nov  6 08:49:37 1994'], ['If-Unmodified-Since', 'Sun Nov  6 08:49:37 1994']]],
   ['two keys', [['Idempotency-Key', 'a'], ['Idempotency-Key', 'b']]],
+  ['two keys with a quotation mark each', [['Idempotency-Key', 'a"b'], ['Idempotency-Key', 'c"d']]],
+  ['two keys of which one is in quotes', [['Idempotency-Key', '"a"'], ['Idempotency-Key', 'b"c,d"']]],
   ['two keys in quotes', [['Idempotency-Key', '"a"'], ['Idempotency-Key', '"a"']]],
 ]; // prettier-ignore
 

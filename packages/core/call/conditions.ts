@@ -9,7 +9,7 @@ const forms = new Map([
   ['if-match', /^/],
   ['if-none-match', /^/],
   ['if-unmodified-since', /^(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,)?[^,]+$/],
-  ['idempotency-key', /^[^,]+$|^(?:"(?:[^"\\]|\\.)*"|[^",])+$/],
+  ['idempotency-key', /^[^,]+$|^"(?:[^"\\]|\\.)*"$/],
 ]);
 const text = /^[ -~]{1,1024}$/;
 
