@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { AnswerReader } from '../../packages/core/http1/answer-reader.ts';
+import { fieldNames } from '../../packages/core/http1/fields.ts';
 import type { AnswerHead } from '../../packages/core/http1/head.ts';
 import { cutAt } from './http-readings.ts';
 
@@ -50,6 +51,9 @@ for (const [what, text] of [
   ['much white space before a value', `${start}X:${' \t'.repeat(45_000)}v\r\n${end}`],
   ['a long reason phrase', `HTTP/1.1 200 ${'O'.repeat(90_000)}\r\n${end}`],
   ['interim heads that are large together', `HTTP/1.1 103 x\r\n${cookies(700)}\r\n`.repeat(4) + start + end],
+  ...fieldNames
+    .filter((name) => !['connection', 'keep-alive', 'content-length', 'transfer-encoding'].includes(name))
+    .map((name) => [`a large ${name}`, `${start}${name}: ${'v'.repeat(20_000)}\r\n${end}`] as const),
   ['a field that is read and has just the allowed size', `${start}Connection: ${'x'.repeat(1_999)}\r\n${end}`],
 ] as const) {
   for (const size of sizes) {

@@ -257,7 +257,9 @@ export abstract class MessageReader<Head extends AnyHead> {
         this.fail('an invalid field name');
         return at;
       }
-      this.#name = this.#isTrailer ? undefined : fieldNameAt(bytes, at - length, at);
+      const name = this.#isTrailer ? undefined : fieldNameAt(bytes, at - length, at);
+      // The gateway reads no other fields of an answer.
+      this.#name = name === undefined || this.isRequest || name in this.repeatedValues ? name : undefined;
       this.#state = stateValueStart;
       at += 1;
     }
@@ -324,11 +326,8 @@ export abstract class MessageReader<Head extends AnyHead> {
     while (end > valueStart && (bytes[end - 1] === space || bytes[end - 1] === tab)) {
       end -= 1;
     }
-    const repeated = this.repeatedValues[name];
-    this.fields.take(
-      name,
-      repeated === undefined ? bytes.toString('latin1', valueStart, end) : repeated.read(bytes, valueStart, end),
-    );
+    const repeated = this.repeatedValues[name]?.read(bytes, valueStart, end);
+    this.fields.take(name, repeated ?? bytes.toString('latin1', valueStart, end));
   }
 
   #endHead(): void {
