@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { Readable } from 'node:stream';
 import { describe, test } from 'node:test';
 import { gunzipSync, createGzip } from 'node:zlib';
+import type { FastifyReply } from 'fastify';
 import { createGate, poll } from '../helpers/changes.ts';
 import { assertHeaders, assertReply, invalidId, itemNotFound, operations, succeeded } from '../helpers/expected.ts';
 import { RawClient, requestBytes } from '../helpers/raw-client.ts';
@@ -93,6 +94,66 @@ for (const host of hosts) {
       const read = await server.call('GET', '/api/work-items/5');
       assert.match(read.header('ratelimit-policy') ?? '', /^"host";q=9;w=1, ".+$/);
     });
+
+    test('if a hook sets connection: close, the reply has it, and the connection closes', async () => {
+      for (const set of [
+        (reply: FastifyReply) => void reply.header('connection', 'close'),
+        (reply: FastifyReply) => void reply.raw.setHeader('Connection', 'close'),
+      ]) {
+        const app = host.create();
+        app.addHook('onRequest', (_request, reply, done) => {
+          set(reply);
+          done();
+        });
+        await using server = await serve(app);
+        for (const { method, path, options, status } of operations) {
+          await using client = await RawClient.open(server.port);
+          const reply = await client.call(method, path, options);
+          assert.deepEqual([reply.status, reply.header('connection')], [status, 'close']);
+          await client.closed();
+        }
+      }
+    });
+
+    for (const [what, send] of [
+      ['a reply', (reply: FastifyReply) => reply.code(503).send({ error: 'late' })],
+      ['an error', (reply: FastifyReply) => reply.send(Object.assign(new Error('late'), { statusCode: 503 }))],
+    ] as const) {
+      test(`if the app sends ${what} during the call and an onSend hook delays it, the client gets this reply alone`, async () => {
+        for (const { method, path, options } of operations) {
+          const app = host.create();
+          const isCalled = createGate();
+          const isSending = createGate();
+          const goesOn = createGate();
+          app.addHook('onRequest', (_request, reply, done) => {
+            void isCalled.opened.then(() => send(reply));
+            done();
+          });
+          app.addHook('onSend', async () => {
+            isSending.open();
+            await goesOn.opened;
+          });
+          const { told, observer } = createObserver();
+          await using server = await serve(app, { observer });
+          const gate = createGate();
+          server.backend.answers(behind(gate, answer('{"id":5}')));
+          await using client = await RawClient.open(server.port);
+          client.send(requestBytes(method, path, options));
+          await server.backend.nextRequest();
+          isCalled.open();
+          await isSending.opened;
+          gate.open();
+          await poll(() => told.ended.length === 1, 'the end of the call');
+          goesOn.open();
+          const reply = await client.reply();
+          assert.equal(reply.status, 503);
+          assert.match(reply.text, /late/);
+          assert.equal(told.ended[0]?.outcome, 'client-gone');
+          assert.match(String(told.ended[0].cause), /^Error: other code of the host replied first/);
+          assert.deepEqual(told.bugs, []);
+        }
+      });
+    }
 
     // The oldest version has no such option.
     if (!('handlerTimeout' in host.create().initialConfig)) return;

@@ -18,7 +18,7 @@ import { createHostGateway, hostRows, type HostGateway } from '../common/host-ga
 import { stopListening } from '../common/listen.ts';
 import { startDeadline } from '../common/process-deadline.ts';
 import { HeldBody } from '../node/held-body.ts';
-import { dropField, NodeExchange, type HostReply } from '../node/node-exchange.ts';
+import { dropTransferEncoding, NodeExchange, type HostReply } from '../node/node-exchange.ts';
 import { createNodeHost } from '../node/node-host.ts';
 import type { RouteSchemas } from '../openapi/route-schemas.ts';
 import { corsRows } from '../options/cors-options.ts';
@@ -86,6 +86,7 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
   fastify.removeAllContentTypeParsers();
   fastify.addHook('preParsing', (request, reply, payload, next) => {
     const { raw } = request;
+    noteSend(reply);
     openRequests.add(raw.socket, reply.raw, () => {
       // The body is still buffered if the head was malformed, a hook refused the request, or the client left early.
       bodies.get(request)?.drop();
@@ -115,7 +116,7 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
   const handler = (request: FastifyRequest, reply: FastifyReply): void => {
     const { raw, id } = request;
     // `raw.url` is the target that Fastify's router used: the rewritten target if the host sets `rewriteUrl`.
-    const exchange = new NodeExchange(host, raw, reply.raw, raw.url ?? '', new PluginReply(request, reply));
+    const exchange = new NodeExchange(host, raw, reply.raw, raw.url ?? '', new PluginReply(reply));
     exchange.inTurn(() => {
       const body = bodies.get(request);
       // Fastify's default id is not used: it is a counter, so it is not unique outside this process [D25].
@@ -209,11 +210,9 @@ const countedId = /^req-[0-9a-z]+$/;
 
 // Sends through Fastify, so that its hooks run, such as `onSend`, and its option `handlerTimeout` applies.
 class PluginReply implements HostReply {
-  readonly #request: FastifyRequest;
   readonly #reply: FastifyReply;
 
-  constructor(request: FastifyRequest, reply: FastifyReply) {
-    this.#request = request;
+  constructor(reply: FastifyReply) {
     this.#reply = reply;
   }
 
@@ -221,19 +220,14 @@ class PluginReply implements HostReply {
     return this.#reply.getHeader(name);
   }
 
-  // After a timeout, Fastify's own reply may still wait for an `onSend` hook.
   get isTaken(): boolean {
-    const { routeOptions } = this.#request;
-    if (!routeOptions.handlerTimeout) return false;
-    return (this.#request.signal.reason as { readonly code?: string } | undefined)?.code === timedOut;
+    return this.#reply.sent || begun.has(this.#reply);
   }
 
   send(status: number, headers: readonly string[], body: Buffer): void {
     const reply = this.#reply;
-    for (const name of ['transfer-encoding', 'connection'] as const) {
-      if (reply.hasHeader(name)) reply.removeHeader(name);
-      dropField(reply.raw, name);
-    }
+    if (reply.hasHeader('transfer-encoding')) reply.removeHeader('transfer-encoding');
+    dropTransferEncoding(reply.raw);
     reply.code(status);
     for (let index = 0; index < headers.length; index += 2) {
       const name = headers[index] ?? '';
@@ -243,7 +237,16 @@ class PluginReply implements HostReply {
   }
 }
 
-const timedOut = 'FST_ERR_HANDLER_TIMEOUT';
+// Replies that have been sent. While they wait for an `onSend` hook, Fastify's `sent` is false.
+const begun = new WeakSet<FastifyReply>();
+
+function noteSend(reply: FastifyReply): void {
+  const send = reply.send.bind(reply);
+  reply.send = (payload) => {
+    begun.add(reply);
+    return send(payload);
+  };
+}
 
 interface Log {
   info: (message: string) => void;
