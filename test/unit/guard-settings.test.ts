@@ -28,7 +28,7 @@ function problemsOf(environment: Readonly<Record<string, string>>): readonly str
 test('complete settings are valid, and lists are parsed', () => {
   const settings = resolve({
     ...whole,
-    AUTH_AUDIENCE: ' a, b ,,c',
+    AUTH_AUDIENCE: ' a, b ,c',
     AUTH_ALGORITHMS: 'ES256,EdDSA,ES256',
     AUTH_SCOPES: 'list=items.read, delete=https://x/delete=all',
     AUTH_SCOPE_CLAIM: 'scp, roles,resource_access.my-client.roles,https://x.y/roles,cognito:groups',
@@ -66,15 +66,21 @@ test('without AUTH_ISSUER, every other setting of tokens is a problem', () => {
 
 const rows: [title: string, more: Record<string, string>, problem: RegExp][] = [
   ['a missing audience', { AUTH_AUDIENCE: '' }, /^AUTH_ISSUER is set, but AUTH_AUDIENCE is not/],
-  ['an audience that consists of commas', { AUTH_AUDIENCE: ',,' }, /^AUTH_ISSUER is set, but AUTH_AUDIENCE is not/],
+  ['an audience that consists of commas', { AUTH_AUDIENCE: ',,' }, /^AUTH_AUDIENCE is ",,", but must be a list without empty entries: remove the extra comma$/],
+  ['an empty audience in a list', { AUTH_AUDIENCE: 'a, ,b' }, /^AUTH_AUDIENCE is "a, ,b", but must be a list without empty entries: write a,b$/],
+  ['an empty claim in a list', { AUTH_SCOPES: 'list=a', AUTH_SCOPE_CLAIM: 'scp,,roles' }, /^AUTH_SCOPE_CLAIM .* write scp,roles$/],
+  ['a comma after the last claim', { AUTH_SCOPES: 'list=a', AUTH_SCOPE_CLAIM: 'scp,' }, /^AUTH_SCOPE_CLAIM .* write scp$/],
+  ['an empty algorithm in a list', { AUTH_ALGORITHMS: ',RS256' }, /^AUTH_ALGORITHMS .* write RS256$/],
+  ['an empty scope in a list', { AUTH_SCOPES: 'list=a,,read=b' }, /^AUTH_SCOPES .* write list=a,read=b$/],
   ['a missing source of keys', { AUTH_JWKS_URL: '' }, /neither AUTH_JWKS_URL nor AUTH_JWKS_FILE/],
   ['a second source of keys', { AUTH_JWKS_FILE: 'keys.json' }, /AUTH_JWKS_URL and AUTH_JWKS_FILE are both set/],
   ['AUTH_JWKS_STALE_MS below AUTH_JWKS_REFRESH_MS', { AUTH_JWKS_STALE_MS: '1000' }, /AUTH_JWKS_STALE_MS is below/],
   ['AUTH_SCOPE_CLAIM without AUTH_SCOPES', { AUTH_SCOPE_CLAIM: 'scp' }, /AUTH_SCOPE_CLAIM is set, but AUTH_SCOPES is not/],
   ['an audience with a space', { AUTH_AUDIENCE: 'a,b c' }, /^AUTH_AUDIENCE .*must be strings without spaces and control characters/],
   ['an issuer with a space', { AUTH_ISSUER: 'https://x /' }, /^AUTH_ISSUER must be a string without spaces/],
-  ...['https://a/,https://b/', 'a,b', 'a,'].map((name): [string, Record<string, string>, RegExp] => [`the list of issuers ${name}`, { AUTH_ISSUER: name }, /^AUTH_ISSUER .*must be one issuer, as in the claim iss, not a list \(start one gateway for each issuer\)$/]),
-  ['a list of addresses of keys', { AUTH_JWKS_URL: 'https://a/keys,https://b/keys' }, /^AUTH_JWKS_URL must be one https address, not a list$/],
+  ...['https://a/,https://b/', 'a,b', 'a,', 'https://a;https://b', 'https://a; urn:b', 'https://a|https://b', 'https://a;'].map((name): [string, Record<string, string>, RegExp] => [`the list of issuers ${name}`, { AUTH_ISSUER: name }, /^AUTH_ISSUER .*must be one issuer, as in the claim iss, not a list \(start one gateway for each issuer\)$/]),
+  ...[',', ';', '; ', '|'].map((separator): [string, Record<string, string>, RegExp] => [`a list of addresses of keys with "${separator}"`, { AUTH_JWKS_URL: `https://a/keys${separator}https://b/keys` }, /^AUTH_JWKS_URL must be one https address, not a list$/]),
+  ...[',', ';'].map((separator): [string, Record<string, string>, RegExp] => [`a list of Redis servers with "${separator}"`, { RATE_LIMIT: '1/1s', RATE_LIMIT_REDIS_URL: `redis://a${separator}b:6379` }, /^RATE_LIMIT_REDIS_URL must be an address such as redis:/]),
   ...['a b', ',', '.roles', 'roles.', 'realm_access..roles', 'scp,.roles', '$.realm_access.roles[*]', '"scope"', "'scope'", 'roles[0]', '*', 'a.*.roles', 'a\\.b'].map((name): [string, Record<string, string>, RegExp] => [
     `the claim ${name}`,
     { AUTH_SCOPES: 'list=a', AUTH_SCOPE_CLAIM: name },

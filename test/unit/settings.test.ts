@@ -594,15 +594,43 @@ describe('problems', () => {
     logFormat: ['text'],
     docs: ['', 'yes', '2', ' true'],
     logClient: ['', 'no', '2'],
-    trustedProxies: ['proxy.internal', '10.0.0.0/33', '10.0.0.1:80', '[::1]', '10.0.0.1 10.0.0.2', '*'],
-    corsOrigins: ['https://a/', 'https://a:443', 'https://*.example.com', 'null', 'https://u:pw@a', '*,http://a'],
+    trustedProxies: [
+      'proxy.internal',
+      '10.0.0.0/33',
+      '10.0.0.1:80',
+      '[::1]',
+      '10.0.0.1 10.0.0.2',
+      '*',
+      '10.0.0.1,',
+      ',::1',
+      ',',
+    ],
+    corsOrigins: [
+      'https://a/',
+      'https://a:443',
+      'https://*.example.com',
+      'null',
+      'https://u:pw@a',
+      '*,http://a',
+      'http://a,,http://b',
+      '*,',
+    ],
     corsCredentials: ['', 'yes'],
     otelExporterOtlpEndpoint: ['localhost:4318', 'ftp://a', 'http://user:secret@a', 'http://a/?key=secret', ' '],
-    otelExporterOtlpHeaders: ['secret', '=secret', 'a b=secret', 'key=secret%0d%0ax:y', 'key=%zz', 'key=se\ncret'],
-    otelResourceAttributes: ['team', '=items', 'a=%zz', 'a=b,c'],
+    otelExporterOtlpHeaders: [
+      'secret',
+      '=secret',
+      'a b=secret',
+      'key=secret%0d%0ax:y',
+      'key=%zz',
+      'key=se\ncret',
+      'a=b,,c=d',
+      'a=b,',
+    ],
+    otelResourceAttributes: ['team', '=items', 'a=%zz', 'a=b,c', 'a=b,,c=d', ', a=b'],
     otelTracesSampler: ['on', 'jaeger_remote', ''],
     corsMaxAgeS: ['-1', '86401', '10m'],
-    allowedHosts: ['items.example:3000', 'https://items.example', 'a;b'],
+    allowedHosts: ['items.example:3000', 'https://items.example', 'a;b', 'a,,b', 'a, ,b'],
     adminAllowedHosts: ['a:80', 'http://a', '*.example.com', 'a b', '[::1]', 'a,,.', 'ä'],
     instanceName: ['a\nb', 'a\u001bb', 'a\u202eb', 'a\u2028b', 'x'.repeat(65)],
     host: ['', '[::1]', 'a b', 'http://localhost', 'a/b', 'localhost:3000', 'user:pw', '::1::', 'a%eth0'],
@@ -622,6 +650,10 @@ describe('problems', () => {
       'http://localhost/#a',
       'http://localhost/%3Ftoken',
       'http://localhost/a%23b',
+      'http://a,http://b',
+      'http://a;http://b',
+      'http://a:80;b:80',
+      'http://a/ ; https://b',
     ],
   };
   for (const [name, values] of Object.entries(bad) as [SettingName, readonly string[]][]) {
@@ -640,6 +672,19 @@ describe('problems', () => {
       });
     }
   }
+
+  test('backendServerName is a host name, also with a dot at its end, as in BACKEND_URL', () => {
+    const backendUrl = 'https://localhost.';
+    for (const backendServerName of ['items.internal', 'localhost', 'localhost.', 'a.b.']) {
+      assert.deepEqual(problemsOf({ backendUrl, backendServerName }), []);
+    }
+    for (const backendServerName of ['http://a', 'a:443', '127.0.0.1', '127.0.0.1.', '.', 'a..']) {
+      assert.match(
+        problemsOf({ backendUrl, backendServerName }).join('\n'),
+        /^--backend-server-name .*must be a host name/,
+      );
+    }
+  });
 
   const good: Partial<Record<SettingName, readonly string[]>> = {
     port: ['0', '1', '65535', '0080'],

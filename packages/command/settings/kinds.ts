@@ -5,7 +5,7 @@ import { isIPv6 } from 'node:net';
 import { availableParallelism } from 'node:os';
 
 import { parseAddress } from '../../core/hosts/options/accepted-values.ts';
-import { integer, parseInteger, type TextKind } from '../../core/hosts/options/kinds.ts';
+import { integer, parseInteger, parserOfList, type TextKind } from '../../core/hosts/options/kinds.ts';
 import { Problem } from '../../core/hosts/options/problem.ts';
 import { splitList } from '../../core/text/lists.ts';
 import { decodePercent } from '../../core/text/percent.ts';
@@ -52,16 +52,16 @@ function text(
   return { parse: (given) => (isValid(given) ? given : new Problem(requirement)), ...traits };
 }
 
-export const secretHeaders = text(
-  (given) => parseExporterHeaders(given) !== undefined,
-  'must be name=value pairs separated by commas, with special characters percent-encoded',
-  {
-    takes: '`name=value` pairs separated by commas, or empty for no headers',
-    placeholder: 'list',
-    isSecret: true,
-    show: (given) => (given === '' ? '' : '(not shown)'),
-  },
-);
+const pairsRule = 'must be name=value pairs separated by commas, with special characters percent-encoded';
+
+const anyHeaders = text((given) => parseExporterHeaders(given) !== undefined, pairsRule, {
+  takes: '`name=value` pairs separated by commas, or empty for no headers',
+  placeholder: 'list',
+  isSecret: true,
+  show: (given) => (given === '' ? '' : '(not shown)'),
+});
+
+export const secretHeaders = { ...anyHeaders, parse: parserOfList(anyHeaders.parse, false) };
 
 // A header name is a token (RFC 9110, 5.6.2). A value consists of printable ASCII and tabs.
 const headerNameForm = /^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}$/;
@@ -74,11 +74,12 @@ export function parseExporterHeaders(text: string): Readonly<Record<string, stri
     : undefined;
 }
 
-export const resourceAttributes = text(
-  (given) => parseResourceAttributes(given) !== undefined,
-  'must be name=value pairs separated by commas, with special characters percent-encoded',
-  { takes: '`name=value` pairs separated by commas, or empty for no attributes', placeholder: 'list' },
-);
+const anyAttributes = text((given) => parseResourceAttributes(given) !== undefined, pairsRule, {
+  takes: '`name=value` pairs separated by commas, or empty for no attributes',
+  placeholder: 'list',
+});
+
+export const resourceAttributes = { ...anyAttributes, parse: parserOfList(anyAttributes.parse) };
 
 export function parseResourceAttributes(text: string): Readonly<Record<string, string>> | undefined {
   const pairs = parsePairs(text);
@@ -118,8 +119,9 @@ export const host = text(
   { takes: 'a host name or IP address', placeholder: 'address' },
 );
 
-// Matches a host name but no IP address, because the last label must have a character other than a digit.
-const serverNameForm = /^(?:[\w-]+\.)*[\w-]*[A-Za-z_-][\w-]*$/;
+// Matches a host name but no IP address, because the last label must have a character other than a digit. A dot at the end
+// is dropped before TLS.
+const serverNameForm = /^(?:[\w-]+\.)*[\w-]*[A-Za-z_-][\w-]*\.?$/;
 
 export const serverName = text(
   (given) => given === '' || serverNameForm.test(given),

@@ -1,7 +1,7 @@
 // The kinds of values that the options of guards accept [D41, D42, D44, D46 to D48].
 
 import { isThisMachine, withoutQuery } from '../../hosts/options/accepted-values.ts';
-import { addressOf, textOf, textsOf, type Kind } from '../../hosts/options/kinds.ts';
+import { addressOf, parserOfList, textOf, textsOf, type Kind } from '../../hosts/options/kinds.ts';
 import { Problem } from '../../hosts/options/problem.ts';
 import { suggest } from '../../hosts/options/similar.ts';
 import { operations, type OperationName } from '../../operations.ts';
@@ -22,8 +22,11 @@ function parseWord(text: string): string | Problem {
   return /^[^\s\p{C}]*$/u.test(text) ? text : new Problem('must be a string without spaces and control characters');
 }
 
+// A comma, or another separator before the end or a second address.
+const severalIssuers = /,|[;|]\s*(?:$|[a-z][a-z0-9+.-]*:)/i;
+
 function parseIssuer(text: string): string | Problem {
-  return text.includes(',')
+  return severalIssuers.test(text)
     ? new Problem('must be one issuer, as in the claim iss, not a list (start one gateway for each issuer)')
     : parseWord(text);
 }
@@ -39,12 +42,12 @@ const times: readonly string[] = ['exp', 'nbf', 'iat'];
 const claimNamesRule =
   'must be names of claims separated by commas, with a dot between the name of an object and a name in it: for instance scope, or scp,roles, or realm_access.roles';
 
-function parseClaimNames(text: string): readonly string[] | Problem {
+const parseClaimNames = parserOfList((text): readonly string[] | Problem => {
   const names = splitList(text);
   const time = names.find((name) => times.includes(name));
   if (time !== undefined) return new Problem(`${claimNamesRule} (${time} is a time)`);
   return names.length > 0 && names.every((name) => claimName.test(name)) ? names : new Problem(claimNamesRule);
-}
+});
 
 /** Claims that can have scopes [D42]: text separated by commas, or an array with one name in each item. */
 export const claimNames: Kind<readonly string[], string | readonly string[]> = {
@@ -132,7 +135,7 @@ function parseScopes(text: string): readonly string[] | Problem {
 /** The scope that each operation requires. */
 export const scopes: Kind<readonly string[], Readonly<Partial<Record<OperationName, string>>>> = {
   accept: acceptScopes,
-  parse: parseScopes,
+  parse: parserOfList(parseScopes),
   takes: 'a list of operation=scope separated by commas, or empty to require no scopes',
   placeholder: 'list',
 };
@@ -145,7 +148,7 @@ export function scopesOf(entries: readonly string[]): ReadonlyMap<OperationName,
 function parseKeysUrl(text: string): string | Problem {
   if (text === '') return text;
   const url = URL.parse(text);
-  if (/,\s*https?:/i.test(text)) return new Problem('must be one https address, not a list');
+  if (/[,;|]\s*https?:/i.test(text)) return new Problem('must be one https address, not a list');
   if (url?.protocol !== 'https:' && url?.protocol !== 'http:') {
     return new Problem('must be an https address, for instance https://login.example.com/keys');
   }
@@ -205,7 +208,7 @@ function parseRedisUrl(text: string): string | Problem {
   const isOne =
     url !== null &&
     /^rediss?:$/.test(url.protocol) &&
-    url.hostname !== '' &&
+    /^[^,;|]+$/.test(url.hostname) &&
     /^\/?$|^\/\d{1,4}$/.test(url.pathname) &&
     url.search + url.hash === '' &&
     decodePercent(url.username) !== undefined &&

@@ -10,8 +10,8 @@ import { findSimilar, joinWithOr } from './similar.ts';
 
 // The path that the gateway adds to BACKEND_URL, or the path that its clients use, as a pasted address has it.
 const workItemPath = /[\\/]+api[\\/]+work-?items?(?=[\\/?#;%\s"'`>]|$).*/is;
-// A comma in the authority, or a second address after a comma, a semicolon or a space.
-const severalAddresses = /^[^/?#]*\/\/[^/?#]*,|\S[,;\s]\s*https?:\/\//i;
+// A separator in the authority, or a second address after a separator or a space.
+const severalAddresses = /^[^/?#]*\/\/[^/?#]*[,;|]|\S[,;|\s]\s*https?:\/\//i;
 // An escaped `?` or `#` most likely begins a query that was escaped by mistake, and a query may contain a secret.
 const queryOrFragment = /(?:[?#]|%3f|%23).*/is;
 const doubledScheme = /^\s*https?:\/*(?=https?:?\/\/)/i;

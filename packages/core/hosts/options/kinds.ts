@@ -118,6 +118,23 @@ export function addressOf(parse: (text: string) => string | Problem, traits: Tex
   return { ...kind, accept: (given) => kind.accept(given instanceof URL ? given.href : given) };
 }
 
+/**
+ * Returns `parse` with a check of a comma-separated list: an empty entry is refused, because a value may be missing there
+ * [D32]. `shows`: the message may repeat the list.
+ */
+export function parserOfList<Value>(
+  parse: (text: string) => Value | Problem,
+  shows = true,
+): (text: string) => Value | Problem {
+  return (text) => {
+    const value = parse(text);
+    const entries = splitList(text);
+    if (value instanceof Problem || text.trim() === '' || entries.length === text.split(',').length) return value;
+    const advice = shows && entries.length > 0 ? `write ${entries.join()}` : 'remove the extra comma';
+    return new Problem(`must be a list without empty entries: ${advice}`);
+  };
+}
+
 /** A list of strings: a non-empty array whose strings `parseOne` checks, or comma-separated text for `parse`. */
 export function textsOf(
   parseOne: (text: string) => unknown,
@@ -129,7 +146,7 @@ export function textsOf(
       Array.isArray(given) && given.length > 0 && given.every(isText)
         ? (given.map(parseOne).find((each) => each instanceof Problem) ?? given)
         : new Problem('must be a non-empty array of non-empty strings'),
-    parse,
+    parse: parserOfList(parse),
     ...traits,
   };
 }
@@ -142,10 +159,11 @@ export function listOf(
   textRequirement: string,
   traits: TextTraits,
 ): Kind<readonly string[]> {
+  const parser = (problem: string) => parserOfList((text) => parse(text) ?? new Problem(problem));
   return {
     accept: (given: unknown) =>
-      (Array.isArray(given) && isList(given) ? parse(given.join()) : undefined) ?? new Problem(requirement),
-    parse: (each) => parse(each) ?? new Problem(textRequirement),
+      Array.isArray(given) && isList(given) ? parser(requirement)(given.join()) : new Problem(requirement),
+    parse: parser(textRequirement),
     ...traits,
   };
 }
@@ -163,9 +181,9 @@ const arrayOfRanges = 'must be an array of IP addresses and ranges such as 10.0.
 export const addressRanges: Kind<readonly string[]> = {
   accept: (given: unknown) =>
     Array.isArray(given) && given.every((each) => typeof each === 'string' && splitList(each).length === 1)
-      ? parseAddressRanges(given.join(), arrayOfRanges)
+      ? parserOfList((text) => parseAddressRanges(text, arrayOfRanges))(given.join())
       : new Problem(arrayOfRanges),
-  parse: (text) => parseAddressRanges(text),
+  parse: parserOfList((text) => parseAddressRanges(text)),
   takes: 'IP addresses and ranges separated by commas, or empty for no addresses',
   placeholder: 'ranges',
 };
