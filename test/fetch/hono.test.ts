@@ -55,6 +55,17 @@ test('headers that middleware sets before and after the gateway are kept, and by
   assert.deepEqual([head.status, head.headers.get('content-length'), await head.text()], [200, '3', '']);
 });
 
+test("members that middleware appends to vary after the gateway join the gateway's own [D45]", async () => {
+  const app = new Hono();
+  app.use(async (context, next) => {
+    await next();
+    context.header('vary', 'accept-encoding', { append: true });
+  });
+  addRoutes(createFetchHandler({ backendUrl: backend.url, corsOrigins: ['https://app.example'] }), app);
+  const { headers } = await send(app, 'GET', '/api/work-items/5');
+  assert.equal(headers.get('vary'), 'origin, accept-encoding');
+});
+
 test('without middleware the replies are those of the gateway', async () => {
   const app = new Hono();
   addRoutes(createFetchHandler({ backendUrl: backend.url }), app);

@@ -59,6 +59,8 @@ const otherVariables = [
 ];
 const otherFlags: string[] = [
   ...Object.keys(checkFlags),
+  // Node's own
+  '--disable-sigusr1',
   // scripts/leave-out.ts
   '--suites',
   // test/fleet/fleet.ts
