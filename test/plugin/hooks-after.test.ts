@@ -155,6 +155,35 @@ for (const host of hosts) {
       });
     }
 
+    test('if the app hijacks the reply during the call, the client gets what the app writes', async () => {
+      const app = host.create();
+      const isCalled = createGate();
+      const isOver = createGate();
+      app.addHook('onRequest', (_request, reply, done) => {
+        void isCalled.opened.then(() => {
+          reply.hijack();
+          void isOver.opened.then(() => reply.raw.writeHead(503).end('late'));
+        });
+        done();
+      });
+      const { told, observer } = createObserver();
+      await using server = await serve(app, { observer });
+      const gate = createGate();
+      server.backend.answers(behind(gate, answer('{"id":5}')));
+      await using client = await RawClient.open(server.port);
+      client.send(requestBytes('GET', '/api/work-items/5'));
+      await server.backend.nextRequest();
+      isCalled.open();
+      await isCalled.opened;
+      gate.open();
+      await poll(() => told.ended.length === 1, 'the end of the call');
+      isOver.open();
+      const reply = await client.reply();
+      assert.deepEqual([reply.status, reply.text], [503, 'late']);
+      assert.equal(told.ended[0]?.outcome, 'client-gone');
+      assert.deepEqual(told.bugs, []);
+    });
+
     // The oldest version has no such option.
     if (!('handlerTimeout' in host.create().initialConfig)) return;
 
