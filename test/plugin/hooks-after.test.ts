@@ -95,26 +95,6 @@ for (const host of hosts) {
       assert.match(read.header('ratelimit-policy') ?? '', /^"host";q=9;w=1, ".+$/);
     });
 
-    test('if a hook sets connection: close, the reply has it, and the connection closes', async () => {
-      for (const set of [
-        (reply: FastifyReply) => void reply.header('connection', 'close'),
-        (reply: FastifyReply) => void reply.raw.setHeader('Connection', 'close'),
-      ]) {
-        const app = host.create();
-        app.addHook('onRequest', (_request, reply, done) => {
-          set(reply);
-          done();
-        });
-        await using server = await serve(app);
-        for (const { method, path, options, status } of operations) {
-          await using client = await RawClient.open(server.port);
-          const reply = await client.call(method, path, options);
-          assert.deepEqual([reply.status, reply.header('connection')], [status, 'close']);
-          await client.closed();
-        }
-      }
-    });
-
     for (const [what, send] of [
       ['a reply', (reply: FastifyReply) => reply.code(503).send({ error: 'late' })],
       ['an error', (reply: FastifyReply) => reply.send(Object.assign(new Error('late'), { statusCode: 503 }))],

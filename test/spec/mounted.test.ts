@@ -76,6 +76,7 @@ for (const [version, Fastify] of Object.entries(versions)) {
           'x-content-type-options': 'none',
           'x-request-id': 'hidden',
           'transfer-encoding': 'chunked',
+          connection: 'close',
         });
         done();
       });

@@ -18,7 +18,7 @@ import { createHostGateway, hostRows, type HostGateway } from '../common/host-ga
 import { stopListening } from '../common/listen.ts';
 import { startDeadline } from '../common/process-deadline.ts';
 import { HeldBody } from '../node/held-body.ts';
-import { dropTransferEncoding, NodeExchange, type HostReply } from '../node/node-exchange.ts';
+import { dropField, NodeExchange, type HostReply } from '../node/node-exchange.ts';
 import { createNodeHost } from '../node/node-host.ts';
 import type { RouteSchemas } from '../openapi/route-schemas.ts';
 import { corsRows } from '../options/cors-options.ts';
@@ -226,8 +226,10 @@ class PluginReply implements HostReply {
 
   send(status: number, headers: readonly string[], body: Buffer): void {
     const reply = this.#reply;
-    if (reply.hasHeader('transfer-encoding')) reply.removeHeader('transfer-encoding');
-    dropTransferEncoding(reply.raw);
+    for (const name of ['transfer-encoding', 'connection'] as const) {
+      if (reply.hasHeader(name)) reply.removeHeader(name);
+      dropField(reply.raw, name);
+    }
     reply.code(status);
     for (let index = 0; index < headers.length; index += 2) {
       const name = headers[index] ?? '';

@@ -238,7 +238,7 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
 
   #writeHead(status: number, headers: readonly string[]): void {
     const response = this.#response;
-    dropTransferEncoding(response);
+    dropField(response, 'transfer-encoding');
     // The headers are set one by one, because middleware that replaces `writeHead` may drop a list of headers.
     for (let index = 0; index < headers.length; index += 2) {
       const name = headers[index] ?? '';
@@ -253,13 +253,13 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
 }
 
 /**
- * Removes `transfer-encoding`, which HTTP forbids together with the gateway's `content-length`. After `removeHeader`, Node
- * never sets the field itself, unless the property is reset. Middleware that compresses replies removes `content-length`,
- * so that Node must chunk them.
+ * Removes a field that Node must set itself: HTTP forbids `transfer-encoding` together with the gateway's `content-length`.
+ * After `removeHeader`, Node leaves the field out, unless the property is reset. Middleware that compresses replies removes
+ * `content-length`, and then Node must chunk them.
  */
-export function dropTransferEncoding(response: ServerResponse): void {
-  response.removeHeader('transfer-encoding');
-  Reflect.set(response, '_removedTE', false);
+export function dropField(response: ServerResponse, name: 'transfer-encoding' | 'connection'): void {
+  response.removeHeader(name);
+  Reflect.set(response, name === 'connection' ? '_removedConnection' : '_removedTE', false);
 }
 
 const allowOrigin = 'access-control-allow-origin';
