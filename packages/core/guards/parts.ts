@@ -3,7 +3,7 @@
 
 import type { Guard } from '../call/guard.ts';
 import type { GuardSettings } from './options/guard-options.ts';
-import { explainMissing, findMissingPackage, MissingPackageError } from './options/missing-package.ts';
+import { findMissingPackage, MissingPackageError } from './options/missing-package.ts';
 import type { GuardObserver, Keeper, RateLimitPart, TokenGuardPart } from './options/ports.ts';
 import { parseRate } from './options/rate.ts';
 
@@ -65,11 +65,10 @@ export function findMissingParts(settings: Partial<GuardSettings>): string[] {
   ].filter((each) => typeof each === 'string');
 }
 
-/** Loads the token guard. Rejects with a MissingPackageError if the guard or its package is missing. */
+/** Loads the token guard. Rejects with a MissingPackageError if the guard is missing. */
 export async function loadTokens(): Promise<TokenGuardPart> {
   if (guardParts.tokens === undefined) throw new MissingPackageError(leftOut.tokens);
-  // `jose` is an optional peer dependency. Only this guard needs it.
-  return await explainMissing('authIssuer', 'jose', guardParts.tokens);
+  return await guardParts.tokens();
 }
 
 /** Loads the rate limit guard. Rejects with a MissingPackageError if the guard is missing. */

@@ -133,7 +133,7 @@ function parseScopes(text: string): readonly string[] | Problem {
 }
 
 /** The scope that each operation requires. */
-export const scopes: Kind<readonly string[], Readonly<Partial<Record<OperationName, string>>>> = {
+export const scopes: Kind<readonly string[], Readonly<Partial<Record<OperationName, string | undefined>>>> = {
   accept: acceptScopes,
   parse: parserOfList(parseScopes),
   takes: 'a list of operation=scope separated by commas, or empty to require no scopes',

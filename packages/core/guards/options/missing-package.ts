@@ -6,7 +6,8 @@ export class MissingPackageError extends Error {}
 /** Returns what is missing and what to do, if the package is not installed. */
 export function findMissingPackage(option: string, packageName: string): string | undefined {
   // A bundle contains its packages, so they need not be installed.
-  if (!import.meta.url.includes('/guards/options/')) return undefined;
+  const { url } = import.meta as { readonly url?: string };
+  if (url?.includes('/guards/options/') !== true) return undefined;
   try {
     import.meta.resolve(packageName);
     return undefined;
@@ -15,18 +16,16 @@ export function findMissingPackage(option: string, packageName: string): string 
   }
 }
 
-/** Runs `load`. If the package is not installed, rejects with a MissingPackageError that names the package. */
-export async function explainMissing<T>(option: string, packageName: string, load: () => Promise<T>): Promise<T> {
-  try {
-    return await load();
-  } catch (error) {
-    if (!isNotInstalled(error)) throw error;
-    throw new MissingPackageError(describeMissing(option, packageName), { cause: error });
-  }
+/** Returns the error for a package that could not be loaded: a MissingPackageError if the package is not installed. */
+export function explainLoading(option: string, packageName: string, error: unknown): unknown {
+  return isNotInstalled(error)
+    ? new MissingPackageError(describeMissing(option, packageName), { cause: error })
+    : error;
 }
 
 function isNotInstalled(error: unknown): boolean {
-  return (error as NodeJS.ErrnoException).code === 'ERR_MODULE_NOT_FOUND';
+  // The second code comes from bundles.
+  return ['ERR_MODULE_NOT_FOUND', 'MODULE_NOT_FOUND'].includes((error as NodeJS.ErrnoException).code ?? '');
 }
 
 function describeMissing(option: string, packageName: string): string {

@@ -1,7 +1,6 @@
 // Creates the rate limit guard. Requests are counted by this process, by the primary process for its workers, or by Redis.
 
 import { systemClock } from '../time/clock.ts';
-import { explainMissing } from '../options/missing-package.ts';
 import type { Keeper, RateLimitPart } from '../options/ports.ts';
 import { createOwnCount, WindowTables } from './count.ts';
 import { createRateLimit } from './rate-limit.ts';
@@ -20,10 +19,8 @@ const takenWithout = { allow: undefined, deny: { left: -1, msLeft: 1_000 } } as 
 export const createRateGuard: RateLimitPart['createRateGuard'] = async (settings, rate, observer, keeper) => {
   const { rateLimitKey, rateLimitRedisUrl, rateLimitFallback } = settings;
   // The library is loaded first, so that there is nothing to close if loading fails.
-  const library =
-    rateLimitRedisUrl === ''
-      ? undefined
-      : await explainMissing('rateLimitRedisUrl', 'ioredis', () => import('./redis-counter.ts'));
+  const library = rateLimitRedisUrl === '' ? undefined : await import('./redis-counter.ts');
+  await library?.loadRedis();
   const own = createOwnCount(rate, () => systemClock.steady(), findTables(keeper, rateLimitKey));
   const common = { rate, clock: systemClock };
   const primary =

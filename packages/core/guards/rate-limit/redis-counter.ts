@@ -1,11 +1,12 @@
 // Counts requests in Redis or Valkey for all gateways that share the server [D47]. One script call counts for many
-// clients. Only this file imports ioredis, and this file is loaded only if a Redis address is set.
+// clients. Only this file imports ioredis, and only if a Redis address is set.
 
 import { isIP } from 'node:net';
 
-import { Redis, ReplyError } from 'ioredis';
+import type { Redis } from 'ioredis';
 
 import { describeError, nodeAuthorities, type Peer } from '../../backend/describe-error.ts';
+import { explainLoading } from '../options/missing-package.ts';
 import { systemClock } from '../time/clock.ts';
 import { limitMax } from '../options/rate.ts';
 import type { Counter, Question } from '../options/ports.ts';
@@ -59,6 +60,23 @@ interface CountingRedis extends Redis {
 
 class UnusableRedis extends Error {}
 
+type Library = Pick<typeof import('ioredis'), 'Redis' | 'ReplyError'>;
+let ioredis: Library | undefined;
+
+/** Rejects with a MissingPackageError if ioredis is not installed. */
+export async function loadRedis(): Promise<Library> {
+  // In a `try`, so that bundlers accept that the package is not installed.
+  try {
+    return (ioredis ??= await import('ioredis'));
+  } catch (error) {
+    throw explainLoading('rateLimitRedisUrl', 'ioredis', error);
+  }
+}
+
+function isReplyError(error: unknown): boolean {
+  return ioredis !== undefined && error instanceof ioredis.ReplyError;
+}
+
 export class RedisCounter implements Counter {
   readonly #url: URL;
   #onUnusedPassword: () => void;
@@ -93,7 +111,8 @@ export class RedisCounter implements Counter {
 
   async revive(onGone: () => void): Promise<void> {
     this.close();
-    const redis = createRedis(this.#url);
+    // Loaded already, except by `check`: `close` must not run during this wait.
+    const redis = createRedis(ioredis ?? (await loadRedis()), this.#url);
     this.#redis = redis;
     redis.on('error', (error: Error) => {
       redis.failure ??= error;
@@ -103,7 +122,7 @@ export class RedisCounter implements Counter {
       await within(systemClock, connectMsMax, redis.connect(), this.#noConnection);
       const authenticated = this.#authenticate(redis).catch((error: unknown) => {
         // Without a user name, the password may be unused: the server then executes commands without AUTH.
-        if (this.#url.username !== '' || !(error instanceof ReplyError)) throw error;
+        if (this.#url.username !== '' || !isReplyError(error)) throw error;
         refusal = error;
       });
       const database = Number(this.#url.pathname.slice(1));
@@ -131,7 +150,7 @@ export class RedisCounter implements Counter {
         if (this.#redis === redis) this.#noteGone();
       });
     } catch (error) {
-      const refused = error instanceof ReplyError ? (refusal ?? error) : error;
+      const refused = isReplyError(error) ? (refusal ?? error) : error;
       const cause = describeConnecting(redis.failure ?? refused, redis, this.#url.protocol === 'rediss:');
       redis.disconnect();
       throw this.#hideSecrets(cause);
@@ -211,16 +230,16 @@ function describeAnswering(error: unknown, redis: CountingRedis): string {
 // The errors of ioredis itself have no codes, so the state of the connection distinguishes them. Undefined for an error
 // of Redis or of the OS.
 function faultOf(error: unknown, { failure, status }: CountingRedis): keyof typeof causes | undefined {
-  if (error instanceof ReplyError || (error as NodeJS.ErrnoException).code !== undefined) return undefined;
+  if (isReplyError(error) || (error as NodeJS.ErrnoException).code !== undefined) return undefined;
   if (failure !== undefined && failure.code === undefined) return 'malformed';
   return status === 'ready' ? undefined : 'closed';
 }
 
 // ioredis connects once. It must not reconnect, queue or retry, because the caller does all this. It must not limit times,
 // because its timers run before an answer is read.
-function createRedis(url: URL): CountingRedis {
+function createRedis(library: Library, url: URL): CountingRedis {
   const host = url.hostname.replace(/^\[|\]$/g, '');
-  return new Redis({
+  return new library.Redis({
     host,
     port: url.port === '' ? 6_379 : Number(url.port),
     ...(url.protocol === 'rediss:' && {

@@ -2,12 +2,14 @@
 
 import { systemClock } from '../time/clock.ts';
 import type { TokenGuardPart } from '../options/ports.ts';
+import { loadJose } from './jose.ts';
 import { createKeySource, describeFetchError, fetchText, KeySet } from './key-set.ts';
 import { explainUnusable, readSigningKeys } from './signing-keys.ts';
 import { TokenGuard } from './tokens.ts';
 
 /** Creates the guard. Waits until a key file has been read, but does not wait for keys from an address. */
 export const createTokenGuard: TokenGuardPart['createTokenGuard'] = async (settings, observer, keeper) => {
+  await loadJose();
   const hasFile = settings.authJwksFile !== '';
   let lastCause: string | undefined;
   const keys = new KeySet({

@@ -1,9 +1,10 @@
 // Parses a JSON Web Key Set [RFC 7517] and imports the keys for the accepted algorithms. key-set.ts decides when to
 // fetch the set.
 
-import { importJWK, type CryptoKey, type JWK } from 'jose';
+import type { CryptoKey, JWK } from 'jose';
 
 import { escapeControls } from '../../text/escape.ts';
+import { jose, loadJose } from './jose.ts';
 
 export interface SigningKey {
   /** Undefined if the issuer gave the key no id. */
@@ -31,6 +32,7 @@ const rsaBitsMax = 8_192;
  * keys, and RSA keys of a wrong size. Rejects with an `Error` for the log if `text` is not a key set.
  */
 export async function readSigningKeys(text: string, algorithms: readonly string[]): Promise<readonly SigningKey[]> {
+  await loadJose();
   const keys = await Promise.all(
     jwksOf(text)
       .slice(0, keysMax)
@@ -113,7 +115,7 @@ async function importKey({ kty, kid, n, e, crv, x, y }: JWK, algorithm: string):
   const parts = JSON.stringify({ kty, n, e, crv, x, y });
   let key;
   try {
-    key = await importJWK(JSON.parse(parts) as JWK, algorithm);
+    key = await jose.importJWK(JSON.parse(parts) as JWK, algorithm);
   } catch {
     return undefined;
   }

@@ -1,10 +1,11 @@
 // The guard that requires a valid token for every operation: a JSON Web Token [RFC 7519] in the `Authorization` header
 // [D41 to D44]. The issuer must have signed the token for our audience. The token must be valid now and have the
-// operation's scope. jose checks signatures, and key-set.ts provides the keys.
+// operation's scope. jose checks signatures, and key-set.ts provides the keys: as soon as there
+// is a key, jose is loaded.
 
 import { hash } from 'node:crypto';
 
-import { decodeProtectedHeader, errors, jwtVerify, type JWTPayload, type JWTVerifyOptions } from 'jose';
+import type { JWTPayload, JWTVerifyOptions } from 'jose';
 
 import type { Admission, Guard, GuardedRequest } from '../../call/guard.ts';
 import { fieldValue, fieldValues } from '../../http1/head.ts';
@@ -15,6 +16,7 @@ import type { Clock } from '../time/clock.ts';
 import type { GuardSettings } from '../options/guard-options.ts';
 import { scopesOf } from '../options/guard-kinds.ts';
 import { tokenFlawNames, type TokenFlaw } from '../options/ports.ts';
+import { jose } from './jose.ts';
 import type { KeySet } from './key-set.ts';
 import type { SigningKey } from './signing-keys.ts';
 import { TokenMemory } from './token-memory.ts';
@@ -191,7 +193,7 @@ export class TokenGuard implements Guard {
       const currentDate = new Date(this.#clock.now());
       try {
         const options = { ...this.#verifyOptions, algorithms: [algorithm], currentDate };
-        return (await jwtVerify(token, key, options)).payload;
+        return (await jose.jwtVerify(token, key, options)).payload;
       } catch (error) {
         flaw = flawOf(error);
         if (flaw !== 'signature') break;
@@ -233,7 +235,7 @@ function readHeader(token: string, algorithms: readonly string[]): TokenHeader {
   if (!compactForm.test(token) || !token.split('.').every(hasOneSpelling)) throw new FlawedToken('malformed');
   let header: { readonly alg?: unknown; readonly kid?: unknown };
   try {
-    header = decodeProtectedHeader(token);
+    header = jose.decodeProtectedHeader(token);
   } catch {
     throw new FlawedToken('malformed');
   }
@@ -262,6 +264,7 @@ function needsOtherKey(error: unknown): boolean {
 
 // Maps an error of jose to a flaw. Rethrows any other error, which is a bug in the gateway.
 function flawOf(error: unknown): TokenFlaw {
+  const { errors } = jose;
   if (!(error instanceof errors.JOSEError)) throw error;
   if (error instanceof errors.JWSSignatureVerificationFailed) return 'signature';
   if (error instanceof errors.JWTExpired) return 'expired';
