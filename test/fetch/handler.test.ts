@@ -26,7 +26,7 @@ const base = 'http://gateway.localhost';
 
 /** Starts a gateway whose `call` calls the handler directly, without a server. */
 async function serve(settings: Settings = {}) {
-  const server = await startGateway({ host: 'fetch', settings: { clientAddress: undefined as never, ...settings } });
+  const server = await startGateway({ host: 'fetch', settings: { clientAddress: undefined, ...settings } });
   return { ...server, call: (path: string, init?: RequestInit) => server.handler(new Request(base + path, init)) };
 }
 
@@ -412,7 +412,7 @@ test('pages of allowed origins may call the gateway, and may read its error repl
 
 test("without an observer each failure causes a line on stderr, and a client's mistake causes no line [D50]", async (context) => {
   const written = context.mock.method(console, 'error', () => undefined);
-  await using server = await serve({ observer: undefined as never });
+  await using server = await serve({ observer: undefined, log: undefined });
   server.backend.answers(answer('', { status: 503 }));
   const response = await server.call('/api/work-items/5?secret=1');
   await server.call('/api/work-items/abc');

@@ -7,7 +7,6 @@ import type { AddressInfo } from 'node:net';
 import { serve } from '@hono/node-server';
 import type { FastifyInstance } from 'fastify';
 import type { Guard } from '../../packages/core/call/guard.ts';
-import type { GatewayObserver } from '../../packages/core/call/gateway.ts';
 import { listen } from '../../packages/core/hosts/common/listen.ts';
 import { createFetchHandler, type FetchHandlerOptions } from '../../packages/core/hosts/fetch/fetch.ts';
 import { serveHttp2 } from '../../packages/core/hosts/http2/http2.ts';
@@ -15,11 +14,14 @@ import {
   createGatewayServer,
   workItemGateway,
   type CallRecord,
+  type GatewayObserver,
   type GatewayServerOptions,
+  type WorkItemGatewayOptions,
 } from '../../packages/core/hosts/index.ts';
 import { createNodeHandler, type NodeHandler } from '../../packages/core/hosts/node/node.ts';
 import { corsRows } from '../../packages/core/hosts/options/cors-options.ts';
 import { limitRows } from '../../packages/core/hosts/options/limits.ts';
+import { joinObservers } from '../../packages/core/hosts/options/observer-options.ts';
 import { createGateway, gatewayRows } from '../../packages/core/hosts/options/options.ts';
 import { readOptions, type ValuesOf } from '../../packages/core/hosts/options/rows.ts';
 import { ClientServer } from '../../packages/core/hosts/clients/client-server.ts';
@@ -78,7 +80,7 @@ interface Surroundings {
   readonly environment?: NodeJS.ProcessEnv;
 }
 
-type AllSettings = Settings & { readonly backendUrl: string | URL; readonly observer: GatewayObserver };
+type AllSettings = Settings & { readonly backendUrl: string | URL; readonly observer?: GatewayObserver | undefined };
 
 /** Starts a server from the parts that `createGatewayServer` and the command use. */
 async function startParts(
@@ -90,7 +92,7 @@ async function startParts(
   const read = readOptions(options, table);
   assert.deepEqual(read.problems, []);
   const values = read.values as ValuesOf<typeof table>;
-  const gateway = createGateway(values, { observer, guards, identityHeader });
+  const gateway = createGateway(values, { observer: joinObservers(undefined, observer), guards, identityHeader });
   const secure = () => ({ tls: anyCertificate(), protocols: { h2: serveHttp2(values, gateway) } });
   const clients = new ClientServer(values, gateway, protocol === 'http2' ? secure() : undefined);
   const listener = await listen(clients.listener, '127.0.0.1', 0, { host: 'host', port: 'port' });
@@ -162,7 +164,7 @@ export const starters = {
   },
 
   plugin: async (options: AllSettings, { app = Fastify(), address = '127.0.0.1', register }: Surroundings) => {
-    await (register?.(String(options.backendUrl)) ?? app.register(workItemGateway, options));
+    await (register?.(String(options.backendUrl)) ?? app.register(workItemGateway, options as WorkItemGatewayOptions));
     await app.listen({ host: address, port: 0 });
     const close = async () => {
       app.server.closeAllConnections();
@@ -185,7 +187,10 @@ export const hostNames = ['server', 'plugin', 'fetch', 'node'] as const;
 
 /** Converts `{ requestBytesMax: 10 }` to `{ REQUEST_BYTES_MAX: '10' }`. */
 function environmentOf(settings: AllSettings): Record<string, string> {
-  const given = Object.entries(settings).filter(([name]) => name !== 'observer') as [string, string | number][];
+  const given = Object.entries(settings).filter(([name]) => !['observer', 'log'].includes(name)) as [
+    string,
+    string | number,
+  ][];
   return Object.fromEntries(
     given.map(([name, value]) => [name.replace(/[A-Z]/g, (letter) => `_${letter}`).toUpperCase(), String(value)]),
   );
@@ -209,7 +214,7 @@ export async function startGateway<H extends HostName = 'server'>({
   backend.answers(answer('{"id":5}'));
   const { told, observer } = createObserver(onEvent);
   const start = starters[host] as (settings: AllSettings, surroundings: Surroundings) => Promise<Started<H>>;
-  const started = await start({ backendUrl: backend.url, observer, ...settings }, surroundings).catch(
+  const started = await start({ backendUrl: backend.url, observer, log: false, ...settings }, surroundings).catch(
     async (error: unknown) => {
       await backend.stop();
       throw error;

@@ -2,7 +2,6 @@
 
 import { after, afterEach, before, beforeEach, describe, type TestContext } from 'node:test';
 import assert from 'node:assert/strict';
-import type { GatewayObserver } from '../../packages/core/hosts/index.ts';
 import type { Command } from './command.ts';
 import { startGateway, type HostName, type Settings } from './gateway.ts';
 import { Http2Client, noHttp2 } from './http2-client.ts';
@@ -19,14 +18,6 @@ const isWanted = (kind: TargetKind): boolean => wantedKinds?.includes(kind) ?? t
 
 /** The selected targets, for cases that start a target with their own settings. */
 export const targetKinds = (['in-process', 'command'] as const).filter(isWanted);
-
-// Without this observer, the tests would print each failure.
-const silent: GatewayObserver = {
-  onCallEnd: () => undefined,
-  onMalformed: () => undefined,
-  onStall: () => undefined,
-  onBug: () => undefined,
-};
 
 /** A connection for complete requests. */
 export interface Caller extends AsyncDisposable {
@@ -53,7 +44,7 @@ export class Target implements AsyncDisposable {
 
   static async start(kind: TargetKind, settings: Settings, environment: NodeJS.ProcessEnv): Promise<Target> {
     const host = kind === 'in-process' ? 'server' : kind;
-    const gateway = await startGateway<HostName>({ host, settings: { observer: silent, ...settings }, environment });
+    const gateway = await startGateway<HostName>({ host, settings: { observer: undefined, ...settings }, environment });
     return new Target(kind, gateway);
   }
 

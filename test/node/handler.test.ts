@@ -390,7 +390,7 @@ describe('middleware before the handler', () => {
 
       test(`${how}: without an observer, a line says so`, async (context) => {
         const written = context.mock.method(console, 'error', () => undefined);
-        await replyTwice('GET', { observer: undefined as never }, () => written.mock.callCount() > 0);
+        await replyTwice('GET', { observer: undefined, log: undefined }, () => written.mock.callCount() > 0);
         assert.match(
           String(written.mock.calls[0]?.arguments[0]),
           /^work-item-gateway: GET \/api\/work-items\/5 \(request id [^)]+\) got no reply from the gateway: other code of the host replied first, .*\.$/,
@@ -494,7 +494,7 @@ describe('a body that middleware has read', () => {
 
   test('without an observer a line on stderr explains the fix and reports no defect of the gateway', async (context) => {
     const written = context.mock.method(console, 'error', () => undefined);
-    await using server = await serveAfter(express.json(), { observer: undefined as never });
+    await using server = await serveAfter(express.json(), { observer: undefined, log: undefined });
     const headers = [...json, ['X-Request-Id', 'mine']] as const;
     await server.call('POST', '/api/work-items', { headers, body: '{}' });
     const [line] = written.mock.calls.map((each) => String(each.arguments[0]));

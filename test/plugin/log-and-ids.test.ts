@@ -37,6 +37,20 @@ for (const host of hosts) {
       assert.deepEqual([line?.['agent'], line?.['http']], ['curl "8"', '1.1']);
     });
 
+    test('an observer does not silence the log; `log: false` and a function do', async () => {
+      for (const [given, logged] of [
+        [{ observer: { onCallEnd: () => undefined } }, 1],
+        [{ log: false }, 0],
+        [{ log: () => undefined }, 0],
+      ] as const) {
+        const { lines, options } = captured();
+        await using server = await serve(host.create(options), given);
+        server.backend.answers(answer('{}', { status: 500 }));
+        assert.equal((await server.call('GET', '/api/work-items/5')).status, 500);
+        assert.equal(lines.length, logged, Object.keys(given).join());
+      }
+    });
+
     test("the log level of the plugin's scope applies", async () => {
       const { lines, options } = captured();
       const app = host.create(options);

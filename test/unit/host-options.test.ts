@@ -16,12 +16,12 @@ function problemsOf(options: object, host: keyof typeof hosts = 'server'): strin
     return '';
   } catch (error) {
     assert.ok(error instanceof TypeError);
+    assert.equal((error as NodeJS.ErrnoException).code, 'ERR_GATEWAY_OPTIONS');
     return /^Cannot create the gateway: (.*)\.$/s.exec(error.message)?.[1] ?? error.message;
   }
 }
 
 const act = () => undefined;
-const observer = { onCallEnd: act, onMalformed: act, onStall: act, onBug: act };
 const https = 'https://localhost:5104';
 const tlsWish =
   "must be an object with cert and key as PEM strings, and optionally clientCa, minVersion ('1.2' or '1.3') and ticketKeys (48 bytes)";
@@ -38,16 +38,6 @@ for (const [host, name, rule, wrong, right] of [
     'must be an object with ca, cert, key, serverName, each a string',
     [null, 'pem', { ca: 5 }, { pem: '' }],
     [undefined],
-  ],
-  [
-    'server',
-    'observer',
-    'must be an object with the functions onCallEnd, onMalformed, onStall, onBug',
-    [
-      ...[null, 'observer', act, {}, { ...observer, onOutage: 'log' }],
-      ...Object.keys(observer).map((each) => ({ ...observer, [each]: undefined })),
-    ],
-    [observer, { ...observer, onOutage: act }, undefined],
   ],
   [
     'node',

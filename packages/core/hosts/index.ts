@@ -5,6 +5,6 @@ export { default } from './fastify/index.ts';
 export { createGatewayServer, type GatewayServer, type GatewayServerOptions } from './server.ts';
 export type { GuardOptions } from '../guards/options/guard-options.ts';
 export type { GatewayLimits } from './options/options.ts';
-export type { CallRecord } from '../call/call-record.ts';
+export type { GatewayErrorCode } from './common/gateway-error.ts';
 export type { CallOutcome } from '../outcomes.ts';
-export type { GatewayObserver } from '../call/gateway.ts';
+export type { CallLine, CallRecord, GatewayObserver } from './options/observer-options.ts';

@@ -7,14 +7,15 @@ import type { GatewayObserver } from '../call/gateway.ts';
 import type { GuardOptions } from '../guards/options/guard-options.ts';
 import type { ServerTls } from './clients/handshake.ts';
 import { ClientServer } from './clients/client-server.ts';
-import { createHostGateway, hostRows } from './common/host-gateway.ts';
+import { withCode } from './common/gateway-error.ts';
+import { createHostGateway, createOptionsError, hostRows } from './common/host-gateway.ts';
 import { reportOutage } from './common/host-guards.ts';
 import { listen, type Listener } from './common/listen.ts';
 import { startDeadline } from './common/process-deadline.ts';
 import { corsRows, type CorsOptions } from './options/cors-options.ts';
-import { observer } from './options/host-options.ts';
 import type { ValueKind } from './options/kinds.ts';
 import { limitRows, shutdownTimeoutRow } from './options/limits.ts';
+import type { observerRows } from './options/observer-options.ts';
 import type { GatewayLimits } from './options/options.ts';
 import { Problem } from './options/problem.ts';
 import type { OptionsOf } from './options/rows.ts';
@@ -43,12 +44,14 @@ const serverRows = {
   tls: { kind: serverTls },
   /** Time in ms that `close` waits for requests in flight. Requests that take longer are cut [D33]. Default 10,000. */
   shutdownTimeoutMs: shutdownTimeoutRow,
-  /** Called for every finished request. Default: writes failures with `console.error`, one line each. */
-  observer: { kind: observer },
 };
 
 export interface GatewayServerOptions
-  extends GatewayLimits, CorsOptions, GuardOptions, OptionsOf<typeof limitRows & typeof serverRows> {}
+  extends
+    GatewayLimits,
+    CorsOptions,
+    GuardOptions,
+    OptionsOf<typeof limitRows & typeof serverRows & typeof observerRows> {}
 
 export interface GatewayServer {
   /**
@@ -63,6 +66,8 @@ export interface GatewayServer {
    * in flight after `shutdownTimeoutMs` are cut. A closed server cannot be used again.
    */
   close(): Promise<void>;
+  /** The same as `close`, for `await using`. */
+  [Symbol.asyncDispose](): Promise<void>;
 }
 
 /** Creates a server for the gateway alone. Throws a `TypeError` that lists every invalid option. */
@@ -84,7 +89,7 @@ export function createGatewayServer(options: GatewayServerOptions): GatewayServe
     } catch (error) {
       opening = undefined;
       guards?.close();
-      throw signal.aborted ? new Error(closedText) : error;
+      throw signal.aborted ? createClosedError() : error;
     }
   };
   const close = async (): Promise<void> => {
@@ -100,24 +105,28 @@ export function createGatewayServer(options: GatewayServerOptions): GatewayServe
     clients.closeAll();
     await end();
   };
+  const closeOnce = (): Promise<void> => (closed ??= close());
   return {
     listen: async (port, host = 'localhost') => {
-      if (signal.aborted) throw new Error(closedText);
-      if (opening !== undefined) throw new Error('listen() was called before');
+      if (signal.aborted) throw createClosedError();
+      if (opening !== undefined) throw withCode('ERR_GATEWAY_LISTEN', new Error('listen() was called before'));
       opening = open(port, host);
       const listener = await opening;
       return { port: listener.port, url: listener.url };
     },
     renewTls: (tls) => {
       const accepted = serverTls.accept(tls);
-      if (accepted instanceof Problem) throw new TypeError(`Cannot create the gateway: tls ${accepted.text}.`);
+      if (accepted instanceof Problem) throw createOptionsError(`tls ${accepted.text}`);
       clients.renewTls(accepted);
     },
-    close: () => (closed ??= close()),
+    close: closeOnce,
+    [Symbol.asyncDispose]: closeOnce,
   };
 }
 
-const closedText = 'the server was closed';
+function createClosedError(): Error {
+  return withCode('ERR_GATEWAY_CLOSED', new Error('the server was closed'));
+}
 
 // A server that cannot accept a connection emits an error, for instance if no file descriptor is free. It continues, so
 // the error must not end the process.

@@ -1,4 +1,4 @@
-// The default observer of hosts. It writes one line per failure, so that an embedded gateway never fails silently [D50].
+// The log of hosts. It writes one line per failure, so that an embedded gateway never fails silently [D50].
 // The number of lines per period is limited, because every call fails while the backend is down.
 
 import { describeError } from '../../backend/describe-error.ts';
@@ -7,6 +7,8 @@ import type { GatewayObserver } from '../../call/gateway.ts';
 import { outcomes, type CallOutcome } from '../../outcomes.ts';
 import { outageTexts } from '../../guards/options/ports.ts';
 import { escapeControls } from '../../text/escape.ts';
+import type { GatewayErrorCode } from './gateway-error.ts';
+import { catchRejection } from '../options/observer-options.ts';
 
 /** Largest number of lines in a period. After the period, one line reports how many further failures were not written. */
 export const linesMax = 10;
@@ -17,7 +19,7 @@ const lineLengthMax = 2_000;
  * Creates an observer that calls `write` with a line for each failure of the backend or the gateway [D51]. Client errors
  * get no line.
  */
-export function writeFailureLines(write: (line: string) => void = writeToConsole): GatewayObserver {
+export function writeFailureLines(write: (line: string) => unknown = writeToConsole): GatewayObserver {
   let written = 0;
   let skipped = 0;
   const endPeriod = (): void => {
@@ -25,7 +27,11 @@ export function writeFailureLines(write: (line: string) => void = writeToConsole
     if (skipped > 0) {
       const count = skipped;
       skipped = 0;
-      writeLine(`${count} more failed in the last ${periodMs / 1_000} s (not shown)`);
+      try {
+        writeLine(`${count} more failed in the last ${periodMs / 1_000} s (not shown)`);
+      } catch {
+        // No caller could handle an error of `write`, which would end the process.
+      }
     }
   };
   const writeLine = (text: string): void => {
@@ -39,7 +45,7 @@ export function writeFailureLines(write: (line: string) => void = writeToConsole
       setTimeout(endPeriod, periodMs).unref();
     }
     const line = escapeControls(`work-item-gateway: ${text}`);
-    write(line.length > lineLengthMax ? `${line.slice(0, lineLengthMax)}…` : line);
+    catchRejection(write(line.length > lineLengthMax ? `${line.slice(0, lineLengthMax)}…` : line), () => undefined);
   };
   return {
     onCallEnd: (record) => {
@@ -69,7 +75,16 @@ function writeToConsole(line: string): void {
 }
 
 /** A mistake in the code of the host. The message says how to correct it. */
-export class HostMistake extends Error {}
+export class HostMistake extends Error {
+  readonly code: GatewayErrorCode = 'ERR_GATEWAY_HOST';
+}
+
+/** Creates the mistake of a host that has read the body of a write, or a part of it. */
+export function createBodyMistake(): HostMistake {
+  return new HostMistake(
+    'the host has already read the request body: mount the handler before express.json() and all other code that reads bodies',
+  );
+}
 
 /** The cause in a record if the client got its reply from other code of the host. */
 export class HostReplied extends Error {

@@ -5,18 +5,19 @@ import { findGuardProblems, guardRows } from '../../guards/options/guard-options
 import { findMissingParts } from '../../guards/parts.ts';
 import { findCorsProblems } from '../options/cors-options.ts';
 import { createGateway, findBackendTlsProblems, gatewayRows, type GatewayValues } from '../options/options.ts';
+import { joinObservers, observerRows } from '../options/observer-options.ts';
 import { findUnknownNames, readOptions, type OptionRow, type ValuesOf } from '../options/rows.ts';
 import { writeFailureLines } from './failure-lines.ts';
+import { withCode } from './gateway-error.ts';
 import { HostGuards } from './host-guards.ts';
 
-export const hostRows = { ...guardRows, ...gatewayRows };
+export const hostRows = { ...observerRows, ...guardRows, ...gatewayRows };
 
-type HostValues = ValuesOf<typeof hostRows> &
-  GatewayValues & { readonly observer?: GatewayObserver; readonly prefix?: string };
+type HostValues = ValuesOf<typeof hostRows> & GatewayValues & { readonly prefix?: string };
 
 interface HostTraits {
-  /** Creates the observer if the options have none. Default: `writeFailureLines`. */
-  readonly createObserver?: () => GatewayObserver;
+  /** Creates the log of failures if the option `log` is not given. Default: `writeFailureLines`. */
+  readonly createLog?: () => GatewayObserver;
   /** Path prefix before `/api/work-items`. Default: the option `prefix`. */
   readonly prefix?: string;
   /** Names of other options that are valid, but that the gateway ignores. */
@@ -33,6 +34,11 @@ export interface HostGateway<Table> {
   readonly end: () => Promise<void>;
 }
 
+/** Creates the error for invalid options. */
+export function createOptionsError(problems: string): TypeError {
+  return withCode('ERR_GATEWAY_OPTIONS', new TypeError(`Cannot create the gateway: ${problems}.`));
+}
+
 /**
  * Creates a gateway with its own connections to the backend. `table` describes the valid `options`. Throws a `TypeError`
  * that lists every problem and every unknown name.
@@ -40,13 +46,11 @@ export interface HostGateway<Table> {
 export function createHostGateway<Table extends typeof hostRows & Readonly<Record<string, OptionRow>>>(
   options: object,
   table: Table,
-  { createObserver = writeFailureLines, prefix, otherNames = [], findProblems }: HostTraits = {},
+  { createLog = writeFailureLines, prefix, otherNames = [], findProblems }: HostTraits = {},
 ): HostGateway<Table> {
   // TypeScript prevents this mistake, JavaScript does not.
   if (typeof options !== 'object' || (options as unknown) === null) {
-    throw new TypeError(
-      "Cannot create the gateway: the options must be an object, such as { backendUrl: 'http://localhost:5104' }.",
-    );
+    throw createOptionsError("the options must be an object, such as { backendUrl: 'http://localhost:5104' }");
   }
   const { values: read, problems } = readOptions(options, table);
   const values = read as Partial<HostValues>;
@@ -60,9 +64,11 @@ export function createHostGateway<Table extends typeof hostRows & Readonly<Recor
     ...findMissingParts(values),
     ...findUnknownNames(options, [...Object.keys(table), ...otherNames]),
   );
-  if (problems.length > 0) throw new TypeError(`Cannot create the gateway: ${problems.join('; ')}.`);
+  if (problems.length > 0) throw createOptionsError(problems.join('; '));
   const checked = read as HostValues;
-  const observer = checked.observer ?? createObserver();
+  const { log } = checked;
+  const failures = log === false ? undefined : log === undefined ? createLog() : writeFailureLines(log);
+  const observer = failures && !checked.observer ? failures : joinObservers(failures, checked.observer);
   const hasGuards = checked.authIssuer !== '' || checked.rateLimit !== '';
   const guards = hasGuards ? new HostGuards(checked, observer) : undefined;
   const gateway = createGateway(checked, {

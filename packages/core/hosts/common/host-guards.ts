@@ -9,6 +9,7 @@ import type { GuardObserver, outageTexts } from '../../guards/options/ports.ts';
 import type { GuardSettings } from '../../guards/options/guard-options.ts';
 import { escapeControls } from '../../text/escape.ts';
 import { HostMistake } from './failure-lines.ts';
+import { withCode } from './gateway-error.ts';
 
 type JoinedGuards = Guards & { readonly guard: Guard };
 
@@ -39,7 +40,7 @@ export class HostGuards implements Guard {
     const { fileProblem } = await this.#make();
     if (fileProblem !== undefined) {
       this.close();
-      throw new Error(`authJwksFile has no keys: ${fileProblem}`);
+      throw withCode('ERR_GATEWAY_KEYS', new Error(`authJwksFile has no keys: ${fileProblem}`));
     }
   }
 

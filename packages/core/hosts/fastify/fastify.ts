@@ -3,7 +3,7 @@
 
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
-import type { FastifyPluginCallback, FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyInstance, FastifyPluginCallback, FastifyReply, FastifyRequest } from 'fastify';
 
 import type { CallRecord } from '../../call/call-record.ts';
 import type { GatewayObserver } from '../../call/gateway.ts';
@@ -14,6 +14,7 @@ import { collectionPath, operations, type Operation } from '../../operations.ts'
 import { outcomes } from '../../outcomes.ts';
 import { HostReplied } from '../common/failure-lines.ts';
 import { mergeField } from '../common/fields.ts';
+import { withCode } from '../common/gateway-error.ts';
 import { createHostGateway, hostRows, type HostGateway } from '../common/host-gateway.ts';
 import { stopListening } from '../common/listen.ts';
 import { startDeadline } from '../common/process-deadline.ts';
@@ -22,9 +23,9 @@ import { dropField, NodeExchange, type HostReply } from '../node/node-exchange.t
 import { createNodeHost } from '../node/node-host.ts';
 import type { RouteSchemas } from '../openapi/route-schemas.ts';
 import { corsRows } from '../options/cors-options.ts';
-import { observer } from '../options/host-options.ts';
 import { msMax } from '../options/kinds.ts';
 import { limitRows, shutdownTimeoutRow, timeLimitRows } from '../options/limits.ts';
+import type { observerRows } from '../options/observer-options.ts';
 import type { GatewayLimits } from '../options/options.ts';
 import { defaultsOf, type OptionsOf } from '../options/rows.ts';
 import { noteMounted } from './fastify-errors.ts';
@@ -35,27 +36,41 @@ const pluginRows = {
   requestTimeoutMs: timeLimitRows.requestTimeoutMs,
   /** Time in ms that `app.close()` waits for calls in flight. Calls that take longer are cut [D55]. Default 10,000. */
   shutdownTimeoutMs: shutdownTimeoutRow,
-  /** Called for every finished request. Default: logs failures with `request.log`. */
-  observer: { kind: observer },
 };
 
-export interface WorkItemGatewayOptions extends GatewayLimits, GuardOptions, OptionsOf<typeof pluginRows> {}
+export interface WorkItemGatewayOptions
+  extends GatewayLimits, GuardOptions, OptionsOf<typeof pluginRows & typeof observerRows> {}
 
 const table = { ...hostRows, ...pluginRows };
+
+/** Every Fastify server and plugin scope. Described here, so that the types need no installed Fastify. */
+interface FastifyScope {
+  readonly prefix: string;
+  readonly server: object;
+}
 
 /**
  * Serves the five operations under `/api/work-items`. Registering fails with a `TypeError` that lists every invalid
  * option. Registering also fails on an HTTP/2 server.
  */
-export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (fastify, options, done) => {
+export function workItemGateway(
+  scope: FastifyScope,
+  options: WorkItemGatewayOptions,
+  done: (error?: Error) => void,
+): void {
+  mount(scope as FastifyInstance, options, done);
+}
+
+const mount: FastifyPluginCallback<WorkItemGatewayOptions> = (fastify, options, done) => {
   let made: HostGateway<typeof table>;
   const logs = new WeakMap<object, Log>();
   try {
     if (fastify.initialConfig.http2 === true) {
-      throw new TypeError('The gateway supports only HTTP/1.1: it cannot be mounted in a server with http2.');
+      const text = 'The gateway supports only HTTP/1.1: it cannot be mounted in a server with http2.';
+      throw withCode('ERR_GATEWAY_HOST', new TypeError(text));
     }
     made = createHostGateway(options, table, {
-      createObserver: () => logFailures(fastify.log, logs),
+      createLog: () => logFailures(fastify.log, logs),
       // Drops a slash at the end of the prefix, as Fastify does, because the path after the prefix starts with a slash.
       prefix: fastify.prefix.replace(/\/$/, ''),
       // Fastify accepts these options for every plugin.
@@ -102,9 +117,6 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
     restoreContentType(raw);
     const body = new HeldBody(host);
     bodies.set(request, body);
-    if (payload.readableDidRead) {
-      request.log.warn('a preParsing hook has read the body without returning a stream: the body is treated as empty');
-    }
     body.gather(payload, raw, (error) => parsed(error ?? null));
   });
   fastify.addHook('preValidation', ({ raw }, _reply, next) => {

@@ -10,6 +10,8 @@ import { parseContentLength } from '../../http1/grammar.ts';
 import type { BodyLength, RequestHead } from '../../http1/head.ts';
 import type { Client, RequestReceiver, Reply, Transport } from '../../http1/transport.ts';
 import { isAsAnnounced, wrongLength } from '../common/announced-length.ts';
+import { createBodyMistake } from '../common/failure-lines.ts';
+import { withCode } from '../common/gateway-error.ts';
 import { nextTurn, piecesPerTurn } from '../common/piece-turns.ts';
 import { fieldNameOf, listReplyHeaders } from '../common/fields.ts';
 import { createHostGateway, hostRows } from '../common/host-gateway.ts';
@@ -18,10 +20,12 @@ import { corsRows, type CorsOptions } from '../options/cors-options.ts';
 import { handlerRows } from '../options/host-options.ts';
 import { boolean, type ValueKind } from '../options/kinds.ts';
 import { Problem } from '../options/problem.ts';
+import type { observerRows } from '../options/observer-options.ts';
 import type { GatewayLimits } from '../options/options.ts';
 import type { OptionsOf } from '../options/rows.ts';
 
-type ClientAddress = (request: Request) => string | undefined;
+// With `never`, the second parameter may have any type in the developer's function.
+type ClientAddress = (request: Request, context: never) => string | undefined;
 
 const clientAddress: ValueKind<ClientAddress> = {
   accept: (given: unknown) =>
@@ -30,9 +34,10 @@ const clientAddress: ValueKind<ClientAddress> = {
 
 const fetchRows = {
   /**
-   * Returns the IP address of the connected client, which a `Request` does not contain. Called when a request begins.
-   * Used for `rateLimit`, `trustedProxies` and the records that `observer` gets. If the result is not an IP address, the
-   * client's address is unknown. All clients with an unknown address count as one client. Default: all addresses are unknown.
+   * Returns the IP address of the connected client, which a `Request` does not contain. Called when a request begins, with
+   * the handler's arguments. Used for `rateLimit`, `trustedProxies` and the records that `observer` gets. If the result is
+   * not an IP address, the client's address is unknown. All clients with an unknown address count as one client. Default:
+   * the handler's second argument.
    */
   clientAddress: { kind: clientAddress },
   /** Ignores a slash at the end of a path, which Next.js adds with its own option of this name [D4]. Default false. */
@@ -40,18 +45,25 @@ const fetchRows = {
 };
 
 export interface FetchHandlerOptions
-  extends GatewayLimits, CorsOptions, GuardOptions, OptionsOf<typeof handlerRows & typeof fetchRows> {}
+  extends
+    GatewayLimits,
+    CorsOptions,
+    GuardOptions,
+    OptionsOf<typeof handlerRows & typeof observerRows & typeof fetchRows> {}
 
 export interface FetchHandler {
   /**
    * Handles one request as the `work-item-gateway` command does, except for connection headers, which the host handles.
    * Rejects with a `TypeError` only if `request` is not a `Request`, or if `options` is a function and returns invalid
    * options. An abort of `request.signal` means that the client has left. Then the response is a 499, which the host
-   * should discard.
+   * should discard. `clientAddress`: the client's IP address. Hosts pass other values here too, which only the option
+   * `clientAddress` reads.
    */
-  (request: Request): Promise<Response>;
+  (request: Request, clientAddress?: unknown): Promise<Response>;
   /** Closes the connections to the backend; calls in flight fail. A later request opens new connections. */
   close(): Promise<void>;
+  /** The same as `close`, for `await using`. */
+  [Symbol.asyncDispose](): Promise<void>;
 }
 
 /**
@@ -66,11 +78,12 @@ export function createFetchHandler(options: FetchHandlerOptions | (() => FetchHa
   const table = { ...handlerRows, ...fetchRows, ...hostRows, ...corsRows };
   const { gateway, values, end } = createHostGateway(options, table, { findProblems: () => findProblems(options) });
   const bodyDeadlines = new Deadlines(values.requestTimeoutMs);
-  const { clientAddress: addressOf = () => undefined, trailingSlash = false } = values;
-  const answer = (request: Request): Promise<Response> =>
-    new Promise((resolve) =>
-      new FetchExchange(request, resolve, addressOf, bodyDeadlines).begin(gateway, trailingSlash),
-    );
+  const { clientAddress, trailingSlash = false } = values;
+  const answer = (request: Request, passed: unknown): Promise<Response> =>
+    new Promise((resolve) => {
+      const findAddress = (): unknown => (clientAddress ? clientAddress(request, passed as never) : passed);
+      new FetchExchange(request, resolve, findAddress, bodyDeadlines).begin(gateway, trailingSlash);
+    });
   let ending: Promise<void> | undefined;
   // Waits until all calls cut by `close` have failed. Otherwise they would be resent, or count as backend failures.
   const reopen = async (): Promise<void> => {
@@ -84,20 +97,24 @@ export function createFetchHandler(options: FetchHandlerOptions | (() => FetchHa
       }
     }
   };
-  const handler = (request: Request): Promise<Response> => {
-    if (!isRequest(request)) return Promise.reject(new TypeError(noRequest));
-    return ending === undefined ? answer(request) : reopen().then(() => answer(request));
+  const handler = (request: Request, passed?: unknown): Promise<Response> => {
+    if (!isRequest(request)) return Promise.reject(withCode('ERR_GATEWAY_REQUEST', new TypeError(noRequest)));
+    return ending === undefined ? answer(request, passed) : reopen().then(() => answer(request, passed));
   };
-  return Object.assign(handler, { close: () => (ending ??= end()) });
+  return withClose(handler, () => (ending ??= end()));
 }
 
 function createLater(options: () => FetchHandlerOptions): FetchHandler {
   let made: FetchHandler | undefined;
-  const handler = async (request: Request): Promise<Response> => {
+  const handler = async (request: Request, passed?: unknown): Promise<Response> => {
     made ??= createFetchHandler(options());
-    return made(request);
+    return made(request, passed);
   };
-  return Object.assign(handler, { close: async () => made?.close() });
+  return withClose(handler, async () => made?.close());
+}
+
+function withClose<Handler extends object>(handler: Handler, close: () => Promise<void>) {
+  return Object.assign(handler, { close, [Symbol.asyncDispose]: close });
 }
 
 // Without addresses, the rate limit would count all clients as one client.
@@ -130,7 +147,7 @@ const endSlash = /^([^?]+)\/(?=\?|$)/;
 class FetchExchange implements Transport, Client, DeadlineOwner {
   address: string | undefined;
   readonly #request: Request;
-  readonly #clientAddress: ClientAddress;
+  readonly #clientAddress: () => unknown;
   readonly #resolve: (response: Response) => void;
   readonly #bodyDeadlines: Deadlines;
   readonly #bodyDeadline = new Deadline(this);
@@ -141,7 +158,7 @@ class FetchExchange implements Transport, Client, DeadlineOwner {
   constructor(
     request: Request,
     resolve: (response: Response) => void,
-    clientAddress: ClientAddress,
+    clientAddress: () => unknown,
     bodyDeadlines: Deadlines,
   ) {
     this.#request = request;
@@ -152,7 +169,7 @@ class FetchExchange implements Transport, Client, DeadlineOwner {
 
   // Only IP addresses are used. Otherwise a client could evade the rate limit by inventing a string for each request.
   #findAddress(): string | undefined {
-    const address: unknown = this.#clientAddress(this.#request);
+    const address = this.#clientAddress();
     return typeof address === 'string' && isIP(address) !== 0 ? address : undefined;
   }
 
@@ -196,6 +213,12 @@ class FetchExchange implements Transport, Client, DeadlineOwner {
   }
 
   readBody(): void {
+    const { bodyUsed, body, method } = this.#request;
+    if (bodyUsed || body?.locked === true) {
+      if (method !== 'DELETE') throw createBodyMistake();
+      this.#incoming?.onBodyEnd();
+      return;
+    }
     void this.#readBody();
   }
 
@@ -220,7 +243,7 @@ class FetchExchange implements Transport, Client, DeadlineOwner {
       }
     } catch {
       this.#bodyDeadline.clear();
-      // The client stopped sending in the middle of the body, or the host has already read the body.
+      // The client stopped sending in the middle of the body.
       incoming?.onBroken({ kind: 'incomplete-request', reason: 'a body that cannot be read' });
       return;
     }

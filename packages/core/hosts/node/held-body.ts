@@ -18,6 +18,8 @@ type Problem = 'over-limit' | 'overload' | 'timeout' | 'wrong-length';
 export class HeldBody implements DeadlineOwner {
   readonly #host: NodeHost;
   readonly #deadline = new Deadline(this);
+  /** True if a hook has read the body, or a part of it. */
+  wasRead = false;
   // The callback of `gather`; undefined once it has been called.
   #done: ((error?: Error) => void) | undefined;
   readonly #pieces = new Pieces();
@@ -41,8 +43,9 @@ export class HeldBody implements DeadlineOwner {
     if (request.socket.destroyed) return;
     countRead(request.socket, 0);
     this.#done = done;
-    // Bytes that a hook has read are lost. Then the body counts as empty, because the remaining bytes are incomplete.
+    // Bytes that a hook has read are lost, so the remaining bytes are not used.
     if (payload.readableEnded || payload.readableDidRead) {
+      this.wasRead = true;
       this.#endWith(undefined);
       return;
     }

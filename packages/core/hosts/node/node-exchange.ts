@@ -3,7 +3,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 
 import { Deadline, type DeadlineOwner } from '../../backend/deadlines.ts';
-import { HostMistake, HostReplied } from '../common/failure-lines.ts';
+import { createBodyMistake, HostReplied } from '../common/failure-lines.ts';
 import { RequestFields, type Flaw, type RequestHead } from '../../http1/head.ts';
 import type { Client, RequestReceiver, Reply, Transport } from '../../http1/transport.ts';
 import { isAsAnnounced, wrongLength } from '../common/announced-length.ts';
@@ -176,9 +176,10 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
 
   /** Sends no `100 Continue`, because Node has already sent it. */
   readBody(): void {
-    if (this.#heldBody === undefined) {
-      this.#wasRead = this.#request.readableDidRead;
-      if (this.#wasRead && this.#request.method !== 'DELETE') throw new HostMistake(bodyWasRead);
+    const body = this.#heldBody;
+    this.#wasRead = body === undefined ? this.#request.readableDidRead : body.wasRead;
+    if (this.#wasRead && this.#request.method !== 'DELETE') throw createBodyMistake();
+    if (body === undefined) {
       this.#bodyDeadline = new Deadline(this);
       this.#host.bodyDeadlines.start(this.#bodyDeadline);
     }
@@ -263,5 +264,3 @@ export function dropField(response: ServerResponse, name: 'transfer-encoding' | 
 }
 
 const allowOrigin = 'access-control-allow-origin';
-const bodyWasRead =
-  'the host has already read the request body: mount the handler before express.json() and other body parsers';

@@ -3,26 +3,31 @@
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
 
+import { isOperationPath } from '../../call/route.ts';
 import type { GuardOptions } from '../../guards/options/guard-options.ts';
 import { HostMistake } from '../common/failure-lines.ts';
 import { createHostGateway, hostRows } from '../common/host-gateway.ts';
 import { corsRows, type CorsOptions } from '../options/cors-options.ts';
 import { handlerRows } from '../options/host-options.ts';
+import type { observerRows } from '../options/observer-options.ts';
 import type { GatewayLimits } from '../options/options.ts';
 import type { OptionsOf } from '../options/rows.ts';
 import { isHttp2, NodeExchange } from './node-exchange.ts';
 import { createNodeHost } from './node-host.ts';
 
-export interface NodeHandlerOptions extends GatewayLimits, CorsOptions, GuardOptions, OptionsOf<typeof handlerRows> {}
+export interface NodeHandlerOptions
+  extends GatewayLimits, CorsOptions, GuardOptions, OptionsOf<typeof handlerRows & typeof observerRows> {}
 
 export interface NodeHandler {
   /**
-   * Answers requests under `/api/work-items`. Any other request goes to `next`, or gets 404 if `next` is missing. Uses the
-   * path that the client sent (`originalUrl`), wherever the handler is mounted.
+   * Answers requests for `/api/work-items` and `/api/work-items/{id}`. Any other path goes to `next`, or gets 404 if `next`
+   * is missing. Uses the path that the client sent (`originalUrl`), wherever the handler is mounted.
    */
   (request: IncomingMessage, response: ServerResponse, next?: (error?: unknown) => void): void;
   /** Closes the connections to the backend. Calls in flight and all later calls fail. Close the server first. */
   close(): Promise<void>;
+  /** The same as `close`, for `await using`. */
+  [Symbol.asyncDispose](): Promise<void>;
 }
 
 /** Creates a handler with its own connections to the backend. Throws a `TypeError` that lists every invalid option. */
@@ -30,13 +35,10 @@ export function createNodeHandler(options: NodeHandlerOptions): NodeHandler {
   const table = { ...handlerRows, ...hostRows, ...corsRows };
   const { gateway, values, end } = createHostGateway(options, table);
   const host = createNodeHost(gateway, values);
-  const { collectionPath } = gateway.routeOptions;
-  const isOurs = (target: string): boolean =>
-    target.startsWith(collectionPath) && ['', '/', '?'].includes(target.charAt(collectionPath.length));
   const handler = (request: HostedRequest, response: ServerResponse, next?: (error?: unknown) => void): void => {
     const target = request.originalUrl ?? request.url ?? '';
     // A target in absolute form goes to `next`, because middleware may have read and checked another path [D60].
-    if (next !== undefined && !isOurs(target)) {
+    if (next !== undefined && !(target.startsWith('/') && isOperationPath(target, gateway.routeOptions))) {
       next();
       return;
     }
@@ -54,7 +56,7 @@ export function createNodeHandler(options: NodeHandlerOptions): NodeHandler {
       if (incoming !== undefined) exchange.start(incoming);
     });
   };
-  return Object.assign(handler, { close: end });
+  return Object.assign(handler, { close: end, [Symbol.asyncDispose]: end });
 }
 
 /** Express and Connect strip the mount path from `url` and keep the original target in `originalUrl`. */

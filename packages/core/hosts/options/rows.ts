@@ -28,7 +28,7 @@ type Rows = Readonly<Record<string, OptionRow>>;
 type GivenOf<Row> = Row extends { readonly kind: { readonly accept: (given: infer Given) => unknown } } ? Given : never;
 
 /** The type of an options object. Code editors show a row's comment for its option. */
-export type OptionsOf<Table> = { readonly [Name in keyof Table]?: GivenOf<Table[Name]> };
+export type OptionsOf<Table> = { readonly [Name in keyof Table]?: GivenOf<Table[Name]> | undefined };
 
 type ValueOf<Row> = Row extends { readonly kind: ValueKind<infer Value, never> } ? Value : never;
 
