@@ -2,7 +2,7 @@
 
 import { execFileSync } from 'node:child_process';
 import { chmodSync, cpSync, existsSync, globSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { relative } from 'node:path';
+import { basename, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 import { build, transformSync, type OnLoadArgs, type OnLoadResult } from 'esbuild';
@@ -15,15 +15,27 @@ execFileSync(process.execPath, ['node_modules/typescript-7/bin/tsc', '-p', 'tsco
   stdio: 'inherit',
 });
 embedScanner();
+embedVersion();
 // dist/core is a package of its own, for programs that embed the gateway. It imports no file outside itself.
 cpSync(`${compiled}/core`, 'dist/core', { recursive: true });
-// Without comments, so that the package is smaller. The types keep them.
+// Without comments, so that the package is smaller.
 for (const path of globSync('dist/core/**/*.js')) {
   writeFileSync(path, transformSync(readFileSync(path, 'utf8'), { format: 'esm', target: 'es2024' }).code);
 }
+// The types keep their comments, without marks such as `[D35]`: the package lacks the documents that explain them.
+for (const path of globSync('dist/core/**/*.d.ts')) {
+  writeFileSync(path, readFileSync(path, 'utf8').replaceAll(/(?:\n *\*)? \[([^\]\n]*)\]/g, withoutMarks));
+}
 for (const name of ['package.json', 'README.md']) cpSync(`packages/core/${name}`, `dist/core/${name}`);
-// The handwritten types for CommonJS, which tsc does not copy.
-for (const path of globSync('packages/core/**/*.d.cts')) cpSync(path, path.replace('packages', 'dist'));
+// The entries for CommonJS: the handwritten types, which tsc does not copy, and a file that requires the ES module.
+for (const path of globSync('packages/core/**/*.d.cts')) {
+  const types = path.replace('packages', 'dist');
+  cpSync(path, types);
+  const names = [...readFileSync(path, 'utf8').matchAll(/^export (?:declare const (\w+)|(default) )/gm)];
+  const lines = names.map(([, name, isDefault]) => `exports.${name ?? isDefault} = entry.${name ?? isDefault};\n`);
+  const begin = `exports.__esModule = true;\nconst entry = require('./${basename(path, '.d.cts')}.js');\n`;
+  writeFileSync(types.replace('.d.cts', '.cjs'), begin + lines.join(''));
+}
 cpSync('LICENSE', 'dist/core/LICENSE');
 await bundleCommand();
 chmodSync('dist/command/main.js', 0o755);
@@ -36,6 +48,12 @@ if (existsSync('packages/dashboard')) {
     recursive: true,
     filter: (path) => !path.endsWith('tsconfig.json'),
   });
+}
+
+function withoutMarks(all: string, list: string): string {
+  const references = list.split('; ');
+  const known = references.filter((each) => !/^(?:D\d|spec \d|rules? \d)/.test(each));
+  return known.length === references.length ? all : known.map((each) => ` [${each}]`).join('');
 }
 
 // Each file that Node loads costs about 80 KB of memory and 0.2 ms at the start, so the command is bundled into few
@@ -77,4 +95,10 @@ function embedScanner(): void {
   );
   if (embedded === code) throw new Error(`${file} has no loadScanner function that this build can replace`);
   writeFileSync(file, embedded);
+}
+
+// Bundles have no manifest to read.
+function embedVersion(): void {
+  const { version } = JSON.parse(readFileSync('packages/core/package.json', 'utf8')) as { version: string };
+  writeFileSync(`${compiled}/core/version.js`, `export const version = '${version}';\n`);
 }

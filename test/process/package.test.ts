@@ -7,15 +7,19 @@ import {
   existsSync,
   globSync,
   mkdirSync,
+  mkdtempSync,
   readFileSync,
+  renameSync,
   rmSync,
   statSync,
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
-import { delimiter, dirname, join, posix, resolve } from 'node:path';
+import { basename, delimiter, dirname, join, posix, resolve } from 'node:path';
 import { before, describe, test } from 'node:test';
+import { pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
+import * as esbuild from 'esbuild';
 import ts from 'typescript';
 import { answer } from '../helpers/scripted-backend.ts';
 import { useBackend, useFolder } from '../helpers/suites.ts';
@@ -24,6 +28,7 @@ interface Manifest {
   readonly name: string;
   readonly version: string;
   readonly scripts: Record<string, string>;
+  readonly sideEffects: boolean;
   readonly bin: Record<string, string>;
   readonly keywords: readonly string[];
   readonly homepage: string;
@@ -66,12 +71,12 @@ function pack(from: string): string {
   return join(folder, name);
 }
 
-/**
- * Paths in the repository that are not in the package. Documents may link to these paths, because the registry's page
- * makes such links point to the repository.
- */
+/** Paths in the repository that are not in the package. */
 const onlyInRepository =
   /^(?:ARCHITECTURE\.md|CONTRIBUTING\.md|bench|docs\/(?:decisions\.md|images)|packages|test)(?:\/|$)/;
+/** The addresses of files in the repository. */
+const inRepository =
+  /^https:\/\/(?:github\.com\/work-item-gateway\/work-item-gateway\/(?:blob|tree)|raw\.githubusercontent\.com\/work-item-gateway\/work-item-gateway)\/main\/([^#]+)/;
 
 /** The folders of the packages that an installed gateway needs, according to the lock file. */
 function productPackages(): string[] {
@@ -104,7 +109,7 @@ before(() => {
 });
 
 describe('the packed files', () => {
-  test('the package includes every file that a document links to, except files for contributors only', () => {
+  test('every link of a document leads to a file of the package, or has the address of a file in the repository', () => {
     const documents = files.filter((file) => file.endsWith('.md'));
     assert.ok(documents.includes('README.md') && documents.includes('docs/operating.md'));
     let count = 0;
@@ -112,13 +117,15 @@ describe('the packed files', () => {
       const text = readFileSync(join(unpacked, document), 'utf8').replace(/^```.*?^```$/gms, '');
       for (const match of text.matchAll(/\]\(([^)#\s]+)[^)]*\)|\ssrc(?:set)?="([^"]+)"/g)) {
         const target = match[1] ?? match[2] ?? '';
-        if (!/^https?:/.test(target)) {
-          const path = posix.join(posix.dirname(document), target);
-          const isInPackage = files.includes(path) || files.some((file) => file.startsWith(`${path}/`));
-          const isInRepository = onlyInRepository.test(path) && existsSync(join(root, path));
-          assert.ok(isInPackage !== isInRepository, `${document} links to ${path}`);
-          count += 1;
-        }
+        const path = posix.join(posix.dirname(document), target);
+        const outside = inRepository.exec(target)?.[1];
+        if (/^https?:/.test(target) && outside === undefined) continue;
+        const isFound =
+          outside === undefined
+            ? files.includes(path) || files.some((file) => file.startsWith(`${path}/`))
+            : existsSync(join(root, outside));
+        assert.ok(isFound, `${document} links to ${target}`);
+        count += 1;
       }
     }
     assert.ok(count > 30, 'links were found');
@@ -128,6 +135,17 @@ describe('the packed files', () => {
     assert.ok(packedBytes < 950_000, `${packedBytes} bytes`);
     const types = files.filter((file) => /\.d\.c?ts$/.test(file) && !file.startsWith('dist/core/'));
     assert.deepEqual(types, []);
+  });
+
+  test('the package has one manifest, and its types cite nothing that is not in the package', () => {
+    const manifests = files.filter((file) => file.endsWith('package.json') && !/^examples|swagger-ui/.test(file));
+    assert.deepEqual(manifests, ['package.json']);
+    const types = files.filter((file) => /\.d\.c?ts$/.test(file));
+    const citing = types.filter((file) =>
+      /\bD\d|\[(?:spec|rule)|^ *\*[.,;]/m.test(readFileSync(join(unpacked, file), 'utf8')),
+    );
+    assert.ok(types.length > 50);
+    assert.deepEqual(citing, []);
   });
 
   test('the package includes all that the command needs, and no source, test or Node binary', () => {
@@ -155,6 +173,16 @@ describe('the manifest', () => {
     assert.ok(URL.canParse(home));
     assert.ok(homepage.startsWith(home) && bugs.startsWith(home));
     assert.ok(keywords.length > 3);
+  });
+
+  test('the manifest says that no module has side effects, and no file is imported for them', () => {
+    assert.equal(manifest.sideEffects, false);
+    const sources = globSync('packages/**/*.ts', { cwd: root });
+    assert.ok(sources.length > 100);
+    assert.deepEqual(
+      sources.filter((file) => /^import '/m.test(readFileSync(join(root, file), 'utf8'))),
+      [],
+    );
   });
 
   test('the manifest has no install script', () => {
@@ -227,6 +255,42 @@ describe('types and code for users of the package', () => {
     });
     // @ts-expect-error unknown option
     export const other: NodeHandlerOptions = { backendUrl: '', timeout: 5 };`;
+  /** Compiles in a folder without Fastify, and with the strictest options. */
+  const strictUse = `
+    import plugin, { createGatewayServer, workItemGateway } from 'work-item-gateway';
+    import type { CallLine, CallRecord, GatewayErrorCode, GatewayObserver, GatewayServerOptions, WorkItemGatewayOptions } from 'work-item-gateway';
+    import { createFetchHandler, type FetchHandler } from 'work-item-gateway/fetch';
+    import * as fastify from 'work-item-gateway/fastify';
+    import { createNodeHandler } from 'work-item-gateway/node';
+    export const same: typeof fastify.workItemGateway = workItemGateway ?? plugin;
+    const unset = {
+      ...{ allowedHosts: undefined, authIssuer: undefined, authScopes: { read: undefined }, backendTls: { ca: undefined } },
+      ...{ inFlightMax: undefined, itemIdParsing: undefined, log: undefined, rateLimit: undefined, requestTimeoutMs: undefined },
+      observer: { onCallEnd: undefined },
+    };
+    export const options: [GatewayServerOptions, WorkItemGatewayOptions] = [
+      { backendUrl: 'http://localhost:5104', corsOrigins: undefined, tls: undefined, ...unset },
+      { backendUrl: 'http://localhost:5104', shutdownTimeoutMs: undefined, ...unset },
+    ];
+    export async function use(record: CallRecord): Promise<void> {
+      await using server = createGatewayServer(options[0]);
+      await using call = createFetchHandler({ prefix: undefined, clientAddress: undefined, ...options[0], tls: undefined } as never);
+      await using handler = createNodeHandler({ backendUrl: 'http://localhost:5104', ...unset, prefix: undefined });
+      await call(new Request('http://localhost/api/work-items'), '192.0.2.1');
+      const line: CallLine = record.toJSON();
+      const name: 'list' | 'create' | 'read' | 'update' | 'delete' | undefined = line.operation ?? record.operation?.name;
+      console.log(server, handler, name, line.backendMs);
+    }
+    // Other hosts pass a second argument of their own.
+    export const route: (request: Request, context: { params: Promise<object> }) => Promise<Response> = null! as FetchHandler;
+    export const options3 = createFetchHandler({
+      backendUrl: 'http://localhost:5104',
+      clientAddress: (_request, info: { address: string } | undefined) => info?.address,
+    });
+    export const observer: GatewayObserver = { onCallEnd: ({ path }) => console.log(path), onOutage: async () => {} };
+    export const code: GatewayErrorCode = 'ERR_GATEWAY_OPTIONS';
+    // @ts-expect-error unknown function
+    export const misspelt: GatewayObserver = { onCallEnded: () => undefined };`;
   const sources: Record<string, string> = {
     'fetch.cts': fetchUse,
     'fetch.mts': fetchUse,
@@ -236,6 +300,7 @@ describe('types and code for users of the package', () => {
     'use.mts': imports + use,
   };
   let consumer = '';
+  let strict = '';
   // Shared by all compilations.
   const parsed = new Map<string, ts.SourceFile | undefined>();
 
@@ -245,16 +310,19 @@ describe('types and code for users of the package', () => {
     cpSync(unpacked, join(modules, 'work-item-gateway'), { recursive: true });
     for (const name of ['fastify', '@types']) symlinkSync(join(root, 'node_modules', name), join(modules, name));
     for (const [name, text] of Object.entries(sources)) writeFileSync(join(consumer, name), text);
+    strict = join(folder, 'strict');
+    cpSync(unpacked, join(strict, 'node_modules/work-item-gateway'), { recursive: true });
+    for (const name of ['use.mts', 'use.cts']) writeFileSync(join(strict, name), strictUse);
   });
 
-  function compile(names: readonly string[], options: ts.CompilerOptions): ts.Program {
+  function compile(names: readonly string[], options: ts.CompilerOptions, place = consumer): ts.Program {
     const all: ts.CompilerOptions = {
       target: ts.ScriptTarget.ES2022,
       strict: true,
       esModuleInterop: true,
       types: ['node'],
       typeRoots: [join(root, 'node_modules/@types')],
-      outDir: consumer,
+      outDir: place,
       ...options,
     };
     const host = ts.createCompilerHost(all);
@@ -264,8 +332,8 @@ describe('types and code for users of the package', () => {
       if (!parsed.has(key)) parsed.set(key, getSourceFile(name, languageVersion, ...others));
       return parsed.get(key);
     };
-    const program = ts.createProgram({ rootNames: names.map((name) => join(consumer, name)), options: all, host });
-    const ours = program.getSourceFiles().filter(({ fileName }) => fileName.startsWith(consumer));
+    const program = ts.createProgram({ rootNames: names.map((name) => join(place, name)), options: all, host });
+    const ours = program.getSourceFiles().filter(({ fileName }) => fileName.startsWith(place));
     assert.ok(ours.length > 2, 'the package has types');
     const problems = [
       ...program.getOptionsDiagnostics().filter(({ category }) => category === ts.DiagnosticCategory.Error),
@@ -274,7 +342,7 @@ describe('types and code for users of the package', () => {
     assert.equal(
       ts.formatDiagnostics(problems, {
         getCanonicalFileName: (name) => name,
-        getCurrentDirectory: () => consumer,
+        getCurrentDirectory: () => place,
         getNewLine: () => '\n',
       }),
       '',
@@ -310,6 +378,17 @@ describe('types and code for users of the package', () => {
     test(`types compile under ${name}: ${files.join(' and ')}`, () => {
       const compiled = compile(files, options);
       program ??= compiled;
+    });
+  }
+
+  for (const [name, module] of [
+    ['node16', ModuleKind.Node16],
+    ['nodenext', ModuleKind.NodeNext],
+  ] as const) {
+    test(`types compile under ${name} without Fastify, and options may be undefined with exactOptionalPropertyTypes`, () => {
+      const lib = ['lib.es2023.d.ts', 'lib.esnext.disposable.d.ts'];
+      const options = { module, lib, exactOptionalPropertyTypes: true, noUncheckedIndexedAccess: true };
+      compile(['use.mts', 'use.cts'], options, strict);
     });
   }
 
@@ -464,6 +543,119 @@ describe('@work-item-gateway/core, one package without dependencies for embeddin
       await call.close();`);
     assert.equal(stdout, `200 ${bytes}\n`);
     assert.equal(stderr, '');
+  });
+
+  describe('bundled by esbuild, without any other package', () => {
+    const options = `backendUrl: '${backend.url}', log: false`;
+    const programs: Record<string, (name: string) => string> = {
+      '.': (name) => `
+        import { createGatewayServer } from '${name}';
+        async function run() {
+          const server = createGatewayServer({ ${options} });
+          const { url } = await server.listen(0);
+          const response = await fetch(url + '/api/work-items/5');
+          console.log(response.status, await response.text());
+          await server.close();
+        }`,
+      './fetch': (name) => `
+        import { createFetchHandler } from '${name}';
+        async function run() {
+          const call = createFetchHandler({ ${options} });
+          const response = await call(new Request('http://localhost/api/work-items/5'));
+          console.log(response.status, await response.text());
+          await call.close();
+        }`,
+      './node': (name) => `
+        import { createServer } from 'node:http';
+        import { createNodeHandler } from '${name}';
+        async function run() {
+          const handler = createNodeHandler({ ${options} });
+          const server = createServer(handler);
+          await new Promise((done) => server.listen(0, done));
+          const response = await fetch('http://localhost:' + server.address().port + '/api/work-items/5');
+          console.log(response.status, await response.text());
+          server.close();
+          await handler.close();
+        }`,
+      './fastify': (name) => `
+        import { workItemGateway } from '${name}';
+        async function run() {
+          const { default: Fastify } = await import(process.argv[2]);
+          const app = Fastify();
+          await app.register(workItemGateway, { ${options} });
+          const response = await app.inject('/api/work-items/5');
+          console.log(response.statusCode, response.body);
+          await app.close();
+        }`,
+    };
+
+    /** Bundles a program that uses the package; returns the file and the paths that it is made of. */
+    async function bundle(text: string, format: 'esm' | 'cjs'): Promise<{ file: string; inputs: string[] }> {
+      const file = join(user, `bundle.${format === 'esm' ? 'mjs' : 'cjs'}`);
+      const result = await esbuild.build({
+        stdin: { contents: `${text}\nrun();`, resolveDir: user },
+        ...{ bundle: true, platform: 'node', format, outfile: file, metafile: true, logLevel: 'silent' },
+        // `import.meta` is empty in CommonJS.
+        logOverride: { 'empty-import-meta': 'silent' },
+      });
+      assert.deepEqual([...result.errors, ...result.warnings], []);
+      return { file, inputs: Object.values(result.metafile.outputs).flatMap(({ inputs }) => Object.keys(inputs)) };
+    }
+
+    /** Runs the bundle where nothing is installed; returns its output. */
+    async function runBundle(file: string): Promise<{ stdout: string; stderr: string }> {
+      const place = mkdtempSync(join(folder, 'bundle-'));
+      const target = join(place, basename(file));
+      renameSync(file, target);
+      const fastify = pathToFileURL(join(root, 'node_modules/fastify/fastify.js')).href;
+      return await promisify(execFile)(process.env['GATEWAY_NODE'] ?? process.execPath, [target, fastify], {
+        cwd: place,
+      });
+    }
+
+    test('each entry has a program here', () => {
+      const entries = Object.keys(readCore().exports).filter((name) => name !== './package.json');
+      assert.deepEqual(entries.toSorted(), Object.keys(programs).toSorted());
+    });
+
+    for (const [entry, write] of Object.entries(programs)) {
+      for (const format of ['esm', 'cjs'] as const) {
+        test(`${entry} as ${format}: the bundle calls the backend`, async () => {
+          backend.answersOnce(answer('{"id":5}'));
+          const { file, inputs } = await bundle(write(`@work-item-gateway/core${entry.slice(1)}`), format);
+          // Unused modules are left out.
+          assert.equal(
+            inputs.some((path) => path.endsWith('fastify/fastify.js')),
+            entry === './fastify',
+            inputs.join(),
+          );
+          assert.deepEqual(await runBundle(file), { stdout: '200 {"id":5}\n', stderr: '' });
+        });
+      }
+    }
+
+    for (const [name, guard] of [
+      ['jose', "authIssuer: 'https://login.example/', authAudience: ['a'], authJwksUrl: 'https://login.example/keys'"],
+      ['ioredis', "rateLimit: '1/1s', rateLimitRedisUrl: 'redis://localhost:1', clientAddress: () => '192.0.2.1'"],
+    ] as const) {
+      for (const format of ['esm', 'cjs'] as const) {
+        test(`as ${format}, an option that needs ${name} gives a 500, and the log line names the package`, async () => {
+          const { file } = await bundle(
+            `import { createFetchHandler } from '@work-item-gateway/core/fetch';
+            async function run() {
+              const call = createFetchHandler({ backendUrl: '${backend.url}', ${guard} });
+              const headers = { authorization: 'Bearer a.b.c' };
+              console.log((await call(new Request('http://localhost/api/work-items', { headers }))).status);
+              await call.close();
+            }`,
+            format,
+          );
+          const { stdout, stderr } = await runBundle(file);
+          assert.equal(stdout, '500\n');
+          assert.match(stderr, new RegExp(`needs the package ${name}: run \`npm install ${name}\``));
+        });
+      }
+    }
   });
 
   for (const [option, name, options] of [

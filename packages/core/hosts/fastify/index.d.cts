@@ -1,4 +1,4 @@
-// The types of `@work-item-gateway/core/fastify` for CommonJS. The build copies this file into dist/.
+// The types of `work-item-gateway/fastify` for CommonJS. The build copies this file into dist/.
 
 import type * as plugin from './index.js' with { 'resolution-mode': 'import' };
 
