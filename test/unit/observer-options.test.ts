@@ -46,7 +46,7 @@ describe('the record of a call', () => {
   for (const [name, call] of [
     ['a read', read],
     ['a request without an operation', createCallRecord({ status: 404, outcome: 'no-operation' })],
-    ['a failure', { ...read, status: 500, outcome: 'refused', cause: 'status 503' }],
+    ['a failure', { ...read, status: 500, outcome: 'refused', cause: 'status 503', reason: 'status' }],
     ['a bug', { ...read, status: 500, outcome: 'bug', cause: new TypeError('broken') }],
   ] as const) {
     test(`as JSON, ${name} has the fields of the command's log line`, () => {

@@ -5,6 +5,7 @@ import { inspect } from 'node:util';
 import type { CallRecord as Call } from '../../call/call-record.ts';
 import type { GatewayObserver as Receiver } from '../../call/gateway.ts';
 import type { OperationName } from '../../operations.ts';
+import type { Reason } from '../../reasons.ts';
 import type { ValueKind } from './kinds.ts';
 import { Problem } from './problem.ts';
 import { suggest } from './similar.ts';
@@ -18,7 +19,8 @@ export interface CallLine extends Pick<
   readonly backendMs: number | undefined;
   readonly requestBytes: number;
   readonly replyBytes: number;
-  /** Why the request failed, except for the outcome `bug`. */
+  /** Why the request failed, as a code and in words. Undefined for the outcome `bug`. */
+  readonly reason: Reason | undefined;
   readonly cause: string | undefined;
   /** The error of the outcome `bug`. */
   readonly err: { readonly type: string; readonly message: string; readonly stack: string | undefined } | undefined;
@@ -198,13 +200,14 @@ class EndedCall implements CallRecord {
 
   toJSON(): CallLine {
     const { requestId, method, path, http, client, subject, agent, status, outcome, requestBytes, replyBytes } = this;
-    const { operation, durationMs, backendDurationMs, cause } = this;
+    const { operation, durationMs, backendDurationMs, reason, cause } = this;
     const isBug = outcome === 'bug';
     return {
       ...{ requestId, operation: operation?.name, method, path, http, client, subject, agent, status, outcome },
       durationMs: roundMs(durationMs),
       backendMs: backendDurationMs === undefined ? undefined : roundMs(backendDurationMs),
       ...{ requestBytes, replyBytes },
+      reason: isBug ? undefined : reason,
       cause: isBug || cause === undefined ? undefined : textOf(cause),
       err: isBug ? describe(cause) : undefined,
     };
