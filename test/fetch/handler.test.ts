@@ -181,7 +181,7 @@ for (const [announced, body, isSent] of [
   });
 }
 
-test('a body whose stream fails with any error value, or that was already read, is 400 without a backend call', async () => {
+test('a body whose stream fails with any error value is 400 without a backend call', async () => {
   await using server = await serve();
   for (const reason of [new Error('SECRET'), undefined, null, 'a word', { code: 'E' }]) {
     for (const first of [[], [Buffer.from('{')]]) {
@@ -194,10 +194,63 @@ test('a body whose stream fails with any error value, or that was already read, 
       await assertResponse(server.call('/api/work-items/5', streaming('PUT', body)), 400, badRequest);
     }
   }
-  const read = new Request(`${base}/api/work-items/5`, { method: 'PUT', body: '{}' });
-  await read.text();
-  await assertResponse(server.handler(read), 400, badRequest);
   assert.equal(server.backend.requests.length, 0);
+});
+
+const readers: Record<string, (request: Request) => unknown> = {
+  'read with text()': (request) => request.text(),
+  'read with json()': (request) => request.json(),
+  'read in part': (request) => request.body?.getReader().read(),
+  locked: (request) => request.body?.getReader(),
+  cancelled: (request) => request.body?.cancel(),
+};
+
+for (const [how, read] of Object.entries(readers)) {
+  test(`a body that the host has ${how} is 500 with a log line that says so, except in a DELETE [D28, D50]`, async () => {
+    const lines: string[] = [];
+    await using server = await serve({ log: (line) => lines.push(line) });
+    for (const [method, path, failure] of [
+      ['POST', '/api/work-items', 'Failed to create work item'],
+      ['PUT', '/api/work-items/5', 'Failed to update work item'],
+    ] as const) {
+      const request = new Request(base + path, { method, body: '{}', headers: { 'x-request-id': 'mine' } });
+      await read(request);
+      await assertResponse(server.handler(request), 500, `{"error":"${failure}"}`);
+      assert.match(
+        lines.shift() ?? '',
+        new RegExp(
+          `^work-item-gateway: ${method} ${path} \\(request id mine\\) got 500, outcome bug: Error: the host has already read the request body: mount the handler before `,
+        ),
+      );
+    }
+    assert.equal(server.backend.requests.length, 0);
+    const request = new Request(`${base}/api/work-items/5`, { method: 'DELETE', body: '{}' });
+    await read(request);
+    await assertResponse(server.handler(request), 200, succeeded);
+    assert.deepEqual(lines, []);
+  });
+}
+
+test("the handler's second argument is the client's address, if it is an IP address; clientAddress gets any other", async () => {
+  await using server = await serve();
+  const found = createFetchHandler({
+    backendUrl: server.backend.url,
+    observer: { onCallEnd: ({ client }) => clients.push(client) },
+    clientAddress: (_request, info: { readonly address: string } | undefined) => info?.address,
+  });
+  const clients: (string | undefined)[] = [];
+  const request = (): Request => new Request(`${base}/api/work-items/5`);
+  for (const given of ['192.0.2.1', '2001:db8::1', 'name.example', '192.0.2.1:80', '', {}, null, 5, undefined]) {
+    await server.handler(request(), given);
+  }
+  assert.deepEqual(
+    server.told.ended.map(({ client }) => client),
+    ['192.0.2.1', '2001:db8::1', ...Array.from({ length: 7 })],
+  );
+  await found(request(), { address: '192.0.2.2' });
+  await found(request());
+  assert.deepEqual(clients, ['192.0.2.2', undefined]);
+  await found.close();
 });
 
 test('a body that stalls or arrives very slowly is 408 after its time limit, and its bytes are released [D35, D50]', async () => {

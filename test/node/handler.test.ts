@@ -246,6 +246,43 @@ describe('middleware before the handler', () => {
     assert.deepEqual(server.backend.requests, []);
   });
 
+  test('a path that is no operation goes to next(), and a method that an operation lacks does not [D5, D60]', async () => {
+    for (const prefix of ['', '/v1']) {
+      const handled: string[] = [];
+      await using server = await startGateway({
+        host: 'node',
+        settings: { prefix },
+        mount: (handler) => {
+          const app = express();
+          app.use(handler);
+          app.use((request, response) => {
+            handled.push(request.originalUrl);
+            response.status(418).end();
+          });
+          return app;
+        },
+      });
+      const paths = ['/api/work-items/5/comments', '/api/work-items/5/', '/api/work-items/a/b?c', '/api/work-items//5'];
+      const others = [...paths, '/api/work-itemsx', '/api/work-items.json', '/'].map((path) => prefix + path);
+      for (const path of others) {
+        for (const method of ['GET', 'POST', 'OPTIONS'])
+          assert.equal((await server.call(method, path)).status, 418, path);
+      }
+      assert.deepEqual([...new Set(handled)], others);
+      for (const [method, path, status] of [
+        ['PATCH', '/api/work-items', 405],
+        ['PATCH', '/api/work-items/5', 405],
+        ['GET', '/api/work-items/', 400],
+        ['GET', '/api/work-items/x?a=/b', 400],
+        ['GET', '/api/work-items?a=/b/c', 200],
+        ['GET', '/api/work-items/5?a=/b', 200],
+        ['OPTIONS', '/api/work-items/5', 204],
+      ] as const) {
+        assert.equal((await server.call(method, prefix + path)).status, status, path);
+      }
+    }
+  });
+
   test('a client that leaves before middleware calls next() causes no backend call [D21]', async () => {
     const begun = createGate();
     const left = createGate();
