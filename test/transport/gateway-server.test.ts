@@ -36,6 +36,23 @@ async function callInOrder(order: string, port: number, host: string, isInTurn: 
 
 const closed = 'Error: the server was closed';
 
+test('the errors of a server have a code, and `await using` closes it', async () => {
+  let port: number;
+  {
+    await using server = createGatewayServer({ backendUrl });
+    ({ port } = await server.listen(0, '127.0.0.1'));
+    await assert.rejects(server.listen(0), { code: 'ERR_GATEWAY_LISTEN' });
+    assert.throws(() => server.renewTls({} as never), { code: 'ERR_GATEWAY_OPTIONS' });
+    await server.close();
+    await assert.rejects(server.listen(0), { code: 'ERR_GATEWAY_CLOSED' });
+  }
+  assert.equal(await isRefused(port), true);
+  const authJwksFile = join(folder, 'no-keys.json');
+  const tokens = { authIssuer: 'https://issuer.example', authAudience: ['a'], authJwksFile };
+  await using server = createGatewayServer({ backendUrl, ...tokens });
+  await assert.rejects(server.listen(0), { code: 'ERR_GATEWAY_KEYS' });
+});
+
 describe('createGatewayServer leaves no port open after', () => {
   for (const [order, inTurn, atOnce] of [
     ['close', 'done', 'done'],

@@ -3,9 +3,11 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { createFetchHandler as createInBrowser } from '../../packages/core/hosts/fetch/fetch-edge.ts';
 import { createFetchHandler } from '../../packages/core/hosts/fetch/fetch.ts';
-import { createGatewayServer } from '../../packages/core/hosts/index.ts';
+import { createGatewayServer, workItemGateway } from '../../packages/core/hosts/index.ts';
 import { createNodeHandler } from '../../packages/core/hosts/node/node.ts';
+import { Fastify } from '../helpers/fastify.ts';
 
 const hosts = { server: createGatewayServer, node: createNodeHandler, fetch: createFetchHandler };
 
@@ -207,6 +209,22 @@ test('one message lists all problems: texts first, then numbers, combinations an
   ];
   for (const host of ['node', 'fetch'] as const) assert.equal(problemsOf(wrong, host), problems.join('; '));
   assert.equal(problemsOf({ prefix: '/a' }), 'prefix is unknown');
+});
+
+test('every other error for a developer has a code, and `await using` ends each handler', async () => {
+  const backendUrl = 'http://localhost:5104';
+  await using call = createFetchHandler({ backendUrl });
+  await using later = createFetchHandler(() => ({ backendUrl: 5 }) as never);
+  await using handler = createNodeHandler({ backendUrl });
+  assert.equal(typeof handler, 'function');
+  await assert.rejects(call('/' as never), { name: 'TypeError', code: 'ERR_GATEWAY_REQUEST' });
+  await assert.rejects(later(new Request('http://localhost/')), { name: 'TypeError', code: 'ERR_GATEWAY_OPTIONS' });
+  assert.throws(() => createInBrowser({ backendUrl }), { code: 'ERR_GATEWAY_RUNTIME' });
+  await assert.rejects(async () => await Fastify().register(workItemGateway, { backendUrl: 5 as never }), {
+    ...{ name: 'TypeError', code: 'ERR_GATEWAY_OPTIONS' },
+  });
+  const http2 = Fastify({ http2: true });
+  await assert.rejects(async () => await http2.register(workItemGateway, { backendUrl }), { code: 'ERR_GATEWAY_HOST' });
 });
 
 test('options that are not an object are refused by every host', () => {

@@ -82,7 +82,7 @@ export class HostMistake extends Error {
 /** Creates the mistake of a host that has read the body of a write, or a part of it. */
 export function createBodyMistake(): HostMistake {
   return new HostMistake(
-    'the host has already read the request body: mount the handler before express.json() and all other code that reads bodies',
+    'the host has already read the request body: mount the handler before express.json() and other code that reads bodies (in Fastify, a preParsing hook must pass the body on)',
   );
 }
 
