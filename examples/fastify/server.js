@@ -3,7 +3,7 @@ import jwt from '@fastify/jwt';
 import rateLimit from '@fastify/rate-limit';
 import swagger from '@fastify/swagger';
 import Fastify from 'fastify';
-import { frameworkErrors, workItemGateway } from 'work-item-gateway';
+import { frameworkErrors, workItemGateway } from 'work-item-gateway/fastify';
 
 const { BACKEND_URL = 'http://localhost:5104', JWT_SECRET, ORIGIN, RATE_LIMIT = 100, PORT = 3000 } = process.env;
 const app = Fastify({ logger: true, return503OnClosing: false, frameworkErrors });

@@ -234,6 +234,17 @@ const rows: Readonly<Record<string, Readonly<Record<string, Run | string>>>> = {
       const plain = (line: string) => line.replaceAll(/\(request id [^)]*\)|Cause: .* Check/g, '').trim();
       assert.equal(plain(server.output), plain(block));
     },
+    'toJSON()': async (place, block) => {
+      const start = `import { serve } from '@hono/node-server';
+        import { createFetchHandler } from 'work-item-gateway/fetch';\n`;
+      const server = await place.startFile('server.mjs', `${start}${block}serve({ fetch: call, port: 3000 });\n`);
+      await server.call('GET', `${list}/5`);
+      await poll(() => server.output.includes('"msg":"call"'), 'the line of the call');
+      assert.match(
+        server.output,
+        /"requestId":"[^"]+","operation":"read","method":"GET","path":"\/api\/work-items\/5"/,
+      );
+    },
     'createGatewayServer(': async (place, block) => {
       await needsToken(await place.startFile('server.mjs', block));
     },

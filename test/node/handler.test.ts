@@ -246,7 +246,7 @@ describe('middleware before the handler', () => {
     assert.deepEqual(server.backend.requests, []);
   });
 
-  test('a path that is no operation goes to next(), and a method that an operation lacks does not [D5, D60]', async () => {
+  test('a path without an operation goes to next(), and an unknown method does not [D5, D60]', async () => {
     for (const prefix of ['', '/v1']) {
       const handled: string[] = [];
       await using server = await startGateway({

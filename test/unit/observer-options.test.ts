@@ -78,7 +78,7 @@ describe('the record of a call', () => {
     assert.partialDeepStrictEqual(lines[2], { ...shown, operation: 'read' });
   });
 
-  test('a cause that is no text can be written as JSON', () => {
+  test('a cause of any type can be written as JSON', () => {
     const loop: Record<string, unknown> = { big: 5n };
     loop['loop'] = loop;
     for (const cause of [loop, 5n, Symbol('a'), null, () => 5, Object.create(null) as object]) {
@@ -138,7 +138,7 @@ describe('the option observer', () => {
     }
   });
 
-  test('a name that is unknown, and a value that is no function, are refused', () => {
+  test('an unknown name, and a value that is not a function, are refused', () => {
     for (const [given, problem] of [
       [{ onCallEnded: act }, 'has the unknown name onCallEnded: did you mean onCallEnd?'],
       [{ onCallEnd: act, log: act }, 'has the unknown name log'],

@@ -3,7 +3,7 @@
 /**
  * - `ERR_GATEWAY_OPTIONS`: the options are invalid
  * - `ERR_GATEWAY_KEYS`: `authJwksFile` has no keys
- * - `ERR_GATEWAY_LISTEN`: the server cannot listen, or was told to listen twice
+ * - `ERR_GATEWAY_LISTEN`: the server cannot listen, or `listen` was called twice
  * - `ERR_GATEWAY_CLOSED`: the server was closed
  * - `ERR_GATEWAY_REQUEST`: the fetch handler got something other than a `Request`
  * - `ERR_GATEWAY_RUNTIME`: the runtime has no sockets
