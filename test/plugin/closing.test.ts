@@ -311,7 +311,10 @@ test('the example in docs/hosts.md closes gracefully [D55]', async () => {
     backend.answers(behind(gate, answer('{"id":5}')));
     const code = codeBlock('docs/hosts.md', 'const app = Fastify(')
       .replace("'fastify'", JSON.stringify(import.meta.resolve('fastify')))
-      .replace("'work-item-gateway'", JSON.stringify(new URL('../../packages/core/hosts/index.ts', import.meta.url)))
+      .replace(
+        "'work-item-gateway/fastify'",
+        JSON.stringify(new URL('../../packages/core/hosts/index.ts', import.meta.url)),
+      )
       .replace('logger: true', 'logger: false')
       .replace('http://localhost:5104', backend.url)
       .replace('port: 3000', 'port: 0');

@@ -36,14 +36,14 @@ interface GatewayOptions {
 }
 
 /** Receives the events of requests. A slow method delays all requests. Exceptions of its methods go to `onBug`. */
-export interface GatewayObserver<Record = CallRecord> {
-  onCallEnd(record: Record): void;
+export interface GatewayObserver<RecordType = CallRecord> {
+  onCallEnd(record: RecordType): void;
   /** A request was malformed or late: `cause` in words, `reason` as a code. `reply` is sent to the client [D27]. */
   onMalformed(requestId: string, reply: FixedReply, cause: string, client: string | undefined, reason: Reason): void;
   /** A client stopped reading its reply and was disconnected [D35]. `onCallEnd` has already received `record`. */
-  onStall(record: Record): void;
+  onStall(record: RecordType): void;
   /** The gateway has a bug that no longer affects a reply [D28]. `record` is the request concerned, if any. */
-  onBug(error: unknown, record: Record | undefined): void;
+  onBug(error: unknown, record: RecordType | undefined): void;
   /**
    * Called by hosts once when an outage begins, with its `cause`, and once when it ends, without `cause`. `keys`: the
    * issuer's keys cannot be fetched [D44]. `redis`: Redis cannot be used [D47]. `accept`: no connection can be accepted.

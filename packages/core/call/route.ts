@@ -47,11 +47,6 @@ export function route(method: string, target: string, options: RouteOptions): Ro
     : { operation, backendPath: `${backendPath}/${id}` };
 }
 
-/** True if some method of the target's path is an operation. */
-export function isOperationPath(target: string, { collectionPath }: RouteOptions): boolean {
-  return operationsAt(pathOf(target), collectionPath) !== undefined;
-}
-
 function refuse(refusal: FixedReply, outcome: CallOutcome): Route {
   return { operation: undefined, refusal, outcome };
 }

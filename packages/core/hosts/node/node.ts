@@ -3,7 +3,7 @@
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
 
-import { isOperationPath } from '../../call/route.ts';
+import { route } from '../../call/route.ts';
 import type { GuardOptions } from '../../guards/options/guard-options.ts';
 import { HostMistake } from '../common/failure-lines.ts';
 import { createHostGateway, hostRows } from '../common/host-gateway.ts';
@@ -35,10 +35,13 @@ export function createNodeHandler(options: NodeHandlerOptions): NodeHandler {
   const table = { ...handlerRows, ...hostRows, ...corsRows };
   const { gateway, values, end } = createHostGateway(options, table);
   const host = createNodeHost(gateway, values);
+  // Every path with an operation has a reply to OPTIONS.
+  const isOurs = (target: string): boolean =>
+    target.startsWith('/') && route('OPTIONS', target, gateway.routeOptions).refusal?.status !== 404;
   const handler = (request: HostedRequest, response: ServerResponse, next?: (error?: unknown) => void): void => {
     const target = request.originalUrl ?? request.url ?? '';
     // A target in absolute form goes to `next`, because middleware may have read and checked another path [D60].
-    if (next !== undefined && !(target.startsWith('/') && isOperationPath(target, gateway.routeOptions))) {
+    if (next !== undefined && !isOurs(target)) {
       next();
       return;
     }
