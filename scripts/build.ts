@@ -2,7 +2,7 @@
 
 import { execFileSync } from 'node:child_process';
 import { chmodSync, cpSync, existsSync, globSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { basename, relative } from 'node:path';
+import { basename, dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 import { build, transformSync, type OnLoadArgs, type OnLoadResult } from 'esbuild';
@@ -37,6 +37,7 @@ for (const path of globSync('packages/core/**/*.d.cts')) {
   writeFileSync(types.replace('.d.cts', '.cjs'), begin + lines.join(''));
 }
 cpSync('LICENSE', 'dist/core/LICENSE');
+keepTypesOfEntries();
 await bundleCommand();
 chmodSync('dist/command/main.js', 0o755);
 // The API reference: its page, and the files of Swagger UI that `npm run build:docs` copied.
@@ -48,6 +49,22 @@ if (existsSync('packages/dashboard')) {
     recursive: true,
     filter: (path) => !path.endsWith('tsconfig.json'),
   });
+}
+
+// Removes the types that no entry of the package uses.
+function keepTypesOfEntries(): void {
+  const { exports } = JSON.parse(readFileSync('dist/core/package.json', 'utf8')) as { exports: object };
+  const needed = new Set<string>();
+  const keep = (path: string): void => {
+    if (needed.has(path) || !existsSync(path)) return;
+    needed.add(path);
+    for (const [, name = ''] of readFileSync(path, 'utf8').matchAll(/['"](\.{1,2}\/[^'"]+)\.[jt]s['"]/g)) {
+      keep(join(dirname(path), `${name}.d.ts`));
+    }
+  };
+  for (const [, name = ''] of JSON.stringify(exports).matchAll(/"\.\/([^"]+)\.js"/g))
+    keep(join('dist/core', `${name}.d.ts`));
+  for (const path of globSync('dist/core/**/*.d.ts')) if (!needed.has(path)) rmSync(path);
 }
 
 function withoutMarks(all: string, list: string): string {
