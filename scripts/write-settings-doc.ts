@@ -34,10 +34,13 @@ export async function createSettingsDoc(): Promise<string> {
 Each setting is an environment variable and a flag. Flags take precedence over variables, variables over the
 settings file, and that file over defaults. An empty variable counts as unset. A space or a \`=\` separates
 a flag from its value. Variables of another command are ignored, but a flag of another command is an error.
-The commands \`serve\`, \`dev\`, \`check\` and \`openapi\` have every setting that does not list its commands.
+
+Under each setting is its flag, in parentheses the default (if any), then the accepted values. A change takes effect
+for new connections, unless the entry has another need. The commands \`serve\`, \`dev\`, \`check\` and \`openapi\` have every
+setting that does not list its commands.
 
 If settings are invalid, the command lists every problem, starts nothing and exits with 1. \`npm run check\`
-reads the settings, reports their problems, and requests the backend's work items once. When \`serve\` is ready,
+tests the settings and requests the backend's work items once. When \`serve\` is ready,
 it logs the settings in force, and marks settings from a flag, a variable or the settings file.
 
 ${groupSettings(settingNames).map(describeGroup).join('\n')}`;
@@ -50,18 +53,19 @@ function describeGroup([group, settings]: [SettingGroup, readonly SettingName[]]
 }
 
 function describeSetting(name: SettingName): string {
-  const { takes: values, unit } = rowOf(name).kind;
-  const takes = `${values}${unit === undefined ? '' : ` ${unit}`}`;
+  const { kind, help, changeNeeds: needs } = rowOf(name);
   const users = commandNames.filter((command) => settingsOf(command).includes(name));
+  const values = `${kind.takes.replace(/,? or empty .*$/, '')}${kind.unit === undefined ? '' : ` ${kind.unit}`}`;
   return `### \`${variableOf(name)}\`
 
-${rowOf(name).help}
+${help}
 
-- flag: \`${flagOf(name)}\`
-- default: ${describeDefaults(name, users, unit)}
-- takes: ${takes}
-- change needs: ${changeNeeds[rowOf(name).changeNeeds]}${describeUsers(users)}
+- \`${flagOf(name)}\`${describeDefaults(name, users, kind.unit)}: ${values}${describeNeeds(needs)}${describeUsers(users)}
 `;
+}
+
+function describeNeeds(needs: keyof typeof changeNeeds): string {
+  return needs === 'connections' ? '' : `\n- change needs: ${changeNeeds[needs]}`;
 }
 
 const commandsOfMost = 'serve, dev, check, openapi';
@@ -71,19 +75,19 @@ function describeUsers(users: readonly Command[]): string {
   return all === commandsOfMost ? '' : `\n- commands: ${all}`;
 }
 
-/** The default; if commands have different defaults, each default with its commands. */
+/** The default in parentheses, or empty; if commands have different defaults, each default with its commands. */
 function describeDefaults(name: SettingName, users: readonly Command[], unit: string | undefined): string {
   const fallbacks = [...new Set(users.map((command) => defaultOf(name, command)))];
-  return fallbacks
-    .map((fallback) => {
-      const text = `${fallback === '' ? 'none' : `\`${fallback}\``}${describeAmount(Number(fallback), unit)}`;
-      const where = users.filter((command) => defaultOf(name, command) === fallback);
-      return fallbacks.length === 1 ? text : `${text} in ${where.join(', ')}`;
-    })
-    .join('; ');
+  if (fallbacks.every((fallback) => fallback === '')) return '';
+  const texts = fallbacks.map((fallback) => {
+    const text = `\`${fallback}\`${describeAmount(Number(fallback), unit)}`;
+    const where = users.filter((command) => defaultOf(name, command) === fallback);
+    return fallbacks.length === 1 ? text : `${text} in ${where.join(', ')}`;
+  });
+  return ` (${texts.join('; ')})`;
 }
 
-/** A default in a larger unit, such as ` (10 MiB)` or ` (30 s)`; empty for small numbers. */
+/** A default in a larger unit, such as `, 10 MiB` or `, 30 s`; empty for small numbers. */
 function describeAmount(amount: number, unit: string | undefined): string {
   if (unit === 'bytes') {
     const [size, name] = (
@@ -93,9 +97,9 @@ function describeAmount(amount: number, unit: string | undefined): string {
         [1_024, 'KiB'],
       ] as const
     ).find(([each]) => amount >= each) ?? [1, 'bytes'];
-    return ` (${amount / size} ${name})`;
+    return `, ${amount / size} ${name}`;
   }
-  return unit === 'ms' && amount >= 1_000 ? ` (${amount / 1_000} s)` : '';
+  return unit === 'ms' && amount >= 1_000 ? `, ${amount / 1_000} s` : '';
 }
 
 if (import.meta.main) writeFileSync(settingsDocPath, await createSettingsDoc());

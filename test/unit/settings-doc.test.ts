@@ -16,6 +16,6 @@ test('docs/settings.md is what `npm run docs` writes [D32]', async () => {
 for (const name of settingNames) {
   test(`docs/settings.md has an entry for ${name} with its variable and flag [D32]`, () => {
     assert.equal(written.split(`\n### \`${variableOf(name)}\`\n`).length, 2);
-    assert.equal(written.split(`\n- flag: \`${flagOf(name)}\`\n`).length, 2);
+    assert.equal(written.match(new RegExp(`^- \`${flagOf(name)}\`[: ]`, 'gm'))?.length, 1);
   });
 }

@@ -16,34 +16,29 @@ export const settingGroups = {
   cors: {
     title: 'Pages of other origins (CORS)',
     introduction:
-      'Browser applications that may call. By default, pages of other origins may not call. Clients other than browsers need none of these settings. Setup: [security.md](security.md#cors).',
+      'Browser applications that may call. By default, pages of other origins may not call. Setup: [security.md](security.md#cors).',
   },
   tls: {
     title: 'TLS',
     introduction:
-      'Certificates are PEM files. The gateway reads changed files while it runs, so new certificates need no restart. [security.md](security.md) has an example of each setup.',
+      'PEM files, which the gateway reads again when they change. [security.md](security.md#tls) has an example of each setup.',
   },
   rateLimit: {
     title: 'Rate limit',
-    introduction:
-      'Limits the requests of each client. Off unless `RATE_LIMIT` is set. How requests are counted: [security.md](security.md#rate-limit).',
+    introduction: 'Off unless `RATE_LIMIT` is set. How requests are counted: [security.md](security.md#rate-limit).',
   },
   tokens: {
     title: 'Tokens',
     introduction:
-      'Off unless `AUTH_ISSUER` is set. If it is set, every operation requires a valid token. How the settings work together: [security.md](security.md#tokens).',
+      'Off unless `AUTH_ISSUER` is set. Then every operation requires a valid token: [security.md](security.md#tokens).',
   },
-  processes: {
-    title: 'Processes',
-    introduction:
-      'The number of processes that serve clients, and a file of settings that can be reloaded. About workers: [operating.md](operating.md#workers).',
-  },
+  processes: { title: 'Processes', introduction: 'About workers: [operating.md](operating.md#workers).' },
   backend: { title: 'Backend', introduction: 'The address of the backend, and how item ids are parsed.' },
   limits: { title: 'Limits', introduction: 'How much the gateway accepts and holds for clients and the backend.' },
   timeLimits: {
     title: 'Time limits',
     introduction:
-      'All values are in milliseconds. The first three settings apply to the backend, the others to clients. [operating.md](operating.md#timeouts) relates them to the timeouts of a load balancer and of the backend.',
+      '[operating.md](operating.md#timeouts) relates these to the timeouts of a load balancer and of the backend.',
   },
   pages: {
     title: 'Dashboard and API reference',
@@ -54,7 +49,7 @@ export const settingGroups = {
   traces: {
     title: 'Traces',
     introduction:
-      "Spans for an OpenTelemetry collector. The variables have the names and meanings of OpenTelemetry's standard. Without an endpoint, traces are off. Other variables with these names have no effect, and a warning at the start names them. Contents of the spans: [operating.md](operating.md#traces).",
+      "Spans for an OpenTelemetry collector, with OpenTelemetry's standard variables. Without an endpoint, traces are off. OpenTelemetry's other variables have no effect, and a warning at the start names them. Contents of the spans: [operating.md](operating.md#traces).",
   },
   embeddedBackend: {
     title: 'Embedded backend',

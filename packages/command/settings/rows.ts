@@ -69,7 +69,7 @@ export const settingsTable = {
     adminAllowedHosts: {
       kind: hostNames,
       default: '',
-      help: 'Further host names of the admin listener; for instance `gateway.internal,gateway.example.com`. IP addresses, `localhost`, names under `.localhost` and ADMIN_HOST are always accepted. Ports are ignored. A request with any other `Host` gets 403. A request without `Host` is answered.',
+      help: 'Further host names of the admin listener; for instance `gateway.internal,gateway.example.com`. The rules are those of ALLOWED_HOSTS, with ADMIN_HOST in place of HOST.',
       changeNeeds: 'nothing',
     },
     trustedProxies: gatewayRows.trustedProxies,
@@ -104,7 +104,7 @@ export const settingsTable = {
     tlsReloadMs: {
       kind: milliseconds,
       default: 10_000,
-      help: 'Interval at which the certificate files are checked for changes; SIGHUP checks them immediately. Valid new certificates apply to new connections. Invalid new certificates are refused and logged.',
+      help: 'Interval at which the certificate files are checked for changes; SIGHUP checks them immediately. Unusable certificates are refused and logged.',
       changeNeeds: 'nothing',
     },
     http2: {
@@ -187,7 +187,7 @@ export const settingsTable = {
     logFormat: {
       kind: choice('auto', 'pretty', 'json'),
       default: 'auto',
-      help: 'Format of log lines; `auto` is pretty on a terminal and JSON otherwise. Pretty lines need the package pino-pretty, which is part of a git clone, but not of the npm package or the image. Without it, `auto` is JSON on a terminal too.',
+      help: 'Format of log lines; `auto` is pretty on a terminal and JSON otherwise. Pretty lines need the package pino-pretty, which a git clone has. Without it, `auto` is JSON on a terminal too.',
       changeNeeds: 'nothing',
     },
   }),
@@ -204,7 +204,7 @@ export const settingsTable = {
     otelExporterOtlpEndpoint: {
       kind: optionalAddress,
       default: '',
-      help: "Address of the traces' collector (OTLP over HTTP); for instance `http://localhost:4318`. The gateway adds `/v1/traces` to this address. Without an address, nothing is traced.",
+      help: "Address of the traces' collector (OTLP over HTTP); for instance `http://localhost:4318`. The gateway adds `/v1/traces`.",
     },
     otelExporterOtlpHeaders: {
       kind: secretHeaders,

@@ -23,7 +23,7 @@ export const tokenRows = {
   authIssuer: {
     kind: issuer,
     default: '',
-    help: 'Issuer of the tokens; turns tokens on. Write it exactly as in the claim `iss`, for instance `https://login.example.com/`. Without a valid token, a request for an operation gets 401.',
+    help: 'Issuer of the tokens; turns tokens on. Write it exactly as in the claim `iss`, for instance `https://login.example.com/`.',
   },
   /** Accepted audiences: one of them must be in the claim `aud`. Required with `authIssuer`. */
   authAudience: {
@@ -65,7 +65,7 @@ export const tokenRows = {
   authScopes: {
     kind: scopes,
     default: '',
-    help: 'Scopes that operations require; for instance `list=items.read,read=items.read,create=items.write,update=items.write,delete=items.write`. A token without the scope gets 403. An operation that is not listed requires only a valid token.',
+    help: 'Scopes that operations require; for instance `list=items.read,read=items.read,create=items.write,update=items.write,delete=items.write`. An operation that is not listed requires only a valid token.',
   },
   /** The claims with the scopes of a token, such as `['scp', 'roles']` or `'realm_access.roles'` [D42]. Default: `scope`. */
   authScopeClaim: {
@@ -85,7 +85,7 @@ export const tokenRows = {
   backendIdentityHeader: {
     kind: identityHeader,
     default: '',
-    help: "Header that passes the client's identity to the backend; for instance `x-user`. Its value is the token's claim `sub`, in which `%` and everything except printable ASCII is percent-encoded. For a token without the claim, no header is sent. A client's header of this name is never forwarded.",
+    help: "Header that passes the client's identity to the backend; for instance `x-user`. Its value is the token's claim `sub`, percent-encoded. For a token without the claim, no header is sent.",
   },
 } satisfies Readonly<Record<string, SharedRow>>;
 
@@ -94,7 +94,7 @@ export const rateRows = {
   rateLimit: {
     kind: rateText,
     default: '',
-    help: 'Largest number of requests to operations per client and window; for instance `100/60s`, `1000/5m` or `10000/1h`. The number is at most 1000000, and the window at most a day. A window begins with the first request of a client. Requests over the limit get 429 and are not counted. All workers count together.',
+    help: 'Largest number of requests to operations per client and window. The number is at most 1000000, and the window at most a day. Requests over the limit get 429 and are not counted. All workers count together.',
   },
   /** Tells clients apart by `address` (default), or by the token's subject (`identity`). */
   rateLimitKey: {
@@ -112,7 +112,7 @@ export const rateRows = {
   rateLimitFallback: {
     kind: choice('local', 'allow', 'deny'),
     default: 'local',
-    help: 'The rate limit while Redis does not answer within 100 ms; with `local` each gateway counts by itself. With `allow` all requests are admitted. With `deny` all requests get 429.',
+    help: 'The rate limit while Redis does not answer within 100 ms; `local` counts in each gateway, `allow` admits all requests, `deny` answers all with 429.',
   },
 } satisfies Readonly<Record<string, SharedRow>>;
 

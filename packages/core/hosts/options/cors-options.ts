@@ -42,7 +42,7 @@ export const corsRows = {
   corsOrigins: {
     kind: origins,
     default: '',
-    help: "Origins whose pages may call and read replies; for instance `https://app.example.com,http://localhost:5173`. Write each origin as browsers send it: scheme, host, and the port if it is not the scheme's default. `*` alone allows every origin. Without origins, no reply has a CORS header.",
+    help: "Origins whose pages may call and read replies; for instance `https://app.example.com,http://localhost:5173`. Write each origin as browsers send it: scheme, host, and the port if it is not the scheme's default. `*` alone allows every origin.",
   },
   /** Allows pages to call with cookies and client certificates; cannot be combined with `*` [D45]. Default false. */
   corsCredentials: {
@@ -55,7 +55,7 @@ export const corsRows = {
     // At most a day, because no browser caches the reply to a preflight for longer.
     kind: integer('s', 0, 86_400),
     default: 600,
-    help: 'How long browsers may cache the reply to a preflight; then they send another preflight. Chromium caches the reply for at most 7,200 s.',
+    help: 'How long browsers may cache the reply to a preflight; Chromium caches it for at most 7,200 s.',
   },
 } satisfies Readonly<Record<string, SharedRow>>;
 

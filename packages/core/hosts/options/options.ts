@@ -48,7 +48,7 @@ const ownRows = {
   allowedHosts: {
     kind: hostNames,
     default: '',
-    help: 'Host names that requests may use; without a list, all names are accepted. For instance `items.example.com`. IP addresses, `localhost`, names under `.localhost` and {host} are always accepted. Ports are ignored. A request with any other `Host` gets 403. A request without a host name is served.',
+    help: 'Host names that requests may use; without a list, all names are accepted. For instance `items.example.com`. IP addresses, `localhost`, names under `.localhost` and {host} are always accepted. Ports are ignored. A request with any other `Host` gets 403, and one without a host name is served.',
   },
   /** `leading` (default) reads `12abc` as 12 and `1.5e+06` as 1; `whole` rejects both with 400 [D1, D3]. */
   itemIdParsing: {
@@ -63,7 +63,7 @@ const ownRows = {
   trustedProxies: {
     kind: addressRanges,
     default: '',
-    help: "Load balancers and proxies in front; for instance `10.0.0.0/8,192.168.1.7,2001:db8::/32`. For a connection from one of them, the client's address is the last address in `x-forwarded-for` that does not belong to such a proxy, and `x-forwarded-host` replaces `Host` in the check of a write's `Origin`. On other connections, both headers are ignored.",
+    help: "Load balancers and proxies in front; for instance `10.0.0.0/8,192.168.1.7,2001:db8::/32`. For a connection from one of them, the client's address is the last address in `x-forwarded-for` that does not belong to such a proxy, and `x-forwarded-host` replaces `Host` in the check of a write's `Origin`.",
   },
 } satisfies Readonly<Record<string, OptionRow>>;
 
