@@ -68,7 +68,7 @@ function peerLines(results: Results): Line[] {
   ];
 }
 
-/** Ratios to peers for a read, an update and a create, with a line for each number of connections. */
+/** Ratios to peers for a read, an update and a create, with a line for each number of connections. In bold: above the goal. */
 function connectionLines({ connections }: Results): Line[] {
   const counts = [...new Set(connections.rows.map((row) => row.connections))];
   const line = (title: string, peer: string, goalOf: (count: number) => number, field: 'us' | 'p99Ms' = 'us'): Line[] =>
@@ -159,12 +159,11 @@ function hostileLines({ hostile }: Results): Line[] {
 }
 
 function makePerformance(results: Results): string {
-  const { peers, connections, guards, growth, json, startup, hostile, aborts, ablation } = results;
+  const { aborts } = results;
   const cancelled = (name: string): string => (aborts.cancelledMs[name] ?? NaN).toFixed(0);
   const toFile = ratioOf(results, 'gateway-info', 'gateway', 'item');
   const lines: Line[] = [
     ...peerLines(results),
-    ...connectionLines(results),
     ...guardLines(results),
     ['log line for each call, into a file', `× ${toFile.toFixed(2)}`, ''],
     ...growthLines(results),
@@ -177,20 +176,28 @@ function makePerformance(results: Results): string {
       `${GOALS.cancelledMs} ms`,
     ],
   ];
-  const sections = Object.entries({ peers, connections, guards, growth, json, startup, hostile, aborts, ablation });
-  const recorded = [...Map.groupBy(sections, ([, { date }]) => date)].map(
-    ([date, group]) => `${date} (scenarios: ${group.map(([name]) => name).join(', ')})`,
-  );
-  const noisy = sections.flatMap(([name, section]) =>
-    (section as Results['guards']).noisy?.length
-      ? [`${section.noisy?.map((one) => `"${one}"`).join(' and ')} (scenario ${name})`]
-      : [],
+  const names = ['peers', 'guards', 'growth', 'json', 'startup', 'hostile', 'aborts'] as const;
+  const recorded = [...Map.groupBy(names, (name) => results[name].date)].map(
+    ([date, group]) => `${date} (scenarios: ${group.join(', ')})`,
   );
   return [
     makeTable(['Figure', 'Measured', 'Goal'], lines),
     `Recorded on ${recorded.join(', ')}.`,
-    ...(noisy.length === 0 ? [] : [`Other work on the machine disturbed these measurements: ${noisy.join(', ')}.`]),
+    ...describeNoise(results, names),
   ].join('\n\n');
+}
+
+function makeConnections(results: Results): string {
+  const table = makeTable(['Ratio', 'Measured', 'Goal'], connectionLines(results));
+  return [`Recorded on ${results.connections.date}.`, ...describeNoise(results, ['connections']), table].join('\n\n');
+}
+
+function describeNoise(results: Results, names: readonly (keyof Results)[]): string[] {
+  const noisy = names.flatMap((name) => {
+    const figures = (results[name] as { noisy?: readonly string[] }).noisy ?? [];
+    return figures.length === 0 ? [] : [`${figures.map((one) => `"${one}"`).join(' and ')} (scenario ${name})`];
+  });
+  return noisy.length === 0 ? [] : [`Other work on the machine disturbed these measurements: ${noisy.join(', ')}.`];
 }
 
 function makeAblation({ ablation }: Results): string {
@@ -201,7 +208,7 @@ function makeAblation({ ablation }: Results): string {
     us['item']?.toFixed(2),
     us['put']?.toFixed(2),
   ]);
-  return `Medians of ${ablation.rounds} rounds.\n\n${makeTable(['µs', 'read', 'update'], cells)}`;
+  return `Recorded on ${ablation.date}. Medians of ${ablation.rounds} rounds.\n\n${makeTable(['µs', 'read', 'update'], cells)}`;
 }
 
 function makeComparison({ peers }: Results): string {
@@ -228,7 +235,7 @@ function makeReadme(results: Results): string {
 update, ${ratio('post')} for a create, ${ratio('delete')} for a delete and ${ratio('list100')} for a list of 42 KB. Each figure is the median of ${results.peers.rounds} rounds on one core of a small virtual machine.`;
 }
 
-function makeReliability({ restart }: Results): string {
+function makeRestart({ restart }: Results): string {
   const { contenders, date, rate, rounds, rows } = restart;
   const rowOf = (contender: string, mode: string) =>
     rows.find((row) => row.contender === contender && row.mode === mode);
@@ -308,10 +315,9 @@ function makeSizing(results: Results): string {
 
 const blocks: Readonly<Record<string, ((results: Results) => string)[]>> = {
   'README.md': [makeReadme],
-  'bench/comparison.md': [makeComparison],
+  'bench/comparison.md': [makeComparison, makeConnections, makeRestart, makeAblation],
   'docs/fleet.md': [makeFleet, makeSizing],
-  'docs/performance.md': [makePerformance, makeAblation],
-  'docs/reliability.md': [makeReliability],
+  'docs/performance.md': [makePerformance],
 };
 
 /** The new texts of all files that have recorded figures, by path. */
