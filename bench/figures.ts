@@ -43,20 +43,11 @@ function peerLines(results: Results): Line[] {
     const values = COLUMNS.map((workload) => formatUs(findPeer(results, name)?.us[workload]));
     return [title, `${values.join(', ')} µs`, ''];
   };
-  const ratios = (title: string, one: string, other: string, goals: readonly number[] = []): Line => {
-    const values = COLUMNS.map((workload, index) => judge(ratioOf(results, one, other, workload), 2, '', goals[index]));
-    return [title, values.join(', '), goals.join(', ')];
-  };
   const p99 = (name: string): string =>
     ['item', 'mixed'].map((workload) => findPeer(results, name)?.paced?.[workload]?.p99Ms.toFixed(1) ?? '–').join(', ');
   return [
     costs('processor time: gateway', 'gateway'),
     costs('processor time: Fastify plugin', 'gateway-plugin'),
-    ratios('gateway ÷ nginx + Lua', 'gateway', 'nginx-lua', [0.85, 0.85, 0.85, 0.25, 0.15]),
-    ratios('gateway ÷ floor', 'gateway', 'node-net', [1.15, 1.15, 1.15]),
-    ratios('gateway ÷ HAProxy', 'gateway', 'haproxy', [1.2, 1.2, 1.2]),
-    ratios('gateway ÷ @fastify/http-proxy', 'gateway', 'fastify-http-proxy', [0.25, 0.25, 0.25]),
-    ratios('gateway as a Next.js route ÷ hand-written Next.js handlers', 'next-gateway', 'next'),
     ...[
       ['gateway', 'gateway'],
       ['nginx + Lua', 'nginx-lua'],
@@ -65,6 +56,20 @@ function peerLines(results: Results): Line[] {
       `${p99(name)} ms`,
       '',
     ]),
+  ];
+}
+
+function peerRatios(results: Results): Line[] {
+  const ratios = (title: string, one: string, other: string, goals: readonly number[] = []): Line => {
+    const values = COLUMNS.map((workload, index) => judge(ratioOf(results, one, other, workload), 2, '', goals[index]));
+    return [title, values.join(', '), goals.join(', ')];
+  };
+  return [
+    ratios('gateway ÷ nginx + Lua', 'gateway', 'nginx-lua', [0.85, 0.85, 0.85, 0.25, 0.15]),
+    ratios('gateway ÷ floor', 'gateway', 'node-net', [1.15, 1.15, 1.15]),
+    ratios('gateway ÷ HAProxy', 'gateway', 'haproxy', [1.2, 1.2, 1.2]),
+    ratios('gateway ÷ @fastify/http-proxy', 'gateway', 'fastify-http-proxy', [0.25, 0.25, 0.25]),
+    ratios('gateway as a Next.js route ÷ hand-written Next.js handlers', 'next-gateway', 'next'),
   ];
 }
 
@@ -187,8 +192,8 @@ function makePerformance(results: Results): string {
   ].join('\n\n');
 }
 
-function makeConnections(results: Results): string {
-  const table = makeTable(['Ratio', 'Measured', 'Goal'], connectionLines(results));
+function makeRatios(results: Results): string {
+  const table = makeTable(['Ratio', 'Measured', 'Goal'], [...peerRatios(results), ...connectionLines(results)]);
   return [`Recorded on ${results.connections.date}.`, ...describeNoise(results, ['connections']), table].join('\n\n');
 }
 
@@ -315,7 +320,7 @@ function makeSizing(results: Results): string {
 
 const blocks: Readonly<Record<string, ((results: Results) => string)[]>> = {
   'README.md': [makeReadme],
-  'bench/comparison.md': [makeComparison, makeConnections, makeRestart, makeAblation],
+  'bench/comparison.md': [makeComparison, makeRatios, makeRestart, makeAblation],
   'docs/fleet.md': [makeFleet, makeSizing],
   'docs/performance.md': [makePerformance],
 };
