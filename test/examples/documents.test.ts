@@ -134,6 +134,10 @@ const answerAsIssuer: RequestListener = ({ url = '' }, response) => {
 type Run = (place: Place, block: string) => Promise<void> | void;
 
 const root = join(import.meta.dirname, '../..');
+const manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as {
+  readonly peerDependencies: Readonly<Record<string, string>>;
+  readonly repository: { readonly url: string };
+};
 
 /** The commands of a block, without comments. */
 function commandsIn(block: string): string[] {
@@ -203,7 +207,10 @@ const elsewhere = (file: string): string => `run by ${file}`;
 const rows: Readonly<Record<string, Readonly<Record<string, Run | string>>>> = {
   'README.md': {
     'npm ci && npm start': async (place, block) => {
-      const [started, ...calls] = sessionsIn(place.here(block));
+      const [cloned, started, ...calls] = sessionsIn(place.here(block));
+      const { url } = manifest.repository;
+      const address = url.replace(/^git\+|\.git$/g, '');
+      assert.equal(cloned?.command, `git clone ${address} && cd ${address.split('/').at(-1)}`);
       const server = await place.start('npm start');
       await poll(() => server.output.includes('Ctrl-C'), 'the server is ready');
       for (const line of started?.printed.split('\n') ?? []) assert.ok(server.output.includes(line), line);
@@ -377,12 +384,9 @@ const rows: Readonly<Record<string, Readonly<Record<string, Run | string>>>> = {
       assert.deepEqual(keysOf(lines()[0] ?? ''), withoutToken);
     },
     'npm install @opentelemetry': (_place, block) => {
-      const { peerDependencies } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as {
-        peerDependencies: Record<string, string>;
-      };
       const named = block.trim().split(' ').slice(2);
       assert.ok(named.length > 0);
-      for (const name of named) assert.ok(name in peerDependencies, name);
+      for (const name of named) assert.ok(name in manifest.peerDependencies, name);
     },
     'check --contract': elsewhere('test/contract/command.test.ts'),
   },
