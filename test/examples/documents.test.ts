@@ -9,12 +9,14 @@ import type { AddressInfo } from 'node:net';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
+import { parse } from 'yaml';
 import { noOpenssl } from '../helpers/certificates.ts';
 import { codeBlocks } from '../helpers/documents.ts';
 import { Example, linesOfDocument, type RunningExample } from './installed.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
 import { createPair, goodToken, keySetOf } from '../helpers/issuer.ts';
 import { poll } from '../helpers/changes.ts';
+import { defaultOf } from '../../packages/command/settings/settings.ts';
 import { parseItemId } from '../../packages/core/call/item-id.ts';
 import { findProgram } from '../helpers/program.ts';
 import { isRefused, type Headers, type Reply } from '../helpers/raw-client.ts';
@@ -199,6 +201,18 @@ async function runTls(place: Place, block: string): Promise<string[]> {
     printed.push(await place.output(line).catch((error: unknown) => `exit ${(error as { code: number }).code}`));
   }
   return printed;
+}
+
+/** A service of a Compose file. */
+interface Service {
+  readonly build: string;
+  readonly environment: Readonly<Record<string, string>>;
+  readonly command?: string;
+  readonly ports?: readonly string[];
+}
+
+function toLoopback(value: string): string {
+  return value.replace(/^::$/, '127.0.0.1').replace('//backend:', '//127.0.0.1:');
 }
 
 const elsewhere = (file: string): string => `run by ${file}`;
@@ -392,6 +406,21 @@ const rows: Readonly<Record<string, Readonly<Record<string, Run | string>>>> = {
   },
   'docs/deploying.md': {
     'docker build': 'run by test/deploy/image.ts, with buildah and podman',
+    'services:': async (place, block) => {
+      assert.equal(block.trim().split('\n').length, 15);
+      const { services } = parse(block) as { services: Record<'gateway' | 'backend', Service> };
+      assert.deepEqual(services.gateway.ports, [
+        `${defaultOf('port', 'serve')}:${defaultOf('port', 'serve')}`,
+        `127.0.0.1:${defaultOf('adminPort', 'serve')}:${defaultOf('adminPort', 'serve')}`,
+      ]);
+      for (const { build, environment, command = 'serve' } of [services.backend, services.gateway]) {
+        assert.equal(build, '.', 'the image is built in the repository');
+        const variables = Object.entries(environment).map(([name, value]) => `${name}=${toLoopback(value)}`);
+        await place.start(`${variables.join(' ')} work-item-gateway ${command}`);
+      }
+      assert.match(await place.output('curl -si http://localhost:3000/api/work-items'), /^HTTP\/1.1 200 .*\r\n\[\]$/s);
+      assert.match(await place.output('curl -si http://localhost:9464/readyz'), /^HTTP\/1.1 200 /);
+    },
     'kubectl apply': 'needs a cluster; test/deploy/kubernetes.test.ts checks the manifests',
     'sudo install -D': 'needs root and systemd; test/deploy/systemd.test.ts runs the units',
     'systemctl reload work-item-gateway': 'needs root and systemd; test/deploy/systemd.test.ts runs the units',
