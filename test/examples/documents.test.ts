@@ -173,6 +173,33 @@ const needsToken = async (server: RunningExample): Promise<void> => {
   assert.equal((await server.call('GET', list, { headers: bearer })).status, 200);
 };
 
+const findUser = "const findUser = (cookie) => (cookie === 'session=ada' ? 'ada' : undefined);\n";
+
+const fetchStart = `import { serve } from '@hono/node-server';
+  import { createFetchHandler } from 'work-item-gateway/fetch';\n`;
+const fetchEnd = 'serve({ fetch: call, port: 3000 });\n';
+
+const needsSession = async (server: RunningExample): Promise<void> => {
+  const refused = await server.call('GET', list);
+  assert.deepEqual([refused.status, refused.text], [401, '{"error":"Unauthorized"}']);
+  const headers: Headers = [['Cookie', 'session=ada']];
+  const reply = await server.call('GET', list, { headers });
+  assert.deepEqual([reply.status, reply.text], [200, '[]']);
+};
+
+const hasOtherErrors = async (server: RunningExample): Promise<void> => {
+  const text = '{"title":"Invalid ID format","status":400}';
+  const refused = await server.call('GET', `${list}/x`);
+  assert.deepEqual([refused.status, refused.text], [400, text]);
+  assert.equal(refused.header('content-length'), String(text.length));
+  const failed = await server.call('PUT', `${list}/5`, { body: 'no JSON' });
+  assert.deepEqual([failed.status, failed.text], [500, '{"title":"Failed to update work item","status":500}']);
+  const head = await server.call('HEAD', `${list}/x`);
+  assert.deepEqual([head.status, head.text], [400, '']);
+  const reply = await server.call('GET', list);
+  assert.deepEqual([reply.status, reply.text], [200, '[]']);
+};
+
 async function assertLimit(call: () => Promise<Reply>): Promise<Reply> {
   for (let count = 0; count < 100; count += 1) assert.equal((await call()).status, 200);
   const reply = await call();
@@ -243,8 +270,8 @@ const rows: Readonly<Record<string, Readonly<Record<string, Run | string>>>> = {
     'const app = Fastify(': serves,
     'express()': serves,
     NestFactory: elsewhere('test/examples/nestjs.test.ts'),
-    'createServer(': serves,
-    'new Hono()': serves,
+    "createServer } from 'node:http';\nimport { createNodeHandler }": serves,
+    'const app = new Hono()': serves,
     'export default { port': elsewhere('test/examples/runtimes.test.ts'),
     'Deno.serve': elsewhere('test/examples/runtimes.test.ts'),
     'outcome unreachable': async (place, block) => {
@@ -255,16 +282,58 @@ const rows: Readonly<Record<string, Readonly<Record<string, Run | string>>>> = {
       const plain = (line: string) => line.replaceAll(/\(request id [^)]*\)|Cause: .* Check/g, '').trim();
       assert.equal(plain(server.output), plain(block));
     },
-    'toJSON()': async (place, block) => {
-      const start = `import { serve } from '@hono/node-server';
-        import { createFetchHandler } from 'work-item-gateway/fetch';\n`;
-      const server = await place.startFile('server.mjs', `${start}${block}serve({ fetch: call, port: 3000 });\n`);
-      await server.call('GET', `${list}/5`);
-      await poll(() => server.output.includes('"msg":"call"'), 'the line of the call');
-      assert.match(
-        server.output,
-        /"requestId":"[^"]+","operation":"read","method":"GET","path":"\/api\/work-items\/5"/,
-      );
+    'next();': async (place, block) => {
+      const start = `import express from 'express';
+        import { createNodeHandler } from 'work-item-gateway/node';
+        const app = express();\n`;
+      await needsSession(await place.startFile('server.mjs', `${start}${findUser}${block}app.listen(3000);\n`));
+    },
+    "request.headers.get('cookie')": async (place, block) => {
+      await needsSession(await place.startFile('server.mjs', `${fetchStart}${findUser}${block}${fetchEnd}`));
+    },
+    "addHook('onSend'": async (place, block) => {
+      const start = `import Fastify from 'fastify';
+        import { workItemGateway } from 'work-item-gateway';
+        const app = Fastify();\n`;
+      const end = `await app.register(workItemGateway, { backendUrl: 'http://localhost:5104' });
+        await app.listen({ port: 3000 });\n`;
+      await hasOtherErrors(await place.startFile('server.mjs', `${start}${block}${end}`));
+    },
+    "headers.delete('content-length')": async (place, block) => {
+      await hasOtherErrors(await place.startFile('server.mjs', `${fetchStart}${block}${fetchEnd}`));
+    },
+    'fastify.inject(': async (place, block) => {
+      const start = `import assert from 'node:assert/strict';
+        import { createServer } from 'node:http';
+        import { test } from 'node:test';
+        import Fastify from 'fastify';
+        import { Hono } from 'hono';
+        import { workItemGateway } from 'work-item-gateway';
+        import { createFetchHandler } from 'work-item-gateway/fetch';
+        import { createNodeHandler } from 'work-item-gateway/node';\n`;
+      example.write('route.test.mjs', start + block);
+      assert.match(await place.output('node --test --test-reporter=tap route.test.mjs'), /^# pass 1$/m);
+    },
+    "once('SIGTERM'": async (place, block) => {
+      const backend = createServer().listen(0, '127.0.0.1');
+      const called = once(backend, 'request') as Promise<Parameters<RequestListener>>;
+      await once(backend, 'listening');
+      try {
+        const start = `import { createServer } from 'node:http';
+          import { createNodeHandler } from 'work-item-gateway/node';\n`;
+        const { port } = backend.address() as AddressInfo;
+        const server = await place.startFile('server.mjs', start + block.replace('5104', String(port)));
+        const reply = server.call('GET', list);
+        const [, response] = await called;
+        server.process.kill('SIGTERM');
+        await poll(() => isRefused(place.port), 'the server listens no more');
+        response.end('["in flight"]');
+        assert.equal((await reply).text, '["in flight"]');
+        assert.deepEqual(await server.exited, { code: 0, signal: null });
+      } finally {
+        backend.close();
+        backend.closeAllConnections();
+      }
     },
     'createGatewayServer(': async (place, block) => {
       await needsToken(await place.startFile('server.mjs', block));
