@@ -35,8 +35,8 @@ Each setting is an environment variable and a flag. Flags take precedence over v
 settings file, and that file over defaults. An empty variable counts as unset. A space or a \`=\` separates
 a flag from its value. Variables of another command are ignored, but a flag of another command is an error.
 
-Under each setting is its flag, in parentheses the default (if any), then the accepted values. A change takes effect
-for new connections, unless the entry has another need. The commands \`serve\`, \`dev\`, \`check\` and \`openapi\` have every
+Under each setting is its flag, in parentheses the default (if any), then the accepted values. A flag alone means true.
+A change takes effect for new connections, unless the entry says what it needs. The commands \`serve\`, \`dev\`, \`check\` and \`openapi\` have every
 setting that does not list its commands.
 
 If settings are invalid, the command lists every problem, starts nothing and exits with 1. \`npm run check\`
@@ -55,7 +55,7 @@ function describeGroup([group, settings]: [SettingGroup, readonly SettingName[]]
 function describeSetting(name: SettingName): string {
   const { kind, help, changeNeeds: needs } = rowOf(name);
   const users = commandNames.filter((command) => settingsOf(command).includes(name));
-  const values = `${kind.takes.replace(/,? or empty .*$/, '')}${kind.unit === undefined ? '' : ` ${kind.unit}`}`;
+  const values = `${kind.takes.replace(/,? or empty .*$|; the flag alone .*$/, '')}${kind.unit === undefined ? '' : ` ${kind.unit}`}`;
   return `### \`${variableOf(name)}\`
 
 ${help}
@@ -65,14 +65,14 @@ ${help}
 }
 
 function describeNeeds(needs: keyof typeof changeNeeds): string {
-  return needs === 'connections' ? '' : `\n- change needs: ${changeNeeds[needs]}`;
+  return needs === 'connections' ? '' : `; a change needs ${changeNeeds[needs]}`;
 }
 
 const commandsOfMost = 'serve, dev, check, openapi';
 
 function describeUsers(users: readonly Command[]): string {
   const all = users.join(', ');
-  return all === commandsOfMost ? '' : `\n- commands: ${all}`;
+  return all === commandsOfMost ? '' : `; commands: ${all}`;
 }
 
 /** The default in parentheses, or empty; if commands have different defaults, each default with its commands. */

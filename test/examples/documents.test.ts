@@ -338,11 +338,6 @@ const rows: Readonly<Record<string, Readonly<Record<string, Run | string>>>> = {
     'createGatewayServer(': async (place, block) => {
       await needsToken(await place.startFile('server.mjs', block));
     },
-    'await app.register(workItemGateway': async (place, block) => {
-      const start = "import Fastify from 'fastify';\nimport { workItemGateway } from 'work-item-gateway';\n";
-      const code = `${start}const app = Fastify();\n${block}await app.listen({ port: 3000 });\n`;
-      await needsToken(await place.startFile('server.mjs', code));
-    },
     'backendUrl: process.env.BACKEND_URL': async (place, block) => {
       example.write('route.mjs', place.here(`import { createFetchHandler } from 'work-item-gateway/fetch';\n${block}`));
       const code = `import { serve } from '@hono/node-server';\nimport { GET } from './route.mjs';\n`;
