@@ -37,7 +37,7 @@ a flag from its value. Variables of another command are ignored, but a flag of a
 
 Under each setting is its flag, in parentheses the default (if any), then the accepted values. A flag alone means true.
 A change takes effect for new connections, unless the entry says what it needs. The commands \`serve\`, \`dev\`, \`check\` and \`openapi\` have every
-setting that does not list its commands.
+setting, unless its entry says otherwise.
 
 If settings are invalid, the command lists every problem, starts nothing and exits with 1. \`npm run check\`
 tests the settings and requests the backend's work items once. When \`serve\` is ready,
@@ -68,11 +68,14 @@ function describeNeeds(needs: keyof typeof changeNeeds): string {
   return needs === 'connections' ? '' : `; a change needs ${changeNeeds[needs]}`;
 }
 
-const commandsOfMost = 'serve, dev, check, openapi';
+const commandsOfMost: readonly Command[] = ['serve', 'dev', 'check', 'openapi'];
 
+/** The commands of a setting, as the difference to the commands of most settings. */
 function describeUsers(users: readonly Command[]): string {
-  const all = users.join(', ');
-  return all === commandsOfMost ? '' : `; commands: ${all}`;
+  const added = users.filter((command) => !commandsOfMost.includes(command));
+  const missing = commandsOfMost.filter((command) => !users.includes(command));
+  if (missing.length > 1) return `; only in ${users.join(', ')}`;
+  return `${missing.map((command) => `; not in ${command}`).join('')}${added.map((command) => `; also in ${command}`).join('')}`;
 }
 
 /** The default in parentheses, or empty; if commands have different defaults, each default with its commands. */

@@ -77,12 +77,13 @@ describe('HAProxy with the lines of docs/security.md', { skip }, () => {
       HTTP2: 'true',
     });
     const port = await findFreePort();
-    const configuration = replaceEach(codeBlock(document, 'alpn h2,http/1.1'), {
-      ' :80\n': ` 127.0.0.1:${port}\n`,
+    const [defaults = ''] = codeBlock(document, 'option forwardfor').split('frontend');
+    const frontend = `frontend clients\n    bind 127.0.0.1:${port}\n    default_backend gateways\n\n`;
+    const backendLines = replaceEach(codeBlock(document, 'alpn h2,http/1.1'), {
       ' 10.0.0.5:3000 ': ` 127.0.0.1:${gateway.port} `,
       ' ca.pem ': ` ${authority.certFile} `,
     });
-    await using haproxy = await Haproxy.startWith(program, configuration, port);
+    await using haproxy = await Haproxy.startWith(program, defaults + frontend + backendLines, port);
     await using client = await RawClient.open(haproxy.port);
     // The metrics can be a second old. They show the connection anyway, because HAProxy keeps it for some seconds.
     await poll(async () => {

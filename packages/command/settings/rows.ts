@@ -209,7 +209,7 @@ export const settingsTable = {
     otelExporterOtlpHeaders: {
       kind: secretHeaders,
       default: '',
-      help: 'Headers for requests to the collector, such as an API key; `name=value` pairs separated by commas, percent-encoded. The value is never shown. Use the variable, because a flag is visible in the list of processes.',
+      help: 'Headers for requests to the collector, such as an API key; percent-encoded and never shown. Use the variable, because a flag is visible in the list of processes.',
     },
     otelExporterOtlpTracesEndpoint: {
       kind: optionalAddress,
@@ -219,7 +219,7 @@ export const settingsTable = {
     otelExporterOtlpTracesHeaders: {
       kind: secretHeaders,
       default: '',
-      help: 'Headers for traces alone; sent in place of OTEL_EXPORTER_OTLP_HEADERS. The value is never shown.',
+      help: 'Headers for traces alone; sent in place of OTEL_EXPORTER_OTLP_HEADERS, and never shown.',
     },
     otelServiceName: {
       kind: name,
@@ -229,7 +229,7 @@ export const settingsTable = {
     otelResourceAttributes: {
       kind: resourceAttributes,
       default: '',
-      help: 'Attributes of this service in traces; `name=value` pairs separated by commas, percent-encoded, for instance `deployment.environment.name=staging`.',
+      help: 'Attributes of this service in traces; percent-encoded, for instance `deployment.environment.name=staging`.',
     },
     otelTracesSampler: {
       kind: choice(
