@@ -12,13 +12,14 @@ import { createNodeHandler } from '../../packages/core/hosts/node/node.ts';
 import { corsRows } from '../../packages/core/hosts/options/cors-options.ts';
 import { handlerRows } from '../../packages/core/hosts/options/host-options.ts';
 import { limitRows } from '../../packages/core/hosts/options/limits.ts';
+import { observerRows } from '../../packages/core/hosts/options/observer-options.ts';
 import { gatewayRows } from '../../packages/core/hosts/options/options.ts';
 import { guardRows } from '../../packages/core/guards/options/guard-options.ts';
 
 const text = readFileSync(join(import.meta.dirname, '../../docs/hosts.md'), 'utf8');
 const [, section = ''] = /^## Options\n(.*?)^## /ms.exec(text) ?? [];
 const rows = [...section.matchAll(/^\| (`.*?) +\| ([\w, ]+?) +\|$/gm)].map(([, cell = '', where = '']) => ({
-  names: [...cell.matchAll(/`(\w+)(?:\(\w+\))?`/g)].map(([, name = '']) => name),
+  names: [...cell.matchAll(/`(\w+)`/g)].map(([, name = '']) => name),
   where: where.split(', '),
 }));
 
@@ -57,7 +58,14 @@ for (const [host, handler] of Object.entries(handlers)) {
 }
 
 test('the table has every option that several handlers share', () => {
-  const shared = Object.keys({ ...gatewayRows, ...guardRows, ...limitRows, ...corsRows, ...handlerRows });
+  const shared = Object.keys({
+    ...gatewayRows,
+    ...guardRows,
+    ...limitRows,
+    ...corsRows,
+    ...handlerRows,
+    ...observerRows,
+  });
   const listed = new Set(rows.flatMap(({ names }) => names));
   assert.deepEqual(
     shared.filter((name) => !listed.has(name)),

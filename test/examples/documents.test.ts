@@ -274,14 +274,6 @@ const rows: Readonly<Record<string, Readonly<Record<string, Run | string>>>> = {
     'const app = new Hono()': serves,
     'export default { port': elsewhere('test/examples/runtimes.test.ts'),
     'Deno.serve': elsewhere('test/examples/runtimes.test.ts'),
-    'outcome unreachable': async (place, block) => {
-      const code = codeBlocks('docs/hosts.md').find((each) => each.includes('createServer('));
-      const server = await place.startFile('server.mjs', (code ?? '').replace('5104', '1'));
-      await server.call('GET', `${list}/5`);
-      await poll(() => server.output.includes('\n'), 'the line of the failure');
-      const plain = (line: string) => line.replaceAll(/\(request id [^)]*\)|Cause: .* Check/g, '').trim();
-      assert.equal(plain(server.output), plain(block));
-    },
     'next();': async (place, block) => {
       const start = `import express from 'express';
         import { createNodeHandler } from 'work-item-gateway/node';
@@ -301,6 +293,25 @@ const rows: Readonly<Record<string, Readonly<Record<string, Run | string>>>> = {
     },
     "headers.delete('content-length')": async (place, block) => {
       await hasOtherErrors(await place.startFile('server.mjs', `${fetchStart}${block}${fetchEnd}`));
+    },
+    'outcome unreachable': async (place, block) => {
+      const code = codeBlocks('docs/hosts.md').find((each) => each.includes('createServer('));
+      const server = await place.startFile('server.mjs', (code ?? '').replace('5104', '1'));
+      await server.call('GET', `${list}/5`);
+      await poll(() => server.output.includes('\n'), 'the line of the failure');
+      const plain = (line: string) => line.replaceAll(/\(request id [^)]*\)|Cause: .* Check/g, '').trim();
+      assert.equal(plain(server.output), plain(block));
+    },
+    'toJSON()': async (place, block) => {
+      const start = `import { serve } from '@hono/node-server';
+        import { createFetchHandler } from 'work-item-gateway/fetch';\n`;
+      const server = await place.startFile('server.mjs', `${start}${block}serve({ fetch: call, port: 3000 });\n`);
+      await server.call('GET', `${list}/5`);
+      await poll(() => server.output.includes('"msg":"call"'), 'the line of the call');
+      assert.match(
+        server.output,
+        /"requestId":"[^"]+","operation":"read","method":"GET","path":"\/api\/work-items\/5"/,
+      );
     },
     'fastify.inject(': async (place, block) => {
       const start = `import assert from 'node:assert/strict';
