@@ -257,3 +257,13 @@ test('a server without TLS has the scheme http, and renewTls has no effect', asy
   server.renewTls({ cert: '', key: '' });
   assert.equal(server.scheme, 'http');
 });
+
+test('the time limits hold even if every check is late [D35]', async (t) => {
+  let addedMs = 0;
+  const now = performance.now.bind(performance);
+  t.mock.method(performance, 'now', () => now() + addedMs);
+  const { client } = await serveOne(t, {}, { requestHeadersTimeoutMs: 300 });
+  const timer = setInterval(() => (addedMs += 350), 50);
+  t.after(() => clearInterval(timer));
+  await client.closed();
+});

@@ -6,6 +6,7 @@ import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
 import { test } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { Deadline, Deadlines } from '../../packages/core/backend/deadlines.ts';
+import { startDeadline } from '../../packages/core/hosts/common/process-deadline.ts';
 import { poll } from '../helpers/changes.ts';
 
 const durationMs = 20;
@@ -135,3 +136,45 @@ test('after a pause of the process, a deadline leaves time for more than what ha
   await poll(() => passed.length === 2, 'the deadlines have passed');
   assert.deepEqual(passed, [0, 1]);
 });
+
+test('deadlines that start while others pass add no timers [D19]', async (t) => {
+  const timers = t.mock.method(globalThis, 'setTimeout');
+  const line = new Deadlines(durationMs);
+  let passes = 0;
+  const onDeadlinePassed = (deadline: Deadline) => {
+    passes += 1;
+    line.start(deadline);
+  };
+  const deadlines = Array.from({ length: 4 }, () => new Deadline({ onDeadlinePassed }));
+  const before = timers.mock.callCount();
+  for (const deadline of deadlines) {
+    line.start(deadline);
+    for (const until = performance.now() + 2; performance.now() < until;);
+  }
+  let turns = 0;
+  while (passes < 100) {
+    await nextTurn();
+    turns += 1;
+  }
+  for (const deadline of deadlines) deadline.clear();
+  assert.ok(turns > 0);
+  // Each pass needs at most a timer for the next deadline, and one that it starts itself.
+  const made = timers.mock.callCount() - before;
+  assert.ok(made <= 2 * passes + 1, `${made} timers for ${passes} passes`);
+});
+
+for (const [what, start] of [
+  ['a call', (onOver: () => void) => new Deadlines(durationMs).start(new Deadline({ onDeadlinePassed: onOver }))],
+  ['the process', (onOver: () => void) => startDeadline(durationMs, onOver)],
+] as const) {
+  test(`a deadline of ${what} passes, even if every timer fires 0.9 s late [D19]`, async (t) => {
+    const now = performance.now.bind(performance);
+    let addedMs = 0;
+    t.mock.method(performance, 'now', () => now() + (addedMs += 900));
+    let isOver = false as boolean;
+    start(() => (isOver = true));
+    for (const until = now() + 8_000; !isOver && now() < until;)
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    assert.ok(isOver);
+  });
+}

@@ -1,7 +1,7 @@
 // Keeps deadlines of equal length in the order of their start, so that one timer serves them all. A timer for each call
 // would cost a tenth of the call's processor time.
 
-import { catchUpMs, monotonicMs } from '../time/monotonic.ts';
+import { catchUpMs, catchUpMsMax, monotonicMs } from '../time/monotonic.ts';
 
 export interface DeadlineOwner {
   onDeadlinePassed(deadline: Deadline): void;
@@ -9,16 +9,19 @@ export interface DeadlineOwner {
 
 /** A deadline of `owner`. `Deadlines.start` starts it. */
 export class Deadline {
-  readonly #owner: DeadlineOwner;
+  /** @internal */
+  readonly owner: DeadlineOwner;
   /** @internal */
   at = 0;
+  /** @internal By how much the deadline can still be extended. */
+  spareMs = catchUpMsMax;
   /** @internal The neighbours in a ring. A deadline that is not running is alone in its ring. */
   previous: Deadline = this;
   /** @internal */
   next: Deadline = this;
 
   constructor(owner: DeadlineOwner) {
-    this.#owner = owner;
+    this.owner = owner;
   }
 
   get isRunning(): boolean {
@@ -31,11 +34,6 @@ export class Deadline {
     this.next.previous = this.previous;
     this.previous = this;
     this.next = this;
-  }
-
-  /** @internal */
-  pass(): void {
-    this.#owner.onDeadlinePassed(this);
   }
 }
 
@@ -54,6 +52,7 @@ export class Deadlines {
   /** Starts `deadline`, which must not be running. */
   start(deadline: Deadline): void {
     deadline.at = monotonicMs() + this.#durationMs;
+    deadline.spareMs = catchUpMsMax;
     deadline.previous = this.#end.previous;
     deadline.next = this.#end;
     this.#end.previous.next = deadline;
@@ -66,15 +65,20 @@ export class Deadlines {
     this.#timer = undefined;
     const now = monotonicMs();
     const extraMs = catchUpMs(this.#dueAt, now);
-    for (let each = this.#end.next; extraMs > 0 && each !== this.#end; each = each.next)
-      each.at = Math.max(each.at, now) + extraMs;
+    for (let each = this.#end.next; extraMs > 0 && each !== this.#end; each = each.next) {
+      const addedMs = Math.min(extraMs, each.spareMs);
+      each.spareMs -= addedMs;
+      each.at = Math.max(each.at, now) + addedMs;
+    }
     for (let first = this.#end.next; first !== this.#end; first = this.#end.next) {
       if (first.at > now) {
+        // An owner may have started a deadline, and so a timer for a later time.
+        clearTimeout(this.#timer);
         this.#timer = this.#setTimer(first.at - now);
         return;
       }
       first.clear();
-      first.pass();
+      first.owner.onDeadlinePassed(first);
     }
   };
 

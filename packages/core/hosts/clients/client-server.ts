@@ -178,8 +178,10 @@ export class ClientServer implements Iterable<Connection> {
   readonly #sweep = (): void => {
     const now = monotonicMs();
     const extraMs = catchUpMs(this.#sweepDueAt, now);
+    // If the last checks were put off, these are not, so that the limits hold even if the process is always late.
+    const hasChecked = this.#sweepDueAt - sweepMs >= this.#checksFrom;
     this.#sweepDueAt = now + sweepMs;
-    if (extraMs > 0) this.#checksFrom = now + extraMs;
+    if (extraMs > 0 && hasChecked) this.#checksFrom = now + extraMs;
     for (const connection of now < this.#checksFrom ? [] : this.#connections) {
       connection.checkTime(now);
     }
