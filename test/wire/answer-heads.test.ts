@@ -46,6 +46,10 @@ for (const [what, text] of [
   ['many small fields', `${start}${cookies(700)}${end}`],
   ['one large field', `${start}Set-Cookie: ${'v'.repeat(90_000)}\r\n${end}`],
   ['a large field whose name begins like one that is read', `${start}Content-Lengths: ${'1'.repeat(90_000)}\r\n${end}`],
+  ...['Origin', 'Upgrade', 'X-Request-Id', 'Authorization', 'Access-Control-Request-Headers', 'Content-Range'].map(
+    (name) =>
+      [`a large ${name}, which is read of requests only`, `${start}${name}: ${'v'.repeat(90_000)}\r\n${end}`] as const,
+  ),
   ['a large field after those that are read', `${start}Content-Length: 2\r\nX: ${'v'.repeat(90_000)}\r\n\r\n[]`],
   ['a long field name', `${start}${'n'.repeat(90_000)}: v\r\n${end}`],
   ['much white space before a value', `${start}X:${' \t'.repeat(45_000)}v\r\n${end}`],

@@ -141,10 +141,7 @@ export abstract class MessageReader<Head extends AnyHead> {
 
   /** Ends the input. This completes a body without a length. Returns true if the message is complete. */
   end(): boolean {
-    if (this.#state === stateUntilClose) {
-      this.#state = stateDone;
-      this.#sink.onEnd();
-    }
+    if (this.#state === stateUntilClose) this.#finish();
     return this.#state === stateDone;
   }
 
@@ -258,8 +255,7 @@ export abstract class MessageReader<Head extends AnyHead> {
         return at;
       }
       const name = this.#isTrailer ? undefined : fieldNameAt(bytes, at - length, at);
-      // The gateway reads no other fields of an answer.
-      this.#name = name === undefined || this.isRequest || name in this.repeatedValues ? name : undefined;
+      this.#name = this.isRequest || (name !== undefined && name in this.repeatedValues) ? name : undefined;
       this.#state = stateValueStart;
       at += 1;
     }
@@ -314,7 +310,7 @@ export abstract class MessageReader<Head extends AnyHead> {
     return at;
   }
 
-  /** The last values of fields that rarely change between messages. All connections share them. */
+  /** The last values of fields that rarely change. All connections share them. An answer's other fields are not read. */
   protected abstract readonly repeatedValues: RepeatedValues;
   /** True for requests, whose start line is read as text. Empty lines may precede them [RFC 9112, 2.2]. */
   protected abstract readonly isRequest: boolean;
