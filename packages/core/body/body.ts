@@ -8,19 +8,15 @@ import type { BufferBudget } from './budget.ts';
 import { Pieces } from './pieces.ts';
 
 export abstract class Body implements Lender {
+  length = 0;
   readonly #budget: BufferBudget;
   #heldBytes = 0;
-  #length = 0;
   #first: Buffer | undefined;
   #checker: JsonChecker | undefined;
   #isValid = true;
 
   constructor(budget: BufferBudget) {
     this.#budget = budget;
-  }
-
-  get length(): number {
-    return this.#length;
   }
 
   /** Takes the memory that `write` needs for `piece` [D69]. Returns false if there is no room. */
@@ -35,7 +31,7 @@ export abstract class Body implements Lender {
 
   /** Adds the next piece. Returns false once the body can no longer become JSON; the first call always returns true. */
   write(piece: Buffer): boolean {
-    this.#length += piece.length;
+    this.length += piece.length;
     if (this.#checker === undefined) {
       // Nearly every body is one piece, which is checked at the end.
       if (this.#first === undefined) {
@@ -77,7 +73,7 @@ export abstract class Body implements Lender {
   drop(): void {
     this.#first = undefined;
     this.#checker = undefined;
-    this.#length = 0;
+    this.length = 0;
     this.#budget.giveBack(this.#heldBytes);
     this.#heldBytes = 0;
   }

@@ -62,6 +62,7 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
   routeOptions: RouteOptions;
   isDraining = false;
   isCutting = false;
+  routeOptions: RouteOptions;
   readonly #inFlightMax: number;
   readonly #allowedHosts: readonly string[];
   readonly #trustedProxies: TrustedProxies | undefined;

@@ -10,16 +10,12 @@ const noBytes = Buffer.alloc(0);
 
 export class SentAhead {
   hasEnded = false;
+  /** Becomes true when `bytesMax` bytes are stored, and false again when all stored bytes have been read. */
+  isFull = false;
   #bytes: Buffer = noBytes;
-  #isFull = false;
 
   get isEmpty(): boolean {
     return this.#bytes.length === 0;
-  }
-
-  /** Becomes true when `bytesMax` bytes are stored, and false again when all stored bytes have been read. */
-  get isFull(): boolean {
-    return this.#isFull;
   }
 
   /** The memory of the stored bytes, as allocated. */
@@ -30,7 +26,7 @@ export class SentAhead {
   /** Appends a copy of `bytes`. */
   hold(bytes: Buffer): void {
     this.#bytes = appendBytes(this.#bytes, bytes, bytesMax);
-    this.#isFull ||= this.#bytes.length >= bytesMax;
+    this.isFull ||= this.#bytes.length >= bytesMax;
   }
 
   /** Returns and removes all stored bytes. The caller then passes the unused bytes to `keep`. */
@@ -43,7 +39,7 @@ export class SentAhead {
   /** Stores the unused rest of the bytes that `take` returned. */
   keep(rest: Buffer): void {
     this.#bytes = rest;
-    this.#isFull &&= rest.length > 0;
+    this.isFull &&= rest.length > 0;
   }
 
   drop(): void {
