@@ -8,6 +8,7 @@ import { readFileSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import { describe, test, type TestContext } from 'node:test';
 import { createServer as createTlsServer } from 'node:tls';
+import type { OpenSocket } from '../../packages/core/http1/client-connection.ts';
 import type { LookUp } from '../../packages/core/hosts/dialing/addresses.ts';
 import { BlockingListener, startBlackHole } from '../helpers/black-hole.ts';
 import { createGate, poll, within } from '../helpers/changes.ts';
@@ -228,6 +229,68 @@ describe('connecting', { skip: process.platform === 'linux' ? false : 'needs 127
     for (const { outcome } of [first, second]) assert.equal((await within(outcome, 'an outcome')).kind, 'ok');
   });
 
+  test('calls that wait for a lost lookup share a new lookup after half of the connect timeout [D68]', async (t) => {
+    const { held, lookUp } = holdLookups();
+    const backend = await serve(t, living, 0);
+    await using one = await start({
+      backendUrl: `http://backend.test:${backend.port}`,
+      lookUp,
+      connectTimeoutMs: 2_000,
+    });
+    const calls = Array.from({ length: 30 }, (_, index) => one.send(index % 2 === 0 ? get : put));
+    assert.equal(held.length, 1);
+    await poll(() => held.length === 2, 'a new lookup');
+    // The error of a lookup that has been replaced counts for no call.
+    held[0]?.reject(new Error('late'));
+    await new Promise((resolve) => setImmediate(resolve));
+    held[1]?.resolve([living]);
+    for (const { outcome } of calls) assert.equal((await within(outcome, 'an outcome')).kind, 'ok');
+    assert.equal(held.length, 2);
+  });
+
+  /** Makes dials, except those with these numbers, which never end. */
+  function hangs(...numbers: number[]) {
+    let count = 0;
+    return (open: OpenSocket): OpenSocket =>
+      (...given) => {
+        count += 1;
+        return numbers.includes(count) ? { socketCount: 1, troubles: [], close: () => undefined } : open(...given);
+      };
+  }
+
+  test('a call does not depend on the dial of a call that has got another connection [D68]', async () => {
+    await using one = await start({ change: hangs(2), connectTimeoutMs: 600_000, timeoutMs: 600_000 });
+    const gate = createGate();
+    one.backend.answersOnce(behind(gate, answer('{}')), timeout);
+    const first = one.send(get);
+    await one.backend.until(() => one.backend.requests.length === 1, 'the first call');
+    const second = one.send(get);
+    gate.open();
+    await within(first.outcome, 'an outcome');
+    await one.backend.until(() => one.backend.requests.length === 2, 'the second call, on the same connection');
+    const third = one.send(put);
+    assert.equal((await within(third.outcome, 'an outcome')).kind, 'ok');
+    second.exchange.cancel();
+  });
+
+  test('if a call gets the connection of a later call, the later call does not depend on the dial of the first [D68]', async () => {
+    await using one = await start({ change: hangs(1), connectTimeoutMs: 600_000, timeoutMs: 600_000 });
+    one.backend.answersOnce(timeout);
+    const first = one.send(get);
+    const second = one.send(put);
+    assert.equal((await within(second.outcome, 'an outcome')).kind, 'ok');
+    first.exchange.cancel();
+  });
+
+  test('an exception while a connection is opened after a lookup fails the call', async () => {
+    await using one = await start({
+      backendUrl: 'https://backend.test:1',
+      lookUp: finds(living),
+      tls: { ca: cert, cert: 'no certificate', key },
+    });
+    assert.equal((await one.call(get)).kind, 'unreachable');
+  });
+
   test('the system is asked for both families, and the attempts alternate between them [D30]', async (t) => {
     const asked: unknown[] = [];
     const lookup = dns.lookup;
@@ -347,10 +410,13 @@ describe('connecting', { skip: process.platform === 'linux' ? false : 'needs 127
     const waiting = one.send(get);
     assert.equal(held.length, 2);
     one.client.renewConnections();
+    assert.equal(held.length, 3, 'a new lookup');
     gate.open();
     for (const { outcome } of inFlight) assert.equal((await within(outcome, 'an outcome')).kind, 'ok');
+    held[1]?.resolve([living]);
+    await new Promise((resolve) => setImmediate(resolve));
     assert.deepEqual(waiting.outcomes, []);
-    held[1]?.resolve([moved]);
+    held[2]?.resolve([moved]);
     for (const { outcome } of [waiting, one.send(put)]) assert.equal((await within(outcome, 'an outcome')).kind, 'ok');
     assert.equal(old.requests.length, 2);
     assert.equal(fresh.requests.length, 2);
@@ -407,18 +473,94 @@ describe('connecting', { skip: process.platform === 'linux' ? false : 'needs 127
     one.backend.answers(answer('{}'));
     assert.equal((await one.call(get)).kind, 'ok');
     assert.equal((await one.call(put)).kind, 'unreachable');
-    // Without a read, a write tries an idle connection only when there are many.
+    // In the first minute, a write uses an idle connection only when there are many.
     for (let count = 0; count < 64; count += 1) assert.equal((await one.call(put)).kind, 'ok');
     assert.equal(one.client.connectionCount, 64);
     addedMs += 5_000;
     for (let count = 0; count < 10; count += 1) assert.equal((await one.call(put)).kind, 'ok');
     assert.equal(one.client.connectionCount, 64);
-    // After a read that was answered on a used connection, writes use all connections.
+  });
+
+  test('after each further death, writes avoid used connections for twice as long, up to an hour, whatever else succeeds [D20]', async (t) => {
+    let addedMs = 0;
+    const now = performance.now.bind(performance);
+    t.mock.method(performance, 'now', () => now() + addedMs);
+    await using one = await start();
+    one.backend.answers(answer('{}'));
+    const avoids = async () => {
+      for (let count = 0; count < 3; count += 1) assert.equal((await one.call(get)).kind, 'ok');
+      const before = one.backend.connectionsTaken;
+      assert.equal((await one.call(put)).kind, 'ok');
+      return one.backend.connectionsTaken > before;
+    };
+    for (const avoidedMs of [60_000, 120_000, 240_000, 480_000, 960_000, 1_920_000, 3_600_000, 3_600_000]) {
+      assert.equal(await avoids(), false);
+      one.backend.answersOnce(({ socket }) => void socket.destroy());
+      assert.equal((await one.call(put)).kind, 'unreachable');
+      assert.equal(await avoids(), true);
+      addedMs += avoidedMs - 10_000;
+      assert.equal(await avoids(), true, `within ${avoidedMs} ms`);
+      addedMs += 10_000;
+    }
+    addedMs += 7_200_000;
+    assert.equal(await avoids(), false);
     one.backend.answersOnce(({ socket }) => void socket.destroy());
     assert.equal((await one.call(put)).kind, 'unreachable');
-    assert.equal((await one.call(get)).kind, 'ok');
-    assert.equal((await one.call(get)).kind, 'ok');
-    assert.equal((await one.call(put)).kind, 'ok');
-    assert.equal(one.client.connectionCount, 63);
+    addedMs += 60_000;
+    assert.equal(await avoids(), false, 'a minute again');
   });
+
+  test('connections that die together count as one death, and those that `close` cuts as none [D20]', async (t) => {
+    let addedMs = 0;
+    const now = performance.now.bind(performance);
+    t.mock.method(performance, 'now', () => now() + addedMs);
+    await using one = await start();
+    const together = async (answers: Answer, kind: string) => {
+      const gate = createGate();
+      one.backend.answers(behind(gate, answers));
+      const from = one.backend.requests.length;
+      const calls = Array.from({ length: 5 }, () => one.send(put));
+      await one.backend.until(() => one.backend.requests.length === from + 5, 'the calls');
+      gate.open();
+      for (const { outcome } of calls) assert.equal((await within(outcome, 'an outcome')).kind, kind);
+      one.backend.answers(answer('{}'));
+    };
+    const isReused = async () => {
+      const before = one.backend.connectionsTaken;
+      assert.equal((await one.call(put)).kind, 'ok');
+      return one.backend.connectionsTaken === before;
+    };
+    await together(answer('{}'), 'ok');
+    await together(({ socket }) => void socket.destroy(), 'unreachable');
+    assert.equal((await one.call(get)).kind, 'ok');
+    assert.equal(await isReused(), false);
+    addedMs += 60_000;
+    assert.equal((await one.call(get)).kind, 'ok');
+    assert.equal(await isReused(), true);
+    one.backend.answersOnce(timeout);
+    const held = one.send(put);
+    const from = one.backend.requests.length;
+    await one.backend.until(() => one.backend.requests.length > from, 'a call on a used connection');
+    await one.client.close();
+    assert.equal((await within(held.outcome, 'an outcome')).kind, 'unreachable');
+    one.client.reopen();
+    assert.equal((await one.call(get)).kind, 'ok');
+    assert.equal(await isReused(), true);
+  });
+
+  for (const ms of [1, 2, 3, 5, 20]) {
+    test(`reads that succeed on connections that the backend closes ${ms} ms after each answer: at most one write fails [D20]`, async () => {
+      await using one = await start();
+      one.backend.answers(async (exchange) => {
+        await exchange.write(answerBytes('{}'));
+        setTimeout(() => exchange.socket.end(), ms);
+      });
+      let failed = 0;
+      for (let count = 0; count < 150; count += 1) {
+        assert.equal((await one.call(get)).kind, 'ok');
+        if ((await one.call(put)).kind !== 'ok') failed += 1;
+      }
+      assert.ok(failed <= 1, `${failed} failed`);
+    });
+  }
 });

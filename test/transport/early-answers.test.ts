@@ -38,7 +38,7 @@ async function exchangeWith(t: TestContext, open: OpenSocket, peers: readonly So
     onSent: before,
     onAnswerHead: ({ status }) => seen.push(status),
     onAnswerBody: () => undefined,
-    onAnswerEnd: () => seen.push('end'),
+    onAnswerEnd: (isReusable) => seen.push(isReusable ? 'end, reusable' : 'end'),
     onBroken: (error) => seen.push(`broken: ${error instanceof Error ? error.message : error.reason}`),
     onFault: (error) => seen.push(String(error)),
   });

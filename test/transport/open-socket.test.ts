@@ -7,7 +7,7 @@ import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { createServer, type AddressInfo, type Server, type Socket } from 'node:net';
 import { describe, test, type TestContext } from 'node:test';
-import { createServer as createTlsServer, type TLSSocket } from 'node:tls';
+import { createServer as createTlsServer, TLSSocket } from 'node:tls';
 import { createOpenSocket, tapSockets, type ClientTls } from '../../packages/core/hosts/dialing/open-socket.ts';
 import type { OpenSocket } from '../../packages/core/http1/client-connection.ts';
 import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
@@ -228,6 +228,22 @@ describe('over TLS', () => {
       assert.equal(seen.at(-1)?.isResumed, !isNew, `after ${days} days`);
       t.mock.timers.reset();
     }
+  });
+
+  test('no session is resumed if its connection shows no certificates [D40]', async (t) => {
+    const { port, seen } = await listenTls(t);
+    const open = createOpenSocket(new URL(`https://localhost:${port}`), () => trusted);
+    // The first call checks the certificate.
+    const original = Object.getOwnPropertyDescriptor(TLSSocket.prototype, 'getPeerCertificate')?.value as () => unknown;
+    const { mock } = t.mock.method(TLSSocket.prototype, 'getPeerCertificate', () => null);
+    mock.mockImplementationOnce(original as () => null);
+    await connect(t, open, true);
+    mock.restore();
+    await connect(t, open, true);
+    assert.deepEqual(
+      seen.map(({ isResumed }) => isResumed),
+      [false, false],
+    );
   });
 
   test('a session is resumed with the same TLS options, but not with new options [D37]', async (t) => {

@@ -4,6 +4,7 @@ import { BackendClient, type BackendRequest, type Outcome } from '../../packages
 import { BufferBudget } from '../../packages/core/body/budget.ts';
 import type { LookUp } from '../../packages/core/hosts/dialing/addresses.ts';
 import { createOpenSocket, type ClientTls } from '../../packages/core/hosts/dialing/open-socket.ts';
+import type { OpenSocket } from '../../packages/core/http1/client-connection.ts';
 import { BorrowedBytes, noBody } from '../../packages/core/http1/borrowed-bytes.ts';
 import { within } from '../helpers/changes.ts';
 import { ScriptedBackend } from '../helpers/scripted-backend.ts';
@@ -34,6 +35,8 @@ interface Options {
   readonly backendUrl?: string;
   readonly lookUp?: LookUp;
   readonly tls?: ClientTls;
+  /** Replaces dials. Default: each dial is made. */
+  readonly change?: (open: OpenSocket) => OpenSocket;
 }
 
 /** Starts a client and a backend. */
@@ -46,13 +49,14 @@ export async function start({
   backendUrl: given,
   lookUp,
   tls,
+  change = (open) => open,
 }: Options = {}) {
   const backend = await ScriptedBackend.start();
   const budget = new BufferBudget(budgetBytes);
   const backendUrl = new URL(given ?? backend.url + basePath);
   const client = new BackendClient({
     backendUrl,
-    open: createOpenSocket(backendUrl, () => tls, lookUp),
+    open: change(createOpenSocket(backendUrl, () => tls, lookUp)),
     timeoutMs,
     connectTimeoutMs,
     idleTimeoutMs: 60_000,

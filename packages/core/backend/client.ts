@@ -300,7 +300,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner, Caller 
   onBroken(error: Error | Flaw): void {
     const wasWaiting = this.#state === 'waiting';
     const connection = this.#connection;
-    if (connection?.isReusedAndSilent === true && !connection.hasDiedUnsent) this.#client.pool.recordDeath(connection);
+    if (connection?.isReusedAndSilent === true && !connection.hasDiedUnsent) this.#client.pool.recordDeath();
     this.#leave();
     if (wasWaiting && error instanceof Error && this.#mayResend()) {
       this.needsNew = true;

@@ -1,16 +1,21 @@
 // The connections to the backend, and the calls that wait for one. Idle connections are kept until they expire.
 // client.ts sends the calls.
 
-import { ClientConnection, type Dial, type OpenSocket } from '../http1/client-connection.ts';
+import { ClientConnection, type Dial, type DialOwner, type OpenSocket } from '../http1/client-connection.ts';
 import { monotonicMs } from '../time/monotonic.ts';
-import { Deadline, type Deadlines } from './deadlines.ts';
+import { Deadline, Deadlines } from './deadlines.ts';
 
 // Subtracted from the backend's keep-alive timeout: a request in the timeout's last second could arrive too late.
 const keepAliveMarginMs = 1_000;
 const sweepMsMax = 1_000;
-// If this many connections are idle, and for this time none has died in use, a write tries one of them.
+// After a connection has died in use without notice, writes use new connections for this time. A further death doubles it.
+// It ends early, after `trialPart`, if `trialCount` connections are idle.
+const avoidMsMin = 60_000;
+const avoidMsMax = 3_600_000;
 const trialCount = 64;
-const trialMs = 5_000;
+const trialPart = 1 / 12;
+// A call that shares the dial of another call starts its own dial after this time.
+const sharedMsMax = 250;
 
 /** A call that needs a connection. */
 export interface Caller {
@@ -25,14 +30,18 @@ export interface Caller {
 
 interface PoolOptions {
   readonly open: OpenSocket;
+  readonly connectTimeoutMs: number;
   readonly idleTimeoutMs: number;
   /** No call starts on a connection that is older; 0: connections have no age limit [D68]. */
   readonly connectionAgeMaxMs: number;
 }
 
 export class ConnectionPool {
+  /** True from `close` to `reopen`. */
+  isClosed = false;
   readonly #options: PoolOptions;
   readonly #connecting: Deadlines;
+  readonly #sharing = new Deadlines(sharedMsMax);
   readonly #connections = new Set<ClientConnection>();
   // The connection that was released last is reused first, so that unneeded connections stay idle and expire.
   readonly #idle: ClientConnection[] = [];
@@ -40,21 +49,16 @@ export class ConnectionPool {
   // another call, or its connection becomes idle.
   readonly #waiting = new Set<Caller>();
   readonly #dials = new Map<Dial, Deadline>();
-  // The number of answers after which a connection died in use without notice. Infinity: none has died, or since then a
-  // connection has given more answers or the backend was down.
-  #answersMax = Infinity;
-  #diedAt = 0;
+  // When a connection last died in use without notice. -Infinity: none has died, or since then the backend was down.
+  #diedAt = -Infinity;
+  #avoidMs = avoidMsMin;
+  #renewedAt = 0;
   #sweepTimer: NodeJS.Timeout | undefined;
-  #isClosed = false;
 
   /** `connecting` limits each dial. */
   constructor(options: PoolOptions, connecting: Deadlines) {
     this.#options = options;
     this.#connecting = connecting;
-  }
-
-  get isClosed(): boolean {
-    return this.#isClosed;
   }
 
   /** Number of sockets, open or being opened. A dial that waits for a lookup counts as one. */
@@ -71,31 +75,29 @@ export class ConnectionPool {
   }
 
   /** Returns a suitable idle connection, or undefined if there is none. */
-  takeIdle({ isWrite, needsNew }: Caller): ClientConnection | undefined {
-    if (needsNew) return undefined;
+  takeIdle(caller: Caller): ClientConnection | undefined {
     const now = monotonicMs();
-    for (;;) {
-      const found = isWrite && this.#answersMax !== Infinity ? this.#takeForWrite(now) : this.#idle.pop();
+    while (!this.#needsNew(caller, now)) {
+      const found = this.#idle.pop();
       if (found === undefined || found.expiresAt > now) return found;
       this.discard(found);
     }
+    return undefined;
   }
 
   // A write is never repeated, so it avoids connections that the backend perhaps closes without notice [D20].
-  #takeForWrite(now: number): ClientConnection | undefined {
-    const index =
-      this.#idle.length >= trialCount && now - this.#diedAt > trialMs
-        ? 0
-        : this.#idle.findLastIndex(({ answerCount }) => answerCount < this.#answersMax);
-    return index === -1 ? undefined : this.#idle.splice(index, 1)[0];
+  #needsNew({ isWrite, needsNew }: Caller, now: number): boolean {
+    const part = this.#idle.length < trialCount ? 1 : trialPart;
+    return needsNew || (isWrite && now - this.#diedAt < this.#avoidMs * part);
   }
 
   /** Calls `caller` when there is a suitable connection, or none can be opened. */
   wait(caller: Caller): void {
     this.#waiting.add(caller);
     // After `close`, because nothing would close a connection opened now.
-    if (this.#isClosed) setImmediate(() => this.#refuse(caller, closedError()));
-    else this.#dialForWaiting();
+    if (this.isClosed) setImmediate(() => this.#refuse(caller, closedError()));
+    else if (this.#dials.size < this.#waiting.size) this.#dialForWaiting();
+    else this.#dialLater(caller);
   }
 
   /** Ends the wait of `caller`, and closes the oldest dial if it is no longer needed. */
@@ -109,21 +111,30 @@ export class ConnectionPool {
     while (this.#dials.size < this.#waiting.size) this.#dial();
   }
 
+  // For a call that counts on the dial of another call, which may never succeed.
+  #dialLater(caller: Caller): void {
+    const onDeadlinePassed = (): unknown => this.#waiting.has(caller) && this.#dial();
+    this.#sharing.start(new Deadline({ onDeadlinePassed }));
+  }
+
   #dial(): void {
-    const { open, connectionAgeMaxMs } = this.#options;
+    const { open, connectionAgeMaxMs, connectTimeoutMs } = this.#options;
     const usableUntil = connectionAgeMaxMs === 0 ? Infinity : monotonicMs() + connectionAgeMaxMs;
     let connection: ClientConnection | undefined;
-    const dial = open({
+    const owner: DialOwner = {
       onBytes: (bytes) => connection?.onBytes(bytes),
       onOpen: (socket) => {
+        const [oldest] = this.#dials.keys();
         this.#endDial(dial);
         const opened = new ClientConnection(socket, () => this.discard(opened));
         connection = opened;
         opened.usableUntil = usableUntil;
         this.#connections.add(opened);
-        const [first] = this.#waiting;
+        const [first, second] = this.#waiting;
         if (first !== undefined) {
-          this.#give(opened, first);
+          if (second !== undefined && dial !== oldest) this.#dialLater(second);
+          this.#waiting.delete(first);
+          first.onConnection(opened);
         } else {
           opened.rest();
           this.release(opened, true);
@@ -132,11 +143,12 @@ export class ConnectionPool {
       onFailed: (error) => {
         this.#endDial(dial);
         // A backend that is down explains why its connections died.
-        this.#answersMax = Infinity;
+        this.#diedAt = -Infinity;
         const [first] = this.#waiting;
         if (first !== undefined && this.#dials.size < this.#waiting.size) this.#refuse(first, error);
       },
-    });
+    };
+    const dial = open(owner, connectTimeoutMs, this.#renewedAt);
     const deadline = new Deadline({
       onDeadlinePassed: () => {
         this.#endDial(dial);
@@ -153,11 +165,6 @@ export class ConnectionPool {
     dial.close();
   }
 
-  #give(connection: ClientConnection, caller: Caller): void {
-    this.#waiting.delete(caller);
-    caller.onConnection(connection);
-  }
-
   #refuse(caller: Caller, error: Error): void {
     if (!this.#waiting.delete(caller)) return;
     try {
@@ -170,18 +177,18 @@ export class ConnectionPool {
   /** Receives a connection after an answer: gives it to a waiting call, keeps it, or discards it if it cannot be reused. */
   release(connection: ClientConnection, isReusable: boolean): void {
     const now = monotonicMs();
-    const { keepAliveSeconds, usableUntil, answerCount } = connection;
+    const { keepAliveSeconds, usableUntil } = connection;
     const promisedMs = keepAliveSeconds === undefined ? Infinity : keepAliveSeconds * 1_000 - keepAliveMarginMs;
     const idleMs = Math.min(this.#options.idleTimeoutMs, promisedMs);
     connection.expiresAt = Math.min(now + idleMs, usableUntil);
-    if (answerCount > this.#answersMax) this.#answersMax = Infinity;
     if (connection.expiresAt <= now || !isReusable || !this.#connections.has(connection)) {
       this.discard(connection);
       return;
     }
     for (const caller of this.#waiting.size === 0 ? [] : this.#waiting) {
-      if (!caller.needsNew && (!caller.isWrite || answerCount < this.#answersMax)) {
-        this.#give(connection, caller);
+      if (!this.#needsNew(caller, now)) {
+        this.#waiting.delete(caller);
+        caller.onConnection(connection);
         return;
       }
     }
@@ -200,14 +207,19 @@ export class ConnectionPool {
     connection.destroy();
   }
 
-  /** Records that `connection` died in use without notice. */
-  recordDeath({ answerCount }: ClientConnection): void {
-    this.#answersMax = Math.min(this.#answersMax, answerCount);
-    this.#diedAt = monotonicMs();
+  /** Records that a connection died in use without notice. */
+  recordDeath(): void {
+    if (this.isClosed) return;
+    const now = monotonicMs();
+    const quietMs = now - this.#diedAt;
+    if (quietMs > 2 * avoidMsMax) this.#avoidMs = avoidMsMin;
+    else if (quietMs > this.#avoidMs * trialPart) this.#avoidMs = Math.min(2 * this.#avoidMs, avoidMsMax);
+    this.#diedAt = now;
   }
 
   /** Starts no call on a connection that is open or being opened now. Calls in flight continue [D68]. */
   renew(): void {
+    this.#renewedAt = monotonicMs();
     for (const connection of this.#connections) connection.usableUntil = 0;
     for (const connection of this.#idle.splice(0)) this.discard(connection);
     for (const dial of this.#dials.keys()) this.#endDial(dial);
@@ -216,7 +228,7 @@ export class ConnectionPool {
 
   /** Closes every connection. Calls in flight fail before the promise resolves, so no call is resent after `reopen`. */
   async close(): Promise<void> {
-    this.#isClosed = true;
+    this.isClosed = true;
     this.#endSweeps();
     this.#idle.length = 0;
     for (const dial of this.#dials.keys()) this.#endDial(dial);
@@ -228,7 +240,7 @@ export class ConnectionPool {
 
   /** Allows calls again. `close` must have resolved. */
   reopen(): void {
-    this.#isClosed = false;
+    this.isClosed = false;
   }
 
   #sweep(): void {

@@ -46,10 +46,10 @@ export class ClientConnection {
   expiresAt = 0;
   /** No call may start on the connection after this time, on the same clock. */
   usableUntil = Infinity;
-  /** Number of complete answers. */
-  answerCount = 0;
   /** Seconds for which the server keeps an idle connection; undefined if the server announces none. */
   keepAliveSeconds: number | undefined;
+  /** True if the connection closed before the request was sent. */
+  hasDiedUnsent = false;
   #state: State = 'idle';
   #owner: ExchangeOwner | undefined = undefined;
   readonly #socket: Socket;
@@ -59,7 +59,6 @@ export class ClientConnection {
   #isReused = false;
   #isSilent = true;
   #error: Error | undefined;
-  #hasDiedUnsent = false;
   // True if an answer ended before its request was fully sent. The connection then waits for one event-loop iteration.
   #hasWaited = false;
   #waitingHead = '';
@@ -101,11 +100,6 @@ export class ClientConnection {
   /** True if the connection has been idle, and no byte has arrived since. */
   get isReusedAndSilent(): boolean {
     return this.#isReused && this.#isSilent;
-  }
-
-  /** True if the connection closed before the request was sent. */
-  get hasDiedUnsent(): boolean {
-    return this.#hasDiedUnsent;
   }
 
   /**
@@ -158,7 +152,7 @@ export class ClientConnection {
   /** Closes the connection. Then notifies the owner of an exchange, if there is one, and then calls `onClosed`. */
   breakOff(onClosed?: () => void): void {
     if (onClosed !== undefined) this.#socket.once('close', onClosed);
-    this.#hasDiedUnsent = this.#state === 'looking';
+    this.hasDiedUnsent = this.#state === 'looking';
     this.#state = 'closed';
     this.#socket.destroy();
     if (this.#owner === undefined) {
@@ -210,8 +204,8 @@ export class ClientConnection {
     if (flaw !== undefined) {
       this.#breakOff(owner, flaw);
     } else if (isDone) {
-      // The connection is not reused if bytes follow the answer, or if the request is still being sent.
-      const isLast = !this.#persists || !isAllTaken;
+      // The connection is not reused if bytes follow the answer, if a write has failed, or if the request is still being sent.
+      const isLast = !this.#persists || !isAllTaken || this.#socket.errored !== null;
       const isGoingOut = this.#socket.writableLength > 0;
       if (isGoingOut && !isLast && !this.#hasWaited) {
         // With TLS, Node reports the end of sending only in the next iteration of the event loop.
@@ -224,7 +218,6 @@ export class ClientConnection {
   }
 
   #finish(owner: ExchangeOwner, isReusable: boolean): void {
-    this.answerCount += 1;
     if (isReusable) {
       this.#owner = undefined;
       this.#hasWaited = false;
@@ -256,7 +249,7 @@ export class ClientConnection {
 
   #onSocketClose(): void {
     const owner = this.#owner;
-    this.#hasDiedUnsent ||= this.#state === 'looking';
+    this.hasDiedUnsent ||= this.#state === 'looking';
     this.#owner = undefined;
     this.#state = 'closed';
     this.#onClose();
@@ -287,5 +280,8 @@ export interface Dial {
   close(): void;
 }
 
-/** Starts a dial. `owner` is called after this function has returned. */
-export type OpenSocket = (owner: DialOwner) => Dial;
+/**
+ * Starts a dial. `owner` is called after this function has returned, and closes the dial after `timeoutMs`. No lookup is
+ * used that began before `lookupFrom`, on the clock of `monotonicMs` [D68].
+ */
+export type OpenSocket = (owner: DialOwner, timeoutMs?: number, lookupFrom?: number) => Dial;

@@ -3,12 +3,12 @@
 import type { Socket } from 'node:net';
 
 import type { Dial, DialOwner } from '../../http1/client-connection.ts';
-import type { FindAddresses } from './addresses.ts';
 
 interface Target {
   /** The host's name, for messages. */
   readonly host: string;
-  readonly findAddresses: FindAddresses;
+  /** Resolves with at least one IP address. */
+  readonly findAddresses: () => Promise<readonly string[]> | readonly string[];
   /** Opens a socket to an IP address. */
   readonly open: (address: string) => Socket;
   /** Emitted by a socket when it can be used. */
@@ -34,10 +34,7 @@ export class AddressRace implements Dial {
     this.#target = target;
     const found = target.findAddresses();
     if ('then' in found) {
-      found.then(
-        (addresses) => this.#start(addresses),
-        (error: unknown) => this.#fail(error as Error),
-      );
+      found.then((addresses) => this.#start(addresses)).catch((error: unknown) => this.#fail(error as Error));
     } else {
       this.#start(found);
     }

@@ -3,32 +3,86 @@
 import dns from 'node:dns';
 import { isIP } from 'node:net';
 
-/** Resolves with at least one IP address. */
-export type FindAddresses = () => Promise<readonly string[]> | readonly string[];
+/**
+ * Finds at least one IP address, for a dial of at most `timeoutMs`, by a lookup that began no earlier than `from`, on the
+ * clock of `performance`.
+ */
+type FindAddresses = (timeoutMs?: number, from?: number) => Promise<readonly string[]> | readonly string[];
 
 /** Looks up the addresses of a host name, in the order in which they should be tried. */
 export type LookUp = (name: string) => Promise<readonly string[]>;
 
-// No new attempt waits for a lookup that is older than this.
+// A lookup that takes longer than this, or than half of the shortest dial that waits for it, may be lost. Then the same
+// dials also wait for a new lookup.
 const lookupMsMax = 5_000;
 
-/** Returns a function that finds the addresses of `host`. It makes one lookup at a time, and keeps no result [D68]. */
+/** Returns a function that finds the addresses of `host`. Dials share a lookup, and no result is kept [D68]. */
 export function createFindAddresses(host: string, lookUp: LookUp = askSystem): FindAddresses {
   if (isIP(host) !== 0) return () => [host];
   // RFC 6761, 6.3: whatever the hosts file contains [D30].
   if (withoutEndDot(host) === 'localhost') return () => ['127.0.0.1', '::1'];
-  let current: { readonly addresses: Promise<readonly string[]>; readonly startedAt: number } | undefined;
-  return () => {
-    if (current !== undefined && performance.now() - current.startedAt < lookupMsMax) return current.addresses;
-    const lookup = {
-      addresses: lookUp(host).finally(() => {
-        if (current === lookup) current = undefined;
-      }),
-      startedAt: performance.now(),
-    };
-    current = lookup;
-    return lookup.addresses;
+  let current: SharedLookup | undefined;
+  return (timeoutMs = Infinity, from = 0) => {
+    if (current === undefined || current.hasEnded || current.startedAt < from) {
+      current = new SharedLookup(() => lookUp(host));
+    }
+    return current.join(timeoutMs);
   };
+}
+
+// One lookup, and those that replace it while it takes too long. The first result counts. An error counts only of the
+// last lookup.
+class SharedLookup {
+  readonly startedAt = performance.now();
+  hasEnded = false;
+  readonly #lookUp: () => Promise<readonly string[]>;
+  readonly #result = Promise.withResolvers<readonly string[]>();
+  #last: Promise<readonly string[]> | undefined;
+  #lastAt = 0;
+  #replaceMs = lookupMsMax;
+  #wantedUntil = 0;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(lookUp: () => Promise<readonly string[]>) {
+    this.#lookUp = lookUp;
+    this.#start();
+  }
+
+  join(timeoutMs: number): Promise<readonly string[]> {
+    this.#wantedUntil = Math.max(this.#wantedUntil, performance.now() + timeoutMs);
+    this.#replaceMs = Math.min(this.#replaceMs, timeoutMs / 2);
+    this.#replaceIfLate();
+    return this.#result.promise;
+  }
+
+  #start(): void {
+    this.#lastAt = performance.now();
+    const lookup = this.#lookUp();
+    this.#last = lookup;
+    lookup.then(
+      (addresses) => this.#end(() => this.#result.resolve(addresses)),
+      (error: unknown) => {
+        if (lookup === this.#last) this.#end(() => this.#result.reject(error));
+      },
+    );
+  }
+
+  readonly #replaceIfLate = (): void => {
+    clearTimeout(this.#timer);
+    if (this.hasEnded) return;
+    const now = performance.now();
+    if (now - this.#lastAt >= this.#replaceMs) {
+      if (now >= this.#wantedUntil) return;
+      this.#start();
+    }
+    this.#timer = setTimeout(this.#replaceIfLate, this.#lastAt + this.#replaceMs - now).unref();
+  };
+
+  #end(settle: () => void): void {
+    this.hasEnded = true;
+    clearTimeout(this.#timer);
+    settle();
+  }
 }
 
 /** Returns a host name without the dot that marks a complete name. */

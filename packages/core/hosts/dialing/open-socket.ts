@@ -4,7 +4,7 @@ import { connect as connectTcp, isIP, type Socket, type TcpNetConnectOpts } from
 import type { ConnectionOptions, DetailedPeerCertificate, SecureContext, TLSSocket } from 'node:tls';
 
 import { blockBytes } from '../../body/blocks.ts';
-import type { OpenSocket } from '../../http1/client-connection.ts';
+import type { DialOwner, OpenSocket } from '../../http1/client-connection.ts';
 import { AddressRace } from './address-race.ts';
 import { createFindAddresses, withoutEndDot, type LookUp } from './addresses.ts';
 
@@ -47,7 +47,7 @@ export function createOpenSocket(
   const port = Number(url.port === '' ? (isTls ? 443 : 80) : url.port);
   const findAddresses = createFindAddresses(host, lookUp);
   const connect = isTls ? createTlsConnect(host, tlsInForce) : connectTcp;
-  return (owner) => {
+  return (owner, timeoutMs, lookupFrom) => {
     const onread = {
       buffer: arrivals,
       callback: (length: number): boolean => {
@@ -56,7 +56,8 @@ export function createOpenSocket(
       },
     };
     const open = (address: string): Socket => connect({ host: address, port, noDelay: true, onread });
-    return new AddressRace(owner, { host, findAddresses, open, openEvent: isTls ? 'secureConnect' : 'connect' });
+    const openEvent = isTls ? 'secureConnect' : 'connect';
+    return new AddressRace(owner, { host, findAddresses: () => findAddresses(timeoutMs, lookupFrom), open, openEvent });
   };
 }
 
@@ -102,7 +103,8 @@ function expiryOf(socket: TLSSocket): number {
   const chain = new Set<Partial<DetailedPeerCertificate>>();
   let next: Partial<DetailedPeerCertificate> | null | undefined = socket.getPeerCertificate(true);
   for (; next && !chain.has(next); next = next.issuerCertificate) chain.add(next);
-  return Math.min(...Array.from(chain, ({ valid_to: end = '' }) => Date.parse(end)));
+  // A socket that has closed shows none.
+  return chain.size === 0 ? 0 : Math.min(...Array.from(chain, ({ valid_to: end = '' }) => Date.parse(end)));
 }
 
 /** Called for each opened socket. The returned function receives arriving bytes before the connection does. */
@@ -110,9 +112,9 @@ export type SocketTap = (socket: Socket) => (bytes: Buffer) => void;
 
 /** Returns a version of `open` that also passes arriving bytes to `tap`. Their memory is overwritten after the call. */
 export function tapSockets(open: OpenSocket, tap: SocketTap): OpenSocket {
-  return (owner) => {
+  return (owner, ...limits) => {
     let onBytes: ReturnType<SocketTap> = () => undefined;
-    return open({
+    const tapped: DialOwner = {
       onOpen: (socket) => {
         onBytes = tap(socket);
         owner.onOpen(socket);
@@ -122,6 +124,7 @@ export function tapSockets(open: OpenSocket, tap: SocketTap): OpenSocket {
         onBytes(bytes);
         owner.onBytes(bytes);
       },
-    });
+    };
+    return open(tapped, ...limits);
   };
 }
