@@ -114,8 +114,9 @@ class Matrix implements Disposable {
       'every connection that must not be kept is closed',
     );
 
-    // Each round makes as many parallel calls as there are idle connections, so that every connection is used.
-    const followers = cells.map((cell): Cell => ({ ...cell, fault: undefined }));
+    // Each round makes as many parallel calls as there are idle connections, so that every connection is used. After a silent
+    // death, writes use new connections.
+    const followers = cells.map(() => goodCall(operation(1)));
     for (let round = 0; kept.size > 0 || round === 0; round += 1) {
       const lost = [...kept].filter((number) => backend.isClosed(number));
       assert.deepEqual(lost, [], 'a connection that must be kept stays open');
@@ -231,6 +232,11 @@ class Matrix implements Disposable {
   /** Opens at least `count` connections to the backend: each serves a call and is then idle. */
   async #fill(count: number): Promise<void> {
     const { backend } = this.#target;
+    // After a backend that is down, writes use all connections again.
+    await this.#connect(1);
+    await backend.stop();
+    await this.#client(0).call('GET', '/api/work-items');
+    await backend.restart();
     // On a busy machine some calls miss a short deadline, so repeat until enough connections are open.
     for (let attempt = 0; backend.connectionsOpen < count; attempt += 1) {
       assert.ok(attempt < 20, `${count} idle connections`);
