@@ -57,8 +57,8 @@ export abstract class Body implements Lender {
 
   /** Says where a body that is not JSON is wrong, without its bytes. Only the first MiB is searched, to bound the time. */
   describeFlaw(): string {
-    const searched = Buffer.concat(this.takePieces(), Math.min(this.#length, 1_048_576));
-    return `not JSON after byte ${countJsonBytes(searched)} of ${this.#length}`;
+    const searched = Buffer.concat(this.takePieces(), Math.min(this.length, 1_048_576));
+    return `not JSON after byte ${countJsonBytes(searched)} of ${this.length}`;
   }
 
   /** Lends the bytes until they are released or `drop` is called. */

@@ -59,7 +59,6 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
   readonly guard: Guard | undefined;
   readonly cors: Cors | undefined;
   readonly tracer: Tracer | undefined;
-  routeOptions: RouteOptions;
   isDraining = false;
   isCutting = false;
   routeOptions: RouteOptions;
