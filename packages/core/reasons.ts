@@ -15,6 +15,7 @@ const reasonTexts = {
   'lookup-failed': 'host name lookup failed',
   'connection-failed': undefined,
   'no-http1': undefined,
+  'certificate-expired': undefined,
   tls: undefined,
   'connect-timeout': undefined,
   'no-descriptor': undefined,
@@ -26,6 +27,7 @@ const reasonTexts = {
   // An unusable answer.
   status: undefined,
   'empty-body': undefined,
+  page: undefined,
   'not-json': undefined,
   'too-large': undefined,
   'no-room': undefined,

@@ -10,16 +10,16 @@ import { shortTextOf } from '../core/reasons.ts';
 import { createFixedReply, replyHeaders, type FixedReply } from '../core/replies.ts';
 import { version } from '../core/version.ts';
 import { latestBackendStatus } from '../figures/backend-status.ts';
+import { findTroubles } from '../figures/current-troubles.ts';
 import { joinFailures, type Failure } from '../figures/failures.ts';
 import { figureNames } from '../figures/figures.ts';
-import { addFigures, historyMs, stepMs, type History } from '../figures/history.ts';
+import { addFigures, historyMs, minuteMs, stepMs, type History } from '../figures/history.ts';
 import type { Reports } from '../figures/report.ts';
+import { troubles } from '../figures/troubles.ts';
 import { flowOf, loadOf, pointOf, sumOf, summaryOf } from './points.ts';
 import type { Details, Facts, Kind, Message, Now, Point } from './state.ts';
 
 const hostName = hostname();
-
-const minuteMs = 60_000;
 
 const contentTypes: Readonly<Record<string, string>> = {
   html: 'text/html; charset=utf-8',
@@ -111,6 +111,7 @@ function describeFacts(facts: ReturnType<DashboardSources['facts']>): Facts {
     historyMs,
     stepMs,
     kinds,
+    troubles,
   };
 }
 
@@ -134,6 +135,6 @@ function describeNow(reports: Reports, failures: readonly Failure[], history: Hi
     lastMinute: summaryOf(history.since(minuteMs, counted)),
     wholeHistory: summaryOf(history.since(historyMs, counted)),
     lastFailures: history.lastFailures(counted, failures),
-    hasNoSuccess: history.hasNoSuccess(counted),
+    troubles: findTroubles(reports, history),
   };
 }

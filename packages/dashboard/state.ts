@@ -3,8 +3,9 @@
 
 import type { CertificateStatus } from '../figures/certificate-status.ts';
 import type { Failure, LastFailure, Party } from '../figures/failures.ts';
+import type { CurrentTroubles, Trouble, TroubleCode } from '../figures/troubles.ts';
 
-export type { CertificateStatus, Failure, Party };
+export type { CertificateStatus, Failure, Party, Trouble, TroubleCode };
 
 /** A row of the table of operations: one operation, all five together, or the requests without an operation. */
 export type FlowName = 'all' | 'list' | 'create' | 'read' | 'update' | 'delete' | 'none';
@@ -92,6 +93,7 @@ export interface Facts {
   /** Length of one step of the history. */
   readonly stepMs: number;
   readonly kinds: readonly Kind[];
+  readonly troubles: Readonly<Record<TroubleCode, Trouble>>;
 }
 
 export interface Worker extends Load {
@@ -113,8 +115,7 @@ export interface Now extends Load {
   readonly wholeHistory: Summary;
   /** Null for a party without a failure since the start. */
   readonly lastFailures: Readonly<Record<'backend' | 'gateway', LastFailure | null>>;
-  /** True if the backend answered at least ten calls in the last 5 minutes, none of them with success. */
-  readonly hasNoSuccess: boolean;
+  readonly troubles: CurrentTroubles;
 }
 
 /** The part of the state that seldom changes. */

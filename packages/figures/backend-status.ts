@@ -98,9 +98,14 @@ function monotonicNow(): number {
   return Math.round(performance.timeOrigin + performance.now());
 }
 
-// Opens a connection as calls do, with the TLS handshake if any, and closes it. Returns undefined if no file descriptor
-// was free, because this shows nothing about the backend.
-async function probe(open: OpenSocket): Promise<Pick<BackendStatus, 'cause' | 'reason'> | undefined> {
+/**
+ * Opens a connection as calls do, with the TLS handshake if any, and closes it. Resolves with undefined if `end` was aborted,
+ * or if no file descriptor was free, because this shows nothing about the backend.
+ */
+export async function probe(
+  open: OpenSocket,
+  end?: AbortSignal,
+): Promise<Pick<BackendStatus, 'cause' | 'reason'> | undefined> {
   const { promise, resolve } = Promise.withResolvers<Awaited<ReturnType<typeof probe>>>();
   const dial = open({
     onOpen: (socket) => {
@@ -116,7 +121,10 @@ async function probe(open: OpenSocket): Promise<Pick<BackendStatus, 'cause' | 'r
   const callOff = startDeadline(probeTimeoutMs, () => {
     resolve({ cause: `no connection within ${probeTimeoutMs} ms`, reason: 'connect-timeout' });
   });
+  const onEnd = (): void => resolve(undefined);
+  end?.addEventListener('abort', onEnd);
   const seen = await promise;
+  end?.removeEventListener('abort', onEnd);
   callOff();
   dial.close();
   return seen;

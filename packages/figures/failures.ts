@@ -5,6 +5,7 @@ import { escapeControls } from '../core/text/escape.ts';
 import type { CallRecord } from '../core/call/call-record.ts';
 import { callOutcomes, outcomeOfMalformed, outcomes, type CallOutcome, type Fault } from '../core/outcomes.ts';
 import { shortTextOf } from '../core/reasons.ts';
+import { troubleOfCall, type TroubleCode } from './troubles.ts';
 
 /** The party at fault for a failed request. */
 export type Party = Exclude<Fault, 'nobody'>;
@@ -23,6 +24,8 @@ export interface Failure {
   readonly outcome: CallOutcome;
   readonly party: Party;
   readonly cause: string | undefined;
+  /** For a failure of the backend. */
+  readonly trouble?: TroubleCode | undefined;
   readonly durationMs: number;
 }
 
@@ -43,7 +46,7 @@ const causeLengthMax = 200;
 
 /** A finished request; it was malformed if it has no path. */
 type Ended = Pick<CallRecord, 'requestId' | 'client' | 'status' | 'outcome' | 'cause' | 'durationMs'> &
-  Partial<Pick<CallRecord, 'operation' | 'path' | 'reason'>>;
+  Partial<Pick<CallRecord, 'operation' | 'path' | 'reason' | 'backendStatus'>>;
 
 /** Merges the lists of several processes, latest first: the last `latestMax`, and the last `failuresMax` of each outcome. */
 export function joinFailures(lists: readonly (readonly Failure[])[]): Failure[] {
@@ -67,9 +70,10 @@ export class RecentFailures {
     const party = outcomes[call.outcome].fault;
     if (party === 'nobody') return;
     // Describing the path takes time, and most calls succeed.
-    const { requestId, operation, path, status, outcome, durationMs } = call;
+    const { requestId, operation, path, status, outcome, reason, backendStatus, durationMs } = call;
     const client = showsClient ? call.client : undefined;
-    const cause = describeCause(shortTextOf(call.reason, call.cause));
+    const cause = describeCause(shortTextOf(reason, call.cause));
+    const trouble = party === 'backend' ? troubleOfCall({ outcome, reason, backendStatus, operation }) : undefined;
     const at = Date.now();
     const failure = {
       at,
@@ -81,6 +85,7 @@ export class RecentFailures {
       outcome,
       party,
       cause: copyText(cause),
+      trouble,
       durationMs,
     };
     this.#failures.push(failure);

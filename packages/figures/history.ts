@@ -14,6 +14,7 @@ import { figureNames, Figures, type FigureName } from './figures.ts';
 import type { Reports } from './report.ts';
 
 export const historyMs = 900_000;
+export const minuteMs = 60_000;
 export const stepMs = 5_000;
 // With fewer unsuccessful answers than this, one client could be at fault for all of them.
 const noSuccessAnswersMin = 10;
@@ -72,6 +73,24 @@ export class History {
   since(ms: number, counted: Figures): Stretch {
     const at = Date.now() - ms;
     return stretchOf(this.#steps.findLast((step) => step.at <= at) ?? this.#steps[0], counted);
+  }
+
+  /** The minutes that ended within the last `ms`, one for each step, the latest first. */
+  *minutes(ms: number, counted: Figures): Iterable<Stretch> {
+    const ends = [...this.#steps.slice(1), { at: Date.now(), figures: counted }].reverse();
+    for (const end of ends) {
+      if (end.at <= Date.now() - ms) return;
+      const start = this.#steps.findLast(({ at }) => at <= end.at - minuteMs) ?? this.#steps[0];
+      yield { ...stretchOf(start, end.figures), at: end.at };
+    }
+  }
+
+  /** The end of the last step in which `count` of the figures changed. */
+  lastChange(counted: Figures, count: (figures: Figures) => number): number {
+    const ends = [...this.#steps, { at: Date.now(), figures: counted }];
+    return (
+      ends.findLast(({ figures }, index) => count(figures) !== count(ends[index - 1]?.figures ?? figures))?.at ?? 0
+    );
   }
 
   /** True if the backend answered at least ten calls in the last 5 minutes, all of them without success [D51]. */

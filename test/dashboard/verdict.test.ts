@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import type { CertificateStatus, Facts, Flow, Now, Party, Summary } from '../../packages/dashboard/state.ts';
+import { troubles, type CurrentTroubles } from '../../packages/figures/troubles.ts';
 import { createFlow, createFlows } from './report.ts';
 
 // The page's modules are plain JavaScript with types in comments.
@@ -22,6 +23,15 @@ const { judge, describeCertificate, describeParties } = (await import(verdictMod
   describeParties: (now: Now, facts: Facts) => Record<string, { text: string; isUnwell: boolean }>;
 };
 
+const noTroubles: CurrentTroubles = {
+  unreachable: undefined,
+  failing: undefined,
+  hasNoSuccess: false,
+  clients: undefined,
+  log: undefined,
+  workers: undefined,
+};
+
 const flow = createFlow({ p50: 4, mean: 5, backendP50: 3, backendMean: 4 });
 const facts: Facts = {
   version: '0.1.0',
@@ -35,14 +45,32 @@ const facts: Facts = {
   inFlightMax: 1_024,
   bufferedBytesMax: 1_000_000,
   certificates: [],
-  settings: [],
+  settings: [
+    {
+      variable: 'BACKEND_URL',
+      flag: '--backend-url',
+      value: 'http://localhost:5104/',
+      unit: undefined,
+      source: 'file',
+      help: '',
+    },
+    {
+      variable: 'AUTH_AUDIENCE',
+      flag: '--auth-audience',
+      value: 'api://wrong',
+      unit: undefined,
+      source: 'file',
+      help: '',
+    },
+  ],
   historyMs: 900_000,
   stepMs: 5_000,
   kinds: Object.entries({
     backend: ['refused', 'unreachable', 'timed-out'],
     gateway: ['overload', 'bug'],
     client: ['not-found', 'rejected', 'invalid-id'],
-  } as const).flatMap(([party, kinds]) => kinds.map((kind) => ({ kind, party: party as Party, meaning: '' }))),
+  } as const).flatMap(([party, names]) => names.map((kind) => ({ kind, party: party as Party, meaning: '' }))),
+  troubles,
 };
 
 function summary(
@@ -67,9 +95,13 @@ function now(more: Partial<Now> = {}): Now {
     lastMinute: summary(),
     wholeHistory: summary(),
     lastFailures: { backend: null, gateway: null },
-    hasNoSuccess: false,
+    troubles: noTroubles,
     ...more,
   };
+}
+
+function having(found: Partial<CurrentTroubles>): Partial<Now> {
+  return { troubles: { ...noTroubles, ...found } };
 }
 
 function failed(backend: number, gateway = 0): Partial<Flow> {
@@ -81,7 +113,7 @@ const cases = [
     /^16\.7 requests per second, none failed, p99 20\.0\sms in the last minute \(\d\d:\d\d:40 to \d\d:\d\d:40\)\.$/],
   ['no calls', now({ lastMinute: summary({ requests: 0 }) }), 'well', undefined, /^All is well$/, /No calls/],
   ['a draining gateway', now({ isDraining: true }), 'notice', 'gateway', /draining/, /3 calls still in flight/],
-  ['a backend that is down', now({ backend: { isReachable: false, since: 88_000, cause: 'connection refused' } }),
+  ['a backend that is down', now({ backend: { isReachable: false, since: 88_000, cause: 'connection refused' }, ...having({ unreachable: 'no-connection' }) }),
     'unwell', 'backend', /does not answer/, /^Unreachable since \d\d:\d\d:\d\d \(12\ss\): connection refused$/],
   ['a fault of the gateway', now({ lastMinute: summary({}, { bug: 2 }) }), 'unwell', 'gateway', /has a bug/,
     /^2 calls/],
@@ -106,12 +138,20 @@ const cases = [
   ['mistakes of clients, and a failure of the backend',
     now({ lastMinute: summary({ failed: { backend: 1, gateway: 0, client: 900 } }) }), 'well', undefined,
     /^All is well$/, /^16\.7 requests per second, 1 failed, 900 client errors, p99/],
-  ['every call rejected', now({ hasNoSuccess: true }), 'notice', 'gateway', /^No call succeeds$/,
-    /^The backend answers, but no call in the last 5 minutes succeeded\. Is BACKEND_URL right\? It is http:\/\/localhost:5104\.$/],
+  ['every call rejected', now(having({ hasNoSuccess: true })), 'notice', 'gateway', /^No call succeeds$/,
+    /^The backend answers, but no call in the last 5 minutes succeeded\. In force: BACKEND_URL=http:\/\/localhost:5104\/\.$/],
   ['no call succeeds, and the backend fails some',
-    now({ hasNoSuccess: true, lastMinute: summary(failed(100), { refused: 100 }) }), 'unwell', 'backend',
-    /^The backend fails calls$/,
-    /^100 of 1,000 backend calls failed in the last minute \([^)]+\): 100 refused\. No call in the last 5 minutes succeeded\. Is BACKEND_URL right\? It is http:\/\/localhost:5104\.$/],
+    now({ lastMinute: summary(failed(100), { refused: 100 }), ...having({ hasNoSuccess: true, failing: { code: 'no-such-path', operation: 'list', cause: 'status 404' } }) }),
+    'unwell', 'backend', /^The backend does not have this path$/,
+    /^100 of 1,000 backend calls failed in the last minute \([^)]+\): 100 refused\. Most often: list, status 404\. No call in the last 5 minutes succeeded\. In force: BACKEND_URL=http:\/\/localhost:5104\/\.$/],
+  ['most calls refused for a wrong audience',
+    now(having({ clients: { code: 'token-audience', count: 90, calls: 90, at: 95_000, outcome: 'invalid-token' } })), 'notice', 'gateway',
+    /^Most tokens are for another audience$/,
+    /^90 of 90 calls were refused in the minute until \d\d:\d\d:35, most often as invalid-token\. In force: AUTH_AUDIENCE=api:\/\/wrong\.$/],
+  ['a lost log line', now(having({ log: { code: 'log-lost', count: 1, at: 95_000 } })), 'notice', 'gateway', /^Log lines were lost$/,
+    /^1 line lost in the last five minutes, the last at \d\d:\d\d:35\.$/],
+  ['a dead worker', now(having({ workers: { code: 'worker-died', count: 1, at: 95_000 } })), 'notice', 'gateway', /^A worker died$/,
+    /^1 worker died in the last five minutes, the last at \d\d:\d\d:35\. The gateway/],
   ['a slow backend', now({ lastMinute: summary({ p99: 4_000, backendP99: 3_900, mean: 900, backendMean: 890 }) }),
     'notice', 'backend', /backend is slow/, /^The backend's p99 is 3\.9\ss in the last minute/],
   ['slow reads with a quick backend',
@@ -207,7 +247,14 @@ test('a recovery does not hide a present fault', () => {
   const withBug = { ...back.lastMinute, failures: { ...back.lastMinute.failures, bug: 1 } };
   assert.match(judge({ ...back, lastMinute: withBug }, facts).title, /has a bug/);
   assert.match(judge({ ...back, inFlight: 1_000 }, facts).title, /nearly full/);
-  assert.match(judge({ ...back, backend: { isReachable: false, since: 99_000, cause: 'x' } }, facts).title, /does not answer/);
+  assert.match(judge({ ...back, ...having({ unreachable: 'no-connection' }) }, facts).title, /does not answer/);
+}); // prettier-ignore
+
+test('a verdict names the troubles that it would hide', () => {
+  const hidden = having({ unreachable: 'no-connection', log: { code: 'log-lost', count: 1, at: 1 }, workers: { code: 'worker-died', count: 1, at: 1 } });
+  const { title, detail } = judge(now({ backend: { isReachable: false, since: 99_000, cause: 'connection refused' }, ...hidden, inFlight: 1_024, lastMinute: summary(failed(100)) }), facts);
+  assert.equal(title, 'The backend does not answer');
+  assert.match(detail, /connection refused\. Also: log lines were lost; a worker died\.$/);
 }); // prettier-ignore
 
 test('a gateway that accepts calls again after an overload is shown as recovered', () => {

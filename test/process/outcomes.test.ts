@@ -176,7 +176,7 @@ describe('the verdict of the dashboard', () => {
   };
 
   for (const [what, paths, level, title] of [
-    ['lists, too, so the verdict is red', [['GET', '/api/work-items'], ['GET', '/api/work-items/5']], 'unwell', 'The backend fails calls'],
+    ['lists, too, so the verdict is red', [['GET', '/api/work-items'], ['GET', '/api/work-items/5']], 'unwell', 'The backend does not have this path'],
     ['no list is called, so the verdict is amber', [['GET', '/api/work-items/5'], ['DELETE', '/api/work-items/5']], 'notice', 'No call succeeds'],
   ] as const) {
     test(`a backend that rejects every call (${what}) is reported by the verdict and /readyz until a call succeeds [D51]`, async () => {

@@ -30,7 +30,7 @@ for (const [title, error, short] of errors) {
 const reasons = [
   ['ECONNRESET', 'connection-reset'], ['ENOTFOUND', 'unknown-host-name'], ['EMFILE', 'no-descriptor'],
   ['ERR_TLS_CERT_ALTNAME_INVALID', 'tls'], ['ERR_SSL_WRONG_VERSION_NUMBER', 'tls'], ['EPROTO', 'tls'],
-  ['CERT_HAS_EXPIRED', 'tls'], ['UNABLE_TO_VERIFY_LEAF_SIGNATURE', 'tls'],
+  ['CERT_HAS_EXPIRED', 'certificate-expired'], ['UNABLE_TO_VERIFY_LEAF_SIGNATURE', 'tls'],
   ['SELF_SIGNED_CERT_IN_CHAIN', 'tls'], ['HOSTNAME_MISMATCH', 'tls'], ['EWHAT', 'connection-failed'],
   ['certificate', 'connection-failed'],
 ] as const; // prettier-ignore

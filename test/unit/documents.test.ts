@@ -10,6 +10,7 @@ import { processRegistry } from '../../packages/figures/process-metrics.ts';
 import { operations } from '../../packages/core/operations.ts';
 import { callOutcomes, outcomes } from '../../packages/core/outcomes.ts';
 import { failureReplies, notFoundReplies, replies } from '../../packages/core/replies.ts';
+import { troubles } from '../../packages/figures/troubles.ts';
 import { checkFlags } from '../../packages/command/commands/check.ts';
 import { flagOf, settingNames, variableOf } from '../../packages/command/settings/settings.ts';
 
@@ -309,6 +310,21 @@ test('README.md lists every operation, and docs/errors.md lists every error mess
       const { error } = JSON.parse(body.toString()) as { error: string };
       assert.match(text, new RegExp(`^\\| ${status} +\\| ${error} +\\|`, 'm'));
     }
+  }
+});
+
+test('docs/errors.md has the titles and next steps of the dashboard [D51, D71]', () => {
+  const [, steps = ''] = read('docs/errors.md').split('## Next steps\n');
+  const listed = [...(steps.split('\n## ')[0] ?? '').matchAll(/^- \*\*(.+?)\*\*: ([^]+?)(?=\n- |\n*$(?![^]))/gm)].map(
+    ([, title, step = '']) => ({ title, step: step.replace(/\s+/g, ' ') }),
+  );
+  assert.ok(listed.length >= 8);
+  const known = Object.values(troubles) as { readonly title: string; readonly step: string }[];
+  for (const trouble of listed) {
+    assert.deepEqual(
+      trouble,
+      known.find(({ title }) => title === trouble.title),
+    );
   }
 });
 

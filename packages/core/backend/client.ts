@@ -273,7 +273,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner, Caller 
     } else if (!this.#body.write(piece)) {
       // These bytes cannot begin a JSON text, so the rest is not needed.
       this.#discarded = this.#body.length;
-      this.#decide(notJson(this.#status, this.#body.length), true);
+      this.#decide(notJson(this.#status, this.#body), true);
     }
   }
 
@@ -285,10 +285,10 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner, Caller 
     this.#connection = undefined;
     if (connection !== undefined) this.#client.pool.release(connection, isReusable);
     if (!wasWaiting) return;
-    const { length } = this.#body;
     if (!this.#body.isJson()) {
+      const outcome = notJson(this.#status, this.#body);
       this.#body.drop();
-      this.#handler.onOutcome(notJson(this.#status, length));
+      this.#handler.onOutcome(outcome);
     } else if (this.#mayBeCut && isDigit(this.#body.lastByte)) {
       this.#body.drop();
       this.#handler.onOutcome(unreachable('cut-number', cutNumber));
@@ -384,10 +384,9 @@ function isDigit(byte: number | undefined): boolean {
   return byte !== undefined && byte >= 0x30 && byte <= 0x39;
 }
 
-function notJson(status: number, length: number): Outcome {
-  return length === 0
-    ? { kind: 'not-json', status, reason: 'empty-body', cause: 'an empty body' }
-    : { kind: 'not-json', status, reason: 'not-json', cause: 'a body that is not JSON' };
+function notJson(status: number, { length, isPage }: AnswerBody): Outcome {
+  if (length === 0) return { kind: 'not-json', status, reason: 'empty-body', cause: 'an empty body' };
+  return { kind: 'not-json', status, reason: isPage ? 'page' : 'not-json', cause: 'a body that is not JSON' };
 }
 
 function unreachable(reason: Reason, cause: string): Outcome {

@@ -36,6 +36,7 @@ const openSslText = /^.*error:[0-9A-F]{8}:[^:]*:[^:]*:([^:]+):[^:]*:\d+:(.*)$/s;
 
 const reasonsByCode = new Map<unknown, Reason>([
   ['ERR_SSL_TLSV1_ALERT_NO_APPLICATION_PROTOCOL', 'no-http1'],
+  ['CERT_HAS_EXPIRED', 'certificate-expired'],
   ['ECONNREFUSED', 'connection-refused'],
   ['ECONNRESET', 'connection-reset'],
   ['EPIPE', 'connection-closed'],

@@ -129,6 +129,11 @@ export class AnswerBody extends Body {
     return this.#filled > 0 ? this.#blocks[this.#block]?.[this.#filled - 1] : this.#blocks[this.#block - 1]?.at(-1);
   }
 
+  /** True if the body begins like HTML or XML. */
+  get isPage(): boolean {
+    return /^[\xef\xbb\xbf\s]*</.test(this.#blocks[0]?.toString('latin1', 0, Math.min(64, this.length)) ?? '');
+  }
+
   override drop(): void {
     super.drop();
     if (this.#blocks.length === 0) return;

@@ -3,19 +3,19 @@
 
 import { formatAge, formatCount, formatMs, formatRate, formatTime } from './format.js';
 
-/** @import { Facts, Flow, Now, Party, CertificateStatus } from '../state.ts' */
+/** @import { Facts, Flow, Now, Party, CertificateStatus, TroubleCode } from '../state.ts' */
 
 /** @typedef {'well' | 'notice' | 'unwell'} Level */
 
 /**
- * @typedef {object} Headline
+ * @typedef {object} Verdict
+ * @property {Level} level
  * @property {Party | undefined} party at fault; undefined when all is well
- * @property {string} next advice in one short sentence; empty when all is well
+ * @property {string} next advice in a few short sentences; empty when all is well
  * @property {string} title without figures, since screen readers announce each change
+ * @property {string} detail
  * @property {boolean} [isOver] the problem ended within the last minute
  */
-
-/** @typedef {Headline & { level: Level, detail: string }} Verdict */
 
 // The smallest shares of failed backend calls, in the last minute, that give the verdicts `unwell` and `notice`.
 const failedShareUnwell = 0.05;
@@ -31,140 +31,189 @@ const dayMs = 86_400_000;
 const certificateDaysMin = 14;
 
 /**
- * @typedef {object} Judgement
- * @property {(now: Now, facts: Facts) => boolean} holds
+ * @typedef {object} Rule
+ * @property {(now: Now, facts: Facts) => TroubleCode | false | undefined} find the trouble, if the rule holds
  * @property {Level | ((now: Now) => Level)} level
+ * @property {Party} party
  * @property {(now: Now, facts: Facts) => string} detail
+ * @property {string} [over] the title, if the problem ended within the last minute
+ * @property {(now: Now) => boolean} [showsSettings] whether the detail has the settings that the advice names; default: yes
+ * @property {boolean} [isApart] if an earlier rule gives the verdict, that verdict names this trouble too
  */
-
-/** @typedef {Headline & Judgement} Rule */
 
 /** @type {readonly Rule[]} the first rule that holds gives the verdict */
 const rules = [
   {
-    holds: ({ isDraining }) => isDraining,
+    find: ({ isDraining }) => isDraining && 'draining',
     level: 'notice',
     party: 'gateway',
-    next: 'Wait: the gateway stops when these calls end, at the latest after SHUTDOWN_DELAY_MS plus SHUTDOWN_TIMEOUT_MS.',
-    title: 'The gateway is draining',
     detail: ({ inFlight }) => `The gateway is shutting down, with ${countOf(inFlight, 'call')} still in flight.`,
   },
   {
-    holds: ({ backend }) => !backend.isReachable,
+    find: ({ troubles }) => troubles.unreachable,
+    // The page shows the address below.
+    showsSettings: () => false,
     level: 'unwell',
     party: 'backend',
-    next: 'Check that the backend is running and that BACKEND_URL is its address.',
-    title: 'The backend does not answer',
     detail: ({ at, backend: { since, cause } }) =>
       `Unreachable since ${formatTime(since)} (${formatAge(at - since)})${cause === undefined ? '' : `: ${cause}`}`,
   },
   {
-    holds: (now) => countKind(now, 'bug') > 0,
+    find: (now) => countKind(now, 'bug') > 0 && 'bug',
     level: 'unwell',
     party: 'gateway',
-    next: 'Report the bug with the stack trace from the log.',
-    title: 'The gateway has a bug',
     detail: (now) => `${countOf(countKind(now, 'bug'), 'call')} failed ${inLastMinute(now)} because of a bug.`,
   },
   {
-    holds: (now) => countKind(now, 'no-keys') > 0 && recoveredAt(now, 'gateway') === undefined,
+    find: (now) => countKind(now, 'no-keys') > 0 && recoveredAt(now, 'gateway') === undefined && 'no-keys',
     level: 'unwell',
     party: 'gateway',
-    next: "See the log for why the issuer's keys cannot be fetched.",
-    title: 'The gateway has no keys to verify tokens',
     detail: (now) =>
       `The gateway turned away ${countOf(countKind(now, 'no-keys'), 'call')} with a token ${inLastMinute(now)}.`,
   },
   {
-    holds: (now) => countKind(now, 'overload') > 0 && recoveredAt(now, 'gateway') === undefined,
+    find: (now) => countKind(now, 'overload') > 0 && recoveredAt(now, 'gateway') === undefined && 'overload',
     level: 'unwell',
     party: 'gateway',
-    next: '"Load" and "Failed calls" below show which limit was reached. Raise that limit, or add a gateway.',
-    title: 'The gateway turns calls away',
     detail: (now, facts) =>
       `${formatCount(countKind(now, 'overload'))} turned away ${inLastMinute(now)}. ${describeFill(now, facts)}`,
   },
   {
-    holds: (now) => failedShareOf(now) >= failedShareNotice && recoveredAt(now, 'backend') === undefined,
+    find: (now) => recoveredAt(now, 'backend') === undefined && findFailing(now),
+    // While some calls succeed, the settings are probably right.
+    showsSettings: ({ troubles }) => troubles.hasNoSuccess,
     level: (now) => (failedShareOf(now) >= failedShareUnwell ? 'unwell' : 'notice'),
     party: 'backend',
-    next: "Search the backend's log for the request id of a failed call below.",
-    title: 'The backend fails calls',
     detail: (now, facts) =>
-      `${describeFailed(now, facts)}.${now.hasNoSuccess ? ` No call in the last 5 minutes succeeded. ${questionAddress(facts)}` : ''}`,
+      `${describeFailed(now, facts)}${now.troubles.hasNoSuccess ? ' No call in the last 5 minutes succeeded.' : ''}`,
   },
   {
-    holds: ({ hasNoSuccess }) => hasNoSuccess,
+    find: ({ troubles }) => troubles.hasNoSuccess && 'no-call-succeeds',
     level: 'notice',
     party: 'gateway',
-    next: "Compare BACKEND_URL with the backend's address. To test BACKEND_URL, run `work-item-gateway check`.",
-    title: 'No call succeeds',
-    detail: (_, facts) => `The backend answers, but no call in the last 5 minutes succeeded. ${questionAddress(facts)}`,
+    detail: () => 'The backend answers, but no call in the last 5 minutes succeeded.',
   },
   {
-    holds: ({ inFlight, bufferedBytes }, { inFlightMax, bufferedBytesMax }) =>
-      inFlight >= inFlightMax * fullShare || bufferedBytes >= bufferedBytesMax * fullShare,
+    find: ({ troubles }) => troubles.clients?.code,
     level: 'notice',
     party: 'gateway',
-    next: 'See under Load which limit is nearly reached. Raise that limit, or add a gateway.',
-    title: 'The gateway is nearly full',
+    isApart: true,
+    detail: ({ troubles: { clients } }) =>
+      clients === undefined
+        ? ''
+        : `${formatCount(clients.count)} of ${countOf(clients.calls, 'call')} were refused in the minute until ${formatTime(clients.at)}, most often as ${clients.outcome}.`,
+  },
+  {
+    find: ({ inFlight, bufferedBytes }, { inFlightMax, bufferedBytesMax }) =>
+      (inFlight >= inFlightMax * fullShare || bufferedBytes >= bufferedBytesMax * fullShare) && 'nearly-full',
+    level: 'notice',
+    party: 'gateway',
     detail: describeFill,
+  },
+  {
+    find: ({ troubles }) => troubles.log?.code,
+    level: 'notice',
+    party: 'gateway',
+    isApart: true,
+    detail: ({ troubles: { log } }) =>
+      log === undefined ? '' : `${countOf(log.count, 'line')} lost ${inFiveMinutes(log.at)}`,
   },
   // The next two rules: problems that ended within the last minute.
   {
-    holds: (now) => countTurnedAway(now) > 0 && recoveredAt(now, 'gateway') !== undefined,
+    find: (now) =>
+      countTurnedAway(now) > 0 &&
+      recoveredAt(now, 'gateway') !== undefined &&
+      (countKind(now, 'overload') > 0 ? 'overload' : 'no-keys'),
     level: 'notice',
-    isOver: true,
+    over: 'The gateway accepts all calls again',
     party: 'gateway',
-    next: '"Load" and "Failed calls" below show which limit was reached.',
-    title: 'The gateway accepts all calls again',
     detail: (now) =>
       `Recovered ${agoOf(now, 'gateway')}. ${countOf(countTurnedAway(now), 'call')} turned away ${inLastMinute(now)}.`,
   },
   {
-    holds: (now) => failedShareOf(now) >= failedShareNotice && recoveredAt(now, 'backend') !== undefined,
+    find: (now) => recoveredAt(now, 'backend') !== undefined && findFailing(now),
+    showsSettings: () => false,
     level: 'notice',
-    isOver: true,
+    over: 'The backend has recovered',
     party: 'backend',
-    next: "Search the backend's log for the request id of a failed call below.",
-    title: 'The backend has recovered',
-    detail: (now, facts) => `Recovered ${agoOf(now, 'backend')}. ${describeFailed(now, facts)}.`,
+    detail: (now, facts) => `Recovered ${agoOf(now, 'backend')}. ${describeFailed(now, facts)}`,
   },
   {
-    holds: ({ lastMinute }) => (lastMinute.flows.all.backendP99 ?? 0) >= slowMs,
+    find: ({ troubles }) => troubles.workers?.code,
+    level: 'notice',
+    party: 'gateway',
+    isApart: true,
+    detail: ({ troubles: { workers } }) =>
+      workers === undefined
+        ? ''
+        : `${countOf(workers.count, 'worker')} died ${inFiveMinutes(workers.at)} The gateway replaces dead workers, but their calls were cut.`,
+  },
+  {
+    find: ({ lastMinute }) => (lastMinute.flows.all.backendP99 ?? 0) >= slowMs && 'slow-backend',
     level: 'notice',
     party: 'backend',
-    next: "Find the slow operation below, then check the backend's load.",
-    title: 'The backend is slow',
+    isApart: true,
     detail: (now) => `The backend's p99 is ${formatMs(now.lastMinute.flows.all.backendP99)} ${inLastMinute(now)}.`,
   },
   {
-    holds: (now) => slowOutsideBackend(now) !== undefined,
+    find: (now) => slowOutsideBackend(now) && 'slow-gateway',
     level: 'notice',
     party: 'gateway',
-    next: "Check the CPU load of the gateway's machine, and the clients' network.",
-    title: 'Calls are slow outside the backend',
+    isApart: true,
     detail: (now) =>
       `The p99 of reads is ${formatMs(slowOutsideBackend(now)?.p99)} ${inLastMinute(now)}; in the backend it is ${formatMs(slowOutsideBackend(now)?.backendP99)}.`,
   },
   {
-    holds: ({ workers }) => workers.some(({ eventLoopDelayMs }) => eventLoopDelayMs >= delayMs),
+    find: ({ workers }) => workers.some(({ eventLoopDelayMs }) => eventLoopDelayMs >= delayMs) && 'short-of-cpu',
     level: 'notice',
     party: 'gateway',
-    next: 'Raise WORKERS, give the machine more CPU cores, or add a gateway.',
-    title: 'The gateway is short of CPU time',
+    isApart: true,
     detail: () => "The delay of the gateway's event loop is at least 0.25 s.",
   },
 ];
 
 /** @type {(now: Now, facts: Facts) => Verdict} */
 export const judge = (now, facts) => {
-  const rule = rules.find(({ holds }) => holds(now, facts));
-  if (rule === undefined) {
+  const held = rules.flatMap((rule) => {
+    const code = rule.find(now, facts);
+    return code ? [{ ...rule, ...facts.troubles[code] }] : [];
+  });
+  const [first, ...others] = held;
+  if (first === undefined) {
     return { level: 'well', party: undefined, next: '', title: 'All is well', detail: describeTraffic(now) };
   }
-  const level = typeof rule.level === 'function' ? rule.level(now) : rule.level;
-  return { ...rule, level, detail: rule.detail(now, facts) };
+  const { level, over, title, step: next, detail, party, showsSettings } = first;
+  const also = others.filter(({ isApart }) => isApart).map((other) => other.title);
+  return {
+    level: typeof level === 'function' ? level(now) : level,
+    party,
+    title: over ?? capitalize(title),
+    next,
+    detail: [
+      detail(now, facts),
+      showsSettings?.(now) === false ? '' : describeSettings(next, facts),
+      also.length === 0 ? '' : `Also: ${also.join('; ')}.`,
+    ]
+      .filter((text) => text !== '')
+      .join('. ')
+      .replaceAll('.. ', '. '),
+    isOver: over !== undefined,
+  };
+};
+
+/** @param {string} text */
+const capitalize = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
+/**
+ * The values of the settings that the advice names.
+ * @type {(next: string, facts: Facts) => string}
+ */
+const describeSettings = (next, { settings }) => {
+  const words = next.split(/[^A-Z0-9_]+/);
+  const named = settings.filter(({ variable, value }) => words.includes(variable) && value !== '');
+  return named.length === 0
+    ? ''
+    : `In force: ${named.map(({ variable, value }) => `${variable}=${value}`).join(', ')}.`;
 };
 
 /**
@@ -200,8 +249,8 @@ const describeTraffic = (now) => {
   return `${formatRate(all.requests / seconds)} requests per second, ${failed.join(', ') || 'none failed'}, p99 ${formatMs(all.p99)} ${inLastMinute(now)}.`;
 };
 
-/** @type {(facts: Facts) => string} */
-const questionAddress = ({ backendUrl }) => `Is BACKEND_URL right? It is ${backendUrl}.`;
+/** @type {(now: Now) => TroubleCode | false} */
+const findFailing = (now) => failedShareOf(now) >= failedShareNotice && (now.troubles.failing?.code ?? 'server-error');
 
 /** @type {(now: Now, facts: Facts) => string} */
 const describeFailed = (now, facts) => {
@@ -209,8 +258,10 @@ const describeFailed = (now, facts) => {
   const kinds = facts.kinds
     .filter(({ kind, party }) => party === 'backend' && countKind(now, kind) > 0)
     .map(({ kind }) => `${formatCount(countKind(now, kind))} ${kind}`);
+  const { operation, cause } = now.troubles.failing ?? {};
+  const most = operation === undefined ? '' : ` Most often: ${operation}${cause === undefined ? '' : `, ${cause}`}.`;
   // The same numbers as in the table of operations.
-  return `${formatCount(all.failed.backend)} of ${formatCount(all.backendCalls)} backend calls failed ${inLastMinute(now)}: ${kinds.join(', ')}`;
+  return `${formatCount(all.failed.backend)} of ${formatCount(all.backendCalls)} backend calls failed ${inLastMinute(now)}: ${kinds.join(', ')}.${most}`;
 };
 
 /** @type {(now: Now, facts: Facts) => string} */
@@ -220,6 +271,9 @@ function describeFill({ inFlight, lastMinute }, { inFlightMax }) {
 
 /** @type {(now: Now) => string} names the period: a minute, plus at most one step of the history */
 const inLastMinute = ({ at, lastMinute }) => `in the last minute (${formatTime(lastMinute.from)} to ${formatTime(at)})`;
+
+/** @type {(at: number) => string} */
+const inFiveMinutes = (at) => `in the last five minutes, the last at ${formatTime(at)}.`;
 
 /** @type {(now: Now, kind: string) => number} */
 const countKind = ({ lastMinute }, kind) => lastMinute.failures[kind] ?? 0;
