@@ -6,6 +6,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { before, describe, test } from 'node:test';
 import { outcomes } from '../../packages/core/outcomes.ts';
+import { troubles, type TroubleCode } from '../../packages/figures/troubles.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { startCommand } from '../helpers/command.ts';
 import { audience, createPair, goodToken, issuerName, keySetOf, KeyServer } from '../helpers/issuer.ts';
@@ -187,6 +188,42 @@ describe('deploy/', () => {
     }
   });
 });
+
+/** The alerts with fixed troubles. The others quote `work_item_gateway_trouble`, whose words come from the same table. */
+const troublesOfAlerts: Readonly<Record<string, TroubleCode>> = {
+  NoCallSucceeds: 'no-call-succeeds',
+  BackendSlow: 'slow-backend',
+  GatewaySlow: 'slow-gateway',
+  GatewayTurnsCallsAway: 'overload',
+  GatewayHasNoKeys: 'no-keys',
+  GatewayFault: 'bug',
+  WorkersDie: 'worker-died',
+  GatewayShortOfProcessorTime: 'short-of-cpu',
+  GatewayLogLinesDropped: 'log-lost',
+};
+
+for (const [name, code] of Object.entries(troublesOfAlerts)) {
+  test(`the alert ${name} gives the same next step as the dashboard [D51]`, () => {
+    const [, alert = ''] = alertsText.split(`- alert: ${name}\n`);
+    const [description = ''] = (alert.split('description: >-\n')[1] ?? '').split('\n\n');
+    assert.ok(description.replace(/\s+/g, ' ').includes(troubles[code].step), troubles[code].step);
+  });
+}
+
+test('an alert about the backend or refused clients quotes the present trouble, which exists in /metrics [D71]', async () => {
+  const backend = await ScriptedBackend.start();
+  await using command = await startCommand({ BACKEND_URL: backend.url });
+  backend.answers(answer('', { status: 401 }));
+  await command.call('GET', '/api/work-items');
+  const { title, step } = troubles['wants-authentication'];
+  const labels = `trouble="wants-authentication",title="${title}",step="${step}"`;
+  await poll(async () => (await command.admin('/metrics')).text.includes(`_trouble{of="backend",${labels}} 1`), labels);
+  await backend.stop();
+  for (const [name, of] of [['BackendUnreachable', 'backend'], ['BackendFailing', 'backend'], ['ClientsRefused', 'clients']] as const) {
+    const [, alert = ''] = alertsText.split(`- alert: ${name}\n`);
+    assert.match(alert.split('- alert: ')[0] ?? '', new RegExp(`work_item_gateway_trouble\\{of='${of}'`));
+  }
+}); // prettier-ignore
 
 const hasPromtool = spawnSync('promtool', ['--version']).status === 0;
 const skip = hasPromtool ? false : 'promtool is missing; on Debian: apt-get install prometheus';

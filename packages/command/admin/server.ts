@@ -11,6 +11,7 @@ import { BorrowedBytes } from '../../core/http1/borrowed-bytes.ts';
 import { createFixedReply, replyHeaders, describeBroken, type FixedReply } from '../../core/replies.ts';
 import { latestBackendStatus } from '../../figures/backend-status.ts';
 import { dashboardFolder, type CreateDashboard, type DashboardPort, type DashboardSources } from './dashboard-port.ts';
+import { findTroubles } from '../../figures/current-troubles.ts';
 import { addFigures, History, stepMs } from '../../figures/history.ts';
 import { createRegistry, metricsContentType } from '../metrics/metrics.ts';
 import type { Reports } from '../../figures/report.ts';
@@ -62,7 +63,7 @@ export function createAdminServer(sources: AdminSources, createDashboard?: Creat
   const routes: ReadonlyMap<string, Route> = new Map<string, Route>([
     ['/livez', () => json(200, { status: 'alive' })],
     ['/readyz', async () => describeReadiness(await reports(), sources.isDraining(), history)],
-    ['/metrics', share(async () => await makeMetrics(sources))],
+    ['/metrics', share(async () => await makeMetrics(sources, history))],
   ]);
   const answer = async ({ method, target, fields }: RequestHead): Promise<FixedReply> => {
     if (!isAllowedHost(fieldValue(fields, 'host'), sources.allowedHosts())) return failures.notOurName;
@@ -160,9 +161,9 @@ function describeReadiness(reports: Reports, isDraining: boolean, history: Histo
   });
 }
 
-async function makeMetrics({ reports, facts }: AdminSources): Promise<FixedReply> {
+async function makeMetrics({ reports, facts }: AdminSources, history: History): Promise<FixedReply> {
   const all = await reports({ withProcessMetrics: true, probesBackend: true });
-  const text = await createRegistry(all, facts().certificates).metrics();
+  const text = await createRegistry(all, facts().certificates, findTroubles(all, history)).metrics();
   return createFixedReply(200, replyHeaders(metricsContentType), Buffer.from(text));
 }
 

@@ -6,7 +6,13 @@ import type { Gauge, PrometheusContentType, Registry } from '@prometheus-io/clie
 
 import { version } from '../../core/version.ts';
 import { operations } from '../../core/operations.ts';
-import { backendOutcomes, callOutcomes, faultOfBackendOutcome, outcomes } from '../../core/outcomes.ts';
+import {
+  backendOutcomes,
+  callOutcomes,
+  faultOfBackendOutcome,
+  outcomes,
+  type CallOutcome,
+} from '../../core/outcomes.ts';
 import {
   addDurations,
   countOf,
@@ -22,6 +28,7 @@ import { tokenFlawNames } from '../../core/guards/options/ports.ts';
 import { latestBackendStatus } from '../../figures/backend-status.ts';
 import { daysLeft, type CertificateStatus } from '../../figures/certificate-status.ts';
 import { addFigures } from '../../figures/history.ts';
+import { refusalOutcomes, troubles as words, type CurrentTroubles } from '../../figures/troubles.ts';
 import { loadPrometheusClient, type ProcessMetric } from '../../figures/process-metrics.ts';
 import type { Report, Reports } from '../../figures/report.ts';
 
@@ -37,8 +44,12 @@ interface Sample {
 /** The media type of the registry's text. */
 export const metricsContentType: PrometheusContentType = 'text/plain; version=0.0.4; charset=utf-8';
 
-/** Creates a registry with the sum of `reports` and the status of `certificates`. */
-export function createRegistry(reports: Reports, certificates: readonly CertificateStatus[]): Registry {
+/** Creates a registry with the sum of `reports`, the status of `certificates`, and `troubles`. */
+export function createRegistry(
+  reports: Reports,
+  certificates: readonly CertificateStatus[],
+  troubles?: CurrentTroubles,
+): Registry {
   const { Registry } = loadPrometheusClient();
   const ofProcesses = reports.living.flatMap(({ processMetrics }) => (processMetrics ? [processMetrics] : []));
   // Metrics that cannot be added up, such as the start time, are shown only if there is a single process.
@@ -47,7 +58,12 @@ export function createRegistry(reports: Reports, certificates: readonly Certific
   const registry = isSingle
     ? new Registry()
     : Registry.aggregate<PrometheusContentType>(ofProcesses.map((metrics) => [...metrics]));
-  const own = [...countersOf(addFigures(reports)), ...gaugesOf(reports.living), ...metricsOf(certificates)];
+  const own = [
+    ...countersOf(addFigures(reports)),
+    ...gaugesOf(reports.living),
+    ...metricsOf(certificates),
+    metricOfTroubles(troubles),
+  ];
   // A registry accepts any object with a name and `get`, so the gateway's own figures need no counters of the client
   // library.
   for (const metric of [...kept, ...own]) {
@@ -55,6 +71,9 @@ export function createRegistry(reports: Reports, certificates: readonly Certific
   }
   return registry;
 }
+
+const isAlerting = (outcome: CallOutcome): boolean =>
+  outcome === 'ok' || refusalOutcomes.some((refusal) => refusal === outcome);
 
 const successOf = new Map<string, number>(operations.map(({ name, successStatus }) => [name, successStatus]));
 
@@ -81,7 +100,7 @@ function countersOf(figures: Figures): ProcessMetric[] {
             value: figures.outcomes(operation, outcome),
           }))
           // Series that alerts use exist from the start, so that the first event counts as an increase.
-          .filter(({ value, labels }) => value > 0 || labels.fault === 'gateway' || labels.outcome === 'ok'),
+          .filter(({ value, labels }) => value > 0 || labels.fault === 'gateway' || isAlerting(labels.outcome)),
       ),
     ),
     histogram(
@@ -220,6 +239,22 @@ function metricsOf(certificates: readonly CertificateStatus[]): ProcessMetric[] 
       ]),
     ),
   ];
+}
+
+// The labels have the words for operators, which the alerts quote.
+function metricOfTroubles(troubles: CurrentTroubles | undefined): ProcessMetric {
+  const { unreachable, failing, hasNoSuccess = false, clients } = troubles ?? {};
+  const found = {
+    backend: unreachable ?? failing?.code ?? (hasNoSuccess ? ('no-call-succeeds' as const) : undefined),
+    clients: clients?.code,
+  };
+  return gauge(
+    'trouble',
+    'Always 1; the labels are a present trouble of the backend or of most clients, and the next step.',
+    Object.entries(found).flatMap(([of, code]) =>
+      code === undefined ? [] : [{ labels: { of, trouble: code, ...words[code] }, value: 1 }],
+    ),
+  );
 }
 
 const counter = metricOf('counter');
