@@ -101,6 +101,13 @@ class OnTerminal {
 const gateway = `${process.execPath} dist/command/main.js`;
 const firstPort = /http:\/\/127\.0\.0\.1:(\d+)/;
 
+test('the summary on a terminal warns of a dead backend [D34]', { skip }, async () => {
+  const terminal = new OnTerminal(`${gateway} serve`, { BACKEND_URL: 'http://127.0.0.1:1' });
+  await terminal.shows(/( +Backend +http:\/\/127\.0\.0\.1:1\/api\/WorkItem\r?\n +Warning +the backend does not answer: connect ECONNREFUSED 127\.0\.0\.1:1\. Check that the backend is running)/);
+  terminal.close();
+  assert.equal(await terminal.exitCode(), 0);
+}); // prettier-ignore
+
 describe('a terminal that closes', { skip }, () => {
   for (const [command, environment] of [
     ['serve', {}],

@@ -1,11 +1,14 @@
 // The command `serve`: runs the gateway in one process or several, with reload on SIGHUP and graceful shutdown.
 
-import { setImmediate as nextTurn } from 'node:timers/promises';
+import { setImmediate as nextTurn, setTimeout as delay } from 'node:timers/promises';
 
+import { createOpenSocket, type ClientTls } from '../../core/hosts/dialing/open-socket.ts';
 import { escapeControls } from '../../core/text/escape.ts';
 import { withoutEndSlashes } from '../../core/text/addresses.ts';
 import { backendPath } from '../../core/operations.ts';
 import { version } from '../../core/version.ts';
+import { probe } from '../../figures/backend-status.ts';
+import { troubleOfReason, troubles, type Trouble } from '../../figures/troubles.ts';
 import type { Log, Logger } from '../log/log.ts';
 import { startClientService } from '../service/client-service.ts';
 import { listenForReloads, listenForStop, runUntilStopped, untilAborted } from '../service/lifecycle.ts';
@@ -15,6 +18,7 @@ import { findPassedSockets, openServiceManager, type ServiceManager, settingsOfS
 import { addAdmin, type InForce, type WholeService } from '../service/service.ts';
 import {
   type ResolvedSettings,
+  type Settings,
   settingsOf,
   showInForce,
   showValue,
@@ -69,14 +73,18 @@ async function serve(
   // Lets Node deliver a signal that came during the start, because `ready` must not be reported after a stop signal.
   await nextTurn();
   if (!isStopping()) {
+    if (!log.hasReader) logReady(log.logger, service, inForce.resolved);
+    notifyReady();
+    const trouble = findBackendTrouble(settings, tls.backend, stop.wanted.signal);
     if (log.hasReader) {
-      log.output.write(describeServe(service, inForce.resolved));
-    } else {
-      logReady(log.logger, service, inForce.resolved);
+      const early = await Promise.race([trouble, delay(summaryDelayMs, undefined)]);
+      log.output.write(describeServe(service, inForce.resolved, early));
     }
     warn(settings);
     log.output.flush();
-    notifyReady();
+    void trouble.then((found) => {
+      if (found !== undefined) log.logger.warn({ cause: found.cause }, `${found.title}. ${found.step}`);
+    });
   }
   void untilAborted(stop.wanted.signal).then(() => manager.stopping());
   beginReloads?.(async () => {
@@ -93,6 +101,24 @@ async function serve(
   return await runUntilStopped(service, () => inForce.resolved.settings, log.logger, stop);
 }
 
+// Longest time that the summary on a terminal waits for the backend.
+const summaryDelayMs = 250;
+
+/**
+ * Connects to the backend once, without an HTTP request [D34]. Resolves with undefined if the backend accepts the connection,
+ * or if `end` was aborted.
+ */
+async function findBackendTrouble(
+  { backendUrl }: Settings,
+  tls: ClientTls | undefined,
+  end: AbortSignal,
+): Promise<(Trouble & { readonly cause: string }) | undefined> {
+  const open = createOpenSocket(backendUrl, () => tls);
+  // A socket that cannot even be created shows nothing about the backend.
+  const { cause, reason } = (await probe(open, end).catch(() => undefined)) ?? {};
+  return cause === undefined ? undefined : { cause, ...troubles[troubleOfReason(reason)] };
+}
+
 function logReady(logger: Logger, { url, adminUrl }: WholeService, resolved: ResolvedSettings): void {
   const { settings, sources } = resolved;
   const inForce = Object.fromEntries(
@@ -105,14 +131,22 @@ function logReady(logger: Logger, { url, adminUrl }: WholeService, resolved: Res
   loggerOfEveryLevel(logger).info({ url, adminUrl, version, node: process.version, settings: inForce }, 'ready');
 }
 
-function describeServe(service: WholeService, resolved: ResolvedSettings): string {
+function describeServe(
+  service: WholeService,
+  resolved: ResolvedSettings,
+  trouble: Awaited<ReturnType<typeof findBackendTrouble>>,
+): string {
   const { settings, sources } = resolved;
   const backendUrl = withoutEndSlashes(showValue('backendUrl', settings));
   const changed = settingsOf('serve')
     .filter((name) => sources[name] !== 'default')
     .map((name) => `${variableOf(name)}=${escapeControls(showInForce(name, resolved))} (${sources[name]})`);
+  const warning =
+    trouble === undefined
+      ? ''
+      : `\n  Warning             ${trouble.title}: ${escapeControls(trouble.cause)}. ${trouble.step}`;
   return `
-${describePlaces(service, settings, `Backend             ${backendUrl}${backendPath}`)}
+${describePlaces(service, settings, `Backend             ${backendUrl}${backendPath}${warning}`)}
   Settings            ${changed.length === 0 ? 'all at their defaults' : changed.join(`\n${' '.repeat(22)}`)}
 
   Ctrl-C stops.
