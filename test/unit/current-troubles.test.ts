@@ -66,7 +66,7 @@ test('the commonest failure of the last minute is the trouble, with its operatio
   assert.deepEqual(gateway.troubles().failing, { code: 'redirect', operation: 'read', cause: 'status 302' });
 });
 
-test('failures that are no longer kept count, too', (context) => {
+test('failures that were dropped from the list count, too', (context) => {
   const gateway = new Gateway(context);
   gateway.call(150, { outcome: 'not-json', status: 500, reason: 'page', cause: 'a body that is not JSON' });
   gateway.call(45, refused(401));
