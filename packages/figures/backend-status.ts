@@ -5,6 +5,7 @@ import { describeError, reasonOfError, type Peer } from '../core/backend/describ
 import { startDeadline } from '../core/hosts/common/process-deadline.ts';
 import type { OpenSocket } from '../core/http1/client-connection.ts';
 import type { Reason } from '../core/reasons.ts';
+import { monotonicMs } from '../core/time/monotonic.ts';
 
 /** The backend's name in messages to operators, and the advice that these messages give. */
 export const backendPeer: Peer = {
@@ -93,9 +94,11 @@ export class BackendMonitor {
   }
 }
 
+const { timeOrigin } = performance;
+
 // Milliseconds since 1970, from a clock that is never set back.
 function monotonicNow(): number {
-  return Math.round(performance.timeOrigin + performance.now());
+  return Math.round(timeOrigin + monotonicMs());
 }
 
 /**

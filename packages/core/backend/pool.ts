@@ -185,12 +185,12 @@ export class ConnectionPool {
       this.discard(connection);
       return;
     }
-    for (const caller of this.#waiting.size === 0 ? [] : this.#waiting) {
-      if (!this.#needsNew(caller, now)) {
-        this.#waiting.delete(caller);
-        caller.onConnection(connection);
-        return;
-      }
+    const waiting =
+      this.#waiting.size === 0 ? undefined : [...this.#waiting].find((each) => !this.#needsNew(each, now));
+    if (waiting !== undefined) {
+      this.#waiting.delete(waiting);
+      waiting.onConnection(connection);
+      return;
     }
     this.#idle.push(connection);
     this.#sweepTimer ??= setInterval(

@@ -24,10 +24,11 @@ export function takeBlock(bytes: number): Buffer {
 
 // Tests set this property of the global object, so that bytes that are used after their release are seen as wrong bytes.
 const overwriteName = Symbol.for('work-item-gateway.overwrites-released-blocks');
+let isOverwritten: boolean | undefined;
 
 /** Takes back blocks. The caller must not use them any more, and no write of their bytes may be pending. */
 export function giveBackBlocks(blocks: readonly Buffer[]): void {
-  const isOverwritten = Reflect.has(globalThis, overwriteName);
+  isOverwritten ??= Reflect.has(globalThis, overwriteName);
   for (const block of blocks) {
     if (isOverwritten) block.fill('!');
     spareFor(block.length).blocks.push(block);
