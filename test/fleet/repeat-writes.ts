@@ -9,7 +9,7 @@ registerHooks({
     const source = Buffer.from(loaded.source as Uint8Array).toString('utf8');
     return {
       ...loaded,
-      source: source.replace('this.#request.method === "GET" && isReusedAndSilent', 'isReusedAndSilent'),
+      source: source.replace('!this.isWrite && isReusedAndSilent', 'isReusedAndSilent'),
     };
   },
 });

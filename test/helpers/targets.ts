@@ -4,6 +4,7 @@ import { after, afterEach, before, beforeEach, describe, type TestContext } from
 import assert from 'node:assert/strict';
 import type { Command } from './command.ts';
 import { startGateway, type HostName, type Settings } from './gateway.ts';
+import { poll } from './changes.ts';
 import { Http2Client, noHttp2 } from './http2-client.ts';
 import { RawClient, type CallOptions, type Reply } from './raw-client.ts';
 import { answer, type ScriptedBackend } from './scripted-backend.ts';
@@ -45,6 +46,8 @@ export class Target implements AsyncDisposable {
   static async start(kind: TargetKind, settings: Settings, environment: NodeJS.ProcessEnv): Promise<Target> {
     const host = kind === 'in-process' ? 'server' : kind;
     const gateway = await startGateway<HostName>({ host, settings: { observer: undefined, ...settings }, environment });
+    // The command connects once after its start [D34].
+    if ('command' in gateway) await poll(() => gateway.backend.connectionsTaken > 0, 'the first connection');
     return new Target(kind, gateway);
   }
 
