@@ -7,9 +7,6 @@ registerHooks({
     const loaded = next(url, context);
     if (!url.includes('/dist/command/')) return loaded;
     const source = Buffer.from(loaded.source as Uint8Array).toString('utf8');
-    return {
-      ...loaded,
-      source: source.replace('!this.isWrite && isReusedAndSilent', 'isReusedAndSilent'),
-    };
+    return { ...loaded, source: source.replace('!this.isWrite && isReusedAndSilent', 'isReusedAndSilent') };
   },
 });
