@@ -128,6 +128,7 @@ const byReason: Partial<Record<Reason, TroubleCode>> = {
   'connection-closed': 'connection-lost',
   'connection-timed-out': 'connect-timed-out',
   'connect-timeout': 'connect-timed-out',
+  'answer-timeout': 'timed-out',
   'certificate-expired': 'expired-certificate',
   tls: 'tls',
   'no-http1': 'http2-only',

@@ -110,7 +110,8 @@ describe('the dashboard on a screen', () => {
         await watched.page.emulateMedia({ colorScheme });
         await watched.assertFits();
         // Two checks in all, because each takes seconds.
-        if (width === (colorScheme === 'light' ? 1_440 : 360)) assert.deepEqual(await watched.findAccessibilityProblems(), []);
+        if (width === (colorScheme === 'light' ? 1_440 : 360))
+          assert.deepEqual(await watched.findAccessibilityProblems(), []);
         await watched.savePicture(`dashboard-traffic-${width}-${colorScheme}`);
       }
       watched.assertClean(`http://127.0.0.1:${command.adminPort}/`);

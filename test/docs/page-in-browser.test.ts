@@ -344,7 +344,8 @@ describe('the API reference', () => {
         await reference.savePicture(`docs-open-${colorScheme}-${width}`);
         reference.assertClean(url);
         // An open operation shows all that a closed operation shows. Two checks in all, because each takes seconds.
-        if ((colorScheme === 'light') === (width === 1280)) assert.deepEqual(await reference.findAccessibilityProblems(), []);
+        if ((colorScheme === 'light') === (width === 1280))
+          assert.deepEqual(await reference.findAccessibilityProblems(), []);
       });
     }
   }

@@ -41,6 +41,9 @@ describe('an address with the path of the work items is refused with the address
     for (const path of ['', '/', '/api', '/api/', '/WorkItem', '/api/WorkItemService', '/api/v1/WorkItem']) {
       assert.equal(await problemOf(`http://h${path}`), 'none');
     }
+    for (const address of ['http://api/work-items', 'http://api:5104/WorkItem', 'http://api/workitems/v1']) {
+      assert.equal(await problemOf(address), 'none', 'the host may be called api');
+    }
   });
 });
 

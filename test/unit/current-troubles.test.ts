@@ -4,13 +4,14 @@
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
 
+import { reasonOfError } from '../../packages/core/backend/describe-error.ts';
 import type { CallRecord } from '../../packages/core/call/call-record.ts';
 import { operations } from '../../packages/core/operations.ts';
 import { findTroubles } from '../../packages/figures/current-troubles.ts';
 import { RecentFailures } from '../../packages/figures/failures.ts';
 import { Figures } from '../../packages/figures/figures.ts';
 import { History, stepMs } from '../../packages/figures/history.ts';
-import type { CurrentTroubles } from '../../packages/figures/troubles.ts';
+import { troubleOfReason, type CurrentTroubles } from '../../packages/figures/troubles.ts';
 import { createReport, joinReports } from '../dashboard/report.ts';
 import { createCallRecord } from '../helpers/call-record.ts';
 
@@ -139,3 +140,10 @@ for (const [name, event, code] of [
     assert.equal(gateway.troubles()[name], undefined);
   });
 }
+
+test('a backend that is silent or closes its connections is not taken for one that does not run', () => {
+  assert.equal(troubleOfReason('answer-timeout'), 'timed-out');
+  const closed = Object.assign(new Error('closed'), { code: 'ERR_STREAM_PREMATURE_CLOSE' });
+  assert.equal(troubleOfReason(reasonOfError(closed)), 'connection-lost');
+  assert.equal(troubleOfReason('connection-refused'), 'no-connection');
+});

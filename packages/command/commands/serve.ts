@@ -76,14 +76,17 @@ async function serve(
     if (!log.hasReader) logReady(log.logger, service, inForce.resolved);
     notifyReady();
     const trouble = findBackendTrouble(settings, tls.backend, stop.wanted.signal);
+    let early: Awaited<typeof trouble>;
     if (log.hasReader) {
-      const early = await Promise.race([trouble, delay(summaryDelayMs, undefined)]);
+      early = await Promise.race([trouble, delay(summaryDelayMs, undefined)]);
       log.output.write(describeServe(service, inForce.resolved, early));
     }
     warn(settings);
     log.output.flush();
     void trouble.then((found) => {
-      if (found !== undefined) log.logger.warn({ cause: found.cause }, `${found.title}. ${found.step}`);
+      // The summary has shown an early trouble.
+      if (found !== undefined && early === undefined)
+        log.logger.warn({ cause: found.cause }, `${found.title}. ${found.step}`);
     });
   }
   void untilAborted(stop.wanted.signal).then(() => manager.stopping());

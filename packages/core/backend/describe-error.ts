@@ -40,6 +40,7 @@ const reasonsByCode = new Map<unknown, Reason>([
   ['ECONNREFUSED', 'connection-refused'],
   ['ECONNRESET', 'connection-reset'],
   ['EPIPE', 'connection-closed'],
+  ['ERR_STREAM_PREMATURE_CLOSE', 'connection-closed'],
   ['ETIMEDOUT', 'connection-timed-out'],
   ['EHOSTUNREACH', 'no-route-to-host'],
   ['ENETUNREACH', 'no-route-to-network'],

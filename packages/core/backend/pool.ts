@@ -192,7 +192,9 @@ export class ConnectionPool {
       waiting.onConnection(connection);
       return;
     }
-    this.#idle.push(connection);
+    // Connections that writes avoid do not pile up.
+    if (this.#idle.length >= trialCount && now - this.#diedAt < this.#avoidMs) this.discard(connection);
+    else this.#idle.push(connection);
     this.#sweepTimer ??= setInterval(
       () => this.#sweep(),
       Math.min(sweepMsMax, Math.max(50, this.#options.idleTimeoutMs / 4)),

@@ -111,9 +111,6 @@ export class RequestBody extends Body {
   }
 }
 
-// The size of the second or third block of an answer whose length is unknown.
-const grownBytes = 16_384;
-
 /** The body of an answer. Copies pieces, because the next read overwrites them. */
 export class AnswerBody extends Body {
   /** The length that the answer's head announces; 0 if it announces none. */
@@ -145,7 +142,7 @@ export class AnswerBody extends Body {
   override reserve({ length }: Buffer): boolean {
     while (this.#room < length) {
       // Blocks grow with the answer, so that many small pieces take few blocks.
-      const least = Math.min(8 * this.length, grownBytes);
+      const least = Math.min(8 * this.length, 16_384);
       const block = takeBlock(Math.max(least, Math.max(length, this.announcedLength - this.length) - this.#room));
       if (!this.hold(block.length)) {
         giveBackBlocks([block]);

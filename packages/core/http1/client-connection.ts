@@ -256,7 +256,8 @@ export class ClientConnection {
     if (owner !== undefined && this.#reader.isDone) {
       this.#finish(owner, false);
     } else if (owner !== undefined) {
-      this.#breakOff(owner, this.#error ?? new Error('the connection was closed before the answer was complete'));
+      const error = new Error('the connection was closed before the answer was complete');
+      this.#breakOff(owner, this.#error ?? Object.assign(error, { code: 'ERR_STREAM_PREMATURE_CLOSE' }));
     }
   }
 }

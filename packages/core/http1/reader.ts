@@ -180,11 +180,8 @@ export abstract class MessageReader<Head extends AnyHead> {
   // Keeps the needed part of a head that was read up to `at`. No part is read twice.
   #keep(bytes: Buffer, at: number): void {
     const state = this.#state;
-    if (state <= stateEmptyLine || state >= stateLength) {
-      this.drop();
-      return;
-    }
-    this.#passed = at - this.#headStart;
+    const isIncomplete = state > stateEmptyLine && state < stateLength;
+    this.#passed = isIncomplete ? at - this.#headStart : 0;
     const isNeeded =
       (state === stateStartLine && this.isRequest) ||
       (state === stateFieldName && this.sinceMark(at) <= nameBytesMax) ||

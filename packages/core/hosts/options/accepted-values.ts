@@ -10,6 +10,8 @@ import { findSimilar, joinWithOr } from './similar.ts';
 
 // The path that the gateway adds to BACKEND_URL, or the path that its clients use, as a pasted address has it.
 const workItemPath = /[\\/]+api[\\/]+work-?items?(?=[\\/?#;%\s"'`>]|$).*/is;
+// The host may be called `api`, so its name is not a part of the path.
+const authorityAndPath = /^(\s*(?:[a-z]+:)?[\\/]*[^\\/?#]+)(.*)$/is;
 // A separator in the authority, or a second address after a separator or a space.
 const severalAddresses = /^[^/?#]*\/\/[^/?#]*[,;|]|\S[,;|\s]\s*https?:\/\//i;
 // An escaped `?` or `#` most likely begins a query that was escaped by mistake, and a query may contain a secret.
@@ -18,7 +20,9 @@ const doubledScheme = /^\s*https?:\/*(?=https?:?\/\/)/i;
 
 /** Parses the address of a backend. The address must not have the path that the gateway adds. */
 export function parseBackendUrl(text: string): URL | Problem {
-  return parseAddress(text, 'http://localhost:5104', (base) => base.replace(workItemPath, ''));
+  return parseAddress(text, 'http://localhost:5104', (base) =>
+    base.replace(authorityAndPath, (_, authority: string, path: string) => authority + path.replace(workItemPath, '')),
+  );
 }
 
 /**
