@@ -64,7 +64,9 @@ function describeAnswer(call: Call): string {
   if (answer === undefined) return `${hasBytes ? 'no readable answer' : 'no answer'}${why}`;
   const fields = tellingFields.flatMap((name) => {
     const value = answer.fields.get(name);
-    return value === undefined ? [] : [`${name}: ${show(value)}`];
+    // The query of a redirect may have a secret.
+    const shown = name === 'location' ? value?.replace(/[?#].*/s, '') : value;
+    return shown === undefined ? [] : [`${name}: ${show(shown)}`];
   });
   const body = answer.framing === 'none' ? ['no body'] : [];
   return `${[`status ${answer.status}`, ...body, ...fields, ...quoteProblem(call)].join('; ')}${outcome === 'ok' ? '' : why}`;

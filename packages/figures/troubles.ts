@@ -79,7 +79,7 @@ export const troubles = {
   'no-token': { title: 'most calls have no token',
     step: 'Clients must send a token of AUTH_ISSUER with each call, as `authorization: Bearer TOKEN`.' },
   'token-audience': { title: 'most tokens are for another audience',
-    step: "Compare AUTH_AUDIENCE with the claim `aud` of the clients' tokens." },
+    step: "Compare AUTH_AUDIENCE with the claim aud of the clients' tokens." },
   'token-issuer': { title: 'most tokens are from another issuer',
     step: "Compare AUTH_ISSUER with the claim `iss` of the clients' tokens." },
   'token-algorithm': { title: 'most tokens have a signature of another algorithm',

@@ -254,13 +254,13 @@ describe('the dashboard', () => {
     await using watched = await open({}, own);
     const { page } = watched;
     const ids = page.locator('#failure-table tbody .id code');
-    await reads(watched, '#failures-note', /^The last 50 of 121 failed calls, latest first\./);
+    await reads(watched, '#failures-note', /^The last 50 of 121 failed calls kept, latest first\./);
     assert.equal(await ids.count(), 50);
     const search = page.getByRole('searchbox', { name: 'Request id' });
     // As copied from a line of the log.
     await search.fill(' "Lost-Call.1",');
     assert.deepEqual(await ids.allTextContents(), ['Lost-Call.1']);
-    await reads(watched, '#failures-note', /^1 matching failed call, latest first\./);
+    await reads(watched, '#failures-note', /^1 matching failed call kept, latest first\./);
     await search.fill('lost');
     assert.deepEqual(await ids.allTextContents(), ['Lost-Call.1']);
     await search.fill('no-such-call');

@@ -229,7 +229,7 @@ const troubles: readonly Trouble[] = [
     level: 'notice',
     title: 'Most tokens are for another audience',
     detail: /^12 of 12 calls were refused .*, most often as invalid-token\. In force: AUTH_AUDIENCE=not-work-items\.$/,
-    next: /^Compare AUTH_AUDIENCE with the claim `aud`/,
+    next: /^Compare AUTH_AUDIENCE with the claim aud/,
   },
 ];
 

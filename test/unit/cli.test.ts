@@ -292,6 +292,15 @@ describe('the command to run next', () => {
       'error: npm took --port as a flag of its own: put `--` before it, as in npm run serve -- --port ...',
       'error: npm took --backend-url as a flag of its own: put `--` before it, as in npm run serve -- --backend-url ...',
     ]);
+    // npm's settings may have `audit`, too.
+    const audit = await run(
+      ['check', '--help'],
+      { ...npm('check'), npm_config_audit: 'false' },
+      '/clone/scripts/start.cjs',
+    );
+    assert.equal(audit.code, 0);
+    const checked = await run(['check'], { ...npm('check'), npm_config_audit: '' }, '/clone/scripts/start.cjs');
+    assert.doesNotMatch(checked.stderr, /npm took/);
     // In a script of another package, npm's variables are ignored.
     const elsewhere = await run(['openapi'], { ...npm('serve', 'shop'), ...taken });
     assert.equal(elsewhere.code, 0);

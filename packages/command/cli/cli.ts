@@ -174,11 +174,16 @@ async function runCommand(line: CommandLine, terminal: Terminal, parts: Partial<
 
 /** Finds flags that npm took as its own because no `--` preceded them. The gateway does not see such flags [D32]. */
 function findFlagsOfNpm(name: Command, environment: Terminal['environment'], invocation: Invocation): string[] {
-  return flagsOf(name)
-    .filter((flag) => environment[`npm_config_${flag.slice(2).replaceAll('-', '_')}`] !== undefined)
-    .filter(() => invocation.isNpmScript)
-    .map((flag) => {
-      const example = invocation.line(name, `${flag} ...`);
-      return `npm took ${flag} as a flag of its own: put \`--\` before it, as in ${example}`;
-    });
+  return (
+    flagsOf(name)
+      // A file of npm's settings often sets its own `audit`.
+      .filter(
+        (flag) => flag !== '--audit' && environment[`npm_config_${flag.slice(2).replaceAll('-', '_')}`] !== undefined,
+      )
+      .filter(() => invocation.isNpmScript)
+      .map((flag) => {
+        const example = invocation.line(name, `${flag} ...`);
+        return `npm took ${flag} as a flag of its own: put \`--\` before it, as in ${example}`;
+      })
+  );
 }

@@ -328,7 +328,7 @@ const describeFailures = (kept, found, shown) => {
   const older = 'Older failed calls, and calls that succeeded, are only in the log.';
   if (found === 0) return `None of the ${format.formatCount(kept)} failed calls kept matches. ${older}`;
   const calls = `${shown < found ? `The last ${shown} of ` : ''}${format.formatCount(found)}${found < kept ? ' matching' : ''} failed call${found === 1 ? '' : 's'}`;
-  return `${calls}, latest first. Times are ${format.describeTimeZone()}. ${older}`;
+  return `${calls} kept, latest first. Times are ${format.describeTimeZone()}. ${older}`;
 };
 
 /** @type {Record<string, string>} the sources whose shown name differs from the identifier */
