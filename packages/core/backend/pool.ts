@@ -192,9 +192,7 @@ export class ConnectionPool {
       waiting.onConnection(connection);
       return;
     }
-    // Connections that writes avoid do not pile up.
-    if (this.#idle.length >= trialCount && now - this.#diedAt < this.#avoidMs) this.discard(connection);
-    else this.#idle.push(connection);
+    this.#idle.push(connection);
     this.#sweepTimer ??= setInterval(
       () => this.#sweep(),
       Math.min(sweepMsMax, Math.max(50, this.#options.idleTimeoutMs / 4)),
