@@ -46,20 +46,17 @@ export function findTroubles(reports: Reports, history: History): CurrentTrouble
 function findFailing({ from, passed }: Stretch, failures: readonly Failure[]): Failing | undefined {
   const recent = failures.filter(({ party, at }) => party === 'backend' && at >= from);
   const weights = new Map<TroubleCode, number>();
-  for (const { outcome, trouble = 'server-error' } of recent) {
-    const kept = recent.filter((failure) => failure.outcome === outcome).length;
-    weights.set(trouble, (weights.get(trouble) ?? 0) + countOutcome(passed, outcome) / kept);
+  for (const [outcome, kept] of Map.groupBy(recent, (each) => each.outcome)) {
+    const weight = countOutcome(passed, outcome) / kept.length;
+    for (const { trouble = 'server-error' } of kept) weights.set(trouble, (weights.get(trouble) ?? 0) + weight);
   }
   const [first, second] = [...weights].sort(([, one], [, other]) => other - one);
   if (first === undefined) return undefined;
   // If two troubles are equally common, none explains the failures.
   const code = first[1] === second?.[1] ? 'server-error' : first[0];
   const explained = recent.filter(({ trouble }) => trouble === first[0]);
-  const { operation, cause } =
-    commonest(
-      explained,
-      (one) => explained.filter((other) => one.operation === other.operation && one.cause === other.cause).length,
-    ) ?? {};
+  const alike = [...Map.groupBy(explained, ({ operation, cause }) => JSON.stringify([operation, cause])).values()];
+  const { operation, cause } = commonest(alike, ({ length }) => length)?.[0] ?? {};
   return { code, operation, cause };
 }
 

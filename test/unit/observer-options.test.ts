@@ -105,6 +105,19 @@ describe('the record of a call', () => {
     assert.equal(told.bugs[0]?.[1], told.ended[0]);
     assert.partialDeepStrictEqual(told.ended[0], { path: '/api/work-items/5', outcome: 'bug', cause: 'late' });
   });
+
+  test('if onCallEnd freezes its record, onBug gets another record with the fault', () => {
+    const call = { ...read };
+    const ended: unknown[] = [];
+    const joined = joinObservers(undefined, {
+      onCallEnd: (record) => void Object.freeze(record),
+      onBug: (_error, record) => void ended.push(record),
+    });
+    joined.onCallEnd(call);
+    Object.assign(call, { outcome: 'bug', cause: 'late' });
+    joined.onBug(new Error('late'), call);
+    assert.partialDeepStrictEqual(ended, [{ outcome: 'bug', cause: 'late' }]);
+  });
 });
 
 describe('the option observer', () => {

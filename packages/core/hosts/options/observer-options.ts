@@ -99,12 +99,14 @@ export const observerRows = {
 
 /** Joins the host's log of failures with the developer's observer. Each receives all events, even if the other throws. */
 export function joinObservers(failures: Receiver | undefined, given: GatewayObserver = {}): Receiver {
-  // All functions get the same record of a call.
+  // All functions get the same record of a call, unless it is frozen.
   const records = new WeakMap<Call, EndedCall>();
   const recordOf = (call: Call): EndedCall => {
     const known = records.get(call);
-    // A fault after the end changes a call.
-    if (known !== undefined) return Object.assign(known, { outcome: call.outcome, cause: call.cause });
+    // A fault after the end changes a call. A record that the developer has frozen stays as it was.
+    if (known !== undefined && !Object.isFrozen(known)) {
+      return Object.assign(known, { outcome: call.outcome, cause: call.cause });
+    }
     const record = new EndedCall(call);
     if (given.onStall ?? given.onBug) records.set(call, record);
     return record;
