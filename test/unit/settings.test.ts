@@ -19,6 +19,9 @@ import {
   showValue,
   variableOf,
 } from '../../packages/command/settings/settings.ts';
+import type { Terminal } from '../../packages/command/commands/command.ts';
+import { createWarner } from '../../packages/command/commands/running.ts';
+import type { Logger } from '../../packages/command/log/log.ts';
 import { type Command, settingGroups } from '../../packages/command/settings/groups.ts';
 import { resolveSettings } from '../../packages/command/settings/resolve.ts';
 import { findCollector } from '../../packages/command/settings/trace-settings.ts';
@@ -544,6 +547,18 @@ describe('traces', () => {
     const others = { OTEL_PROPAGATORS: 'tracecontext', OTEL_METRICS_EXPORTER: 'none', OTEL_LOGS_EXPORTER: 'none' };
     assert.deepEqual(warningsOf({ ...others, OTEL_EXPORTER_OTLP_PROTOCOL: 'http/protobuf', OTEL_BSP_TIMEOUT: '' }), []);
   });
+});
+
+test('a reload logs a warning again only if the last settings did not have it', () => {
+  const read = (otelSdkDisabled: string) => resolveSettings('serve', { otelSdkDisabled }, {}).settings;
+  const logged: string[] = [];
+  const logger = { warn: (_facts: object, message: string) => void logged.push(message) } as unknown as Logger;
+  const warn = createWarner({ environment: {} } as Terminal, logger);
+  const counts = ['yes', 'yes', 'false', 'yes'].map((value) => {
+    warn(read(value));
+    return logged.filter((message) => message.startsWith('OTEL_SDK_DISABLED')).length;
+  });
+  assert.deepEqual(counts, [1, 1, 1, 2]);
 });
 
 describe('problems', () => {

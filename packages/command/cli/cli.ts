@@ -29,6 +29,8 @@ const unboundColumns = 200;
 const indent = ' '.repeat(6);
 // Largest length of a list of choices in the help, in characters. Longer lists are only in docs/settings.md.
 const choicesLengthMax = 70;
+// npm's own setting of this name is often in a file of npm's settings.
+const settingOfNpm = '--audit';
 // Makes commander accept a value for a switch, too. The help does not show this text.
 const switchValue = ' [value]';
 const aboutSettings = `
@@ -174,16 +176,12 @@ async function runCommand(line: CommandLine, terminal: Terminal, parts: Partial<
 
 /** Finds flags that npm took as its own because no `--` preceded them. The gateway does not see such flags [D32]. */
 function findFlagsOfNpm(name: Command, environment: Terminal['environment'], invocation: Invocation): string[] {
-  return (
-    flagsOf(name)
-      // A file of npm's settings often sets its own `audit`.
-      .filter(
-        (flag) => flag !== '--audit' && environment[`npm_config_${flag.slice(2).replaceAll('-', '_')}`] !== undefined,
-      )
-      .filter(() => invocation.isNpmScript)
-      .map((flag) => {
-        const example = invocation.line(name, `${flag} ...`);
-        return `npm took ${flag} as a flag of its own: put \`--\` before it, as in ${example}`;
-      })
-  );
+  if (!invocation.isNpmScript) return [];
+  return flagsOf(name)
+    .filter((flag) => environment[`npm_config_${flag.slice(2).replaceAll('-', '_')}`] !== undefined)
+    .filter((flag) => flag !== settingOfNpm)
+    .map((flag) => {
+      const example = invocation.line(name, `${flag} ...`);
+      return `npm took ${flag} as a flag of its own: put \`--\` before it, as in ${example}`;
+    });
 }

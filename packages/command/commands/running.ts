@@ -26,15 +26,16 @@ export function openCertificates(settings: Settings, logger: Logger): Certificat
   return new CertificateStore(certificateFilesOf(settings), settings, logger);
 }
 
-/** Returns a function that logs the warnings about settings. It logs a warning again only if its facts have changed. */
+/** Returns a function that logs the warnings about settings, without those that the last settings had too. */
 export function createWarner({ environment }: Terminal, logger: Logger): (settings: Settings) => void {
-  const logged = new Set<string>();
+  let last: readonly string[] = [];
   return (settings) => {
-    for (const { message, facts } of findWarnings(settings, environment)) {
-      const warning = JSON.stringify([message, facts]);
-      if (!logged.has(warning)) logger.warn(facts, message);
-      logged.add(warning);
+    const warnings = findWarnings(settings, environment);
+    const texts = warnings.map(({ message, facts }) => JSON.stringify([message, facts]));
+    for (const [index, { message, facts }] of warnings.entries()) {
+      if (!last.includes(texts[index] ?? '')) logger.warn(facts, message);
     }
+    last = texts;
   };
 }
 
