@@ -4,13 +4,29 @@ import assert from 'node:assert/strict';
 import { Readable } from 'node:stream';
 import { describe, test } from 'node:test';
 import { gunzipSync, createGzip } from 'node:zlib';
-import type { FastifyReply } from 'fastify';
+import type { FastifyInstance, FastifyReply } from 'fastify';
 import { createGate, poll } from '../helpers/changes.ts';
 import { assertHeaders, assertReply, invalidId, itemNotFound, operations, succeeded } from '../helpers/expected.ts';
-import { RawClient, requestBytes } from '../helpers/raw-client.ts';
+import { RawClient, requestBytes, type CallOptions } from '../helpers/raw-client.ts';
 import { answer, behind } from '../helpers/scripted-backend.ts';
 import { createObserver } from '../helpers/gateway.ts';
 import { hosts, serve } from './hosts.ts';
+
+/** Starts a server with `app`, and a call that waits for the backend until `gate` opens. */
+async function beginCall(app: FastifyInstance, method: string, path: string, options?: CallOptions) {
+  const { told, observer } = createObserver();
+  const server = await serve(app, { observer });
+  const gate = createGate();
+  server.backend.answers(behind(gate, answer('{"id":5}')));
+  const client = await RawClient.open(server.port);
+  client.send(requestBytes(method, path, options));
+  const { connection } = await server.backend.nextRequest();
+  const end = async (): Promise<void> => {
+    await client[Symbol.asyncDispose]();
+    await server[Symbol.asyncDispose]();
+  };
+  return { told, server, gate, client, connection, [Symbol.asyncDispose]: end };
+}
 
 for (const host of hosts) {
   describe(host.name, () => {
@@ -113,13 +129,8 @@ for (const host of hosts) {
             isSending.open();
             await goesOn.opened;
           });
-          const { told, observer } = createObserver();
-          await using server = await serve(app, { observer });
-          const gate = createGate();
-          server.backend.answers(behind(gate, answer('{"id":5}')));
-          await using client = await RawClient.open(server.port);
-          client.send(requestBytes(method, path, options));
-          await server.backend.nextRequest();
+          await using call = await beginCall(app, method, path, options);
+          const { told, gate, client } = call;
           isCalled.open();
           await isSending.opened;
           gate.open();
@@ -146,13 +157,8 @@ for (const host of hosts) {
         });
         done();
       });
-      const { told, observer } = createObserver();
-      await using server = await serve(app, { observer });
-      const gate = createGate();
-      server.backend.answers(behind(gate, answer('{"id":5}')));
-      await using client = await RawClient.open(server.port);
-      client.send(requestBytes('GET', '/api/work-items/5'));
-      await server.backend.nextRequest();
+      await using call = await beginCall(app, 'GET', '/api/work-items/5');
+      const { told, gate, client } = call;
       isCalled.open();
       await isCalled.opened;
       gate.open();
@@ -178,13 +184,8 @@ for (const host of hosts) {
             await goesOn.opened;
           });
         }
-        const { told, observer } = createObserver();
-        await using server = await serve(app, { observer });
-        const gate = createGate();
-        server.backend.answers(behind(gate, answer('{"id":5}')));
-        await using client = await RawClient.open(server.port);
-        client.send(requestBytes('GET', '/api/work-items/5'));
-        const { connection } = await server.backend.nextRequest();
+        await using call = await beginCall(app, 'GET', '/api/work-items/5');
+        const { told, gate, client, server, connection } = call;
         if (sendsLate) {
           await isSending.opened;
           gate.open();

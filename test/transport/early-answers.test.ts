@@ -1,5 +1,5 @@
-// Answers that come before the whole request is sent, with a reset behind them: what has arrived is read before the error
-// of a write counts [D17, D18].
+// A backend answers before the whole request is sent, then resets the connection. The gateway reads what has arrived before
+// it handles the failed write [D17, D18].
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
