@@ -481,6 +481,19 @@ describe('connecting', { skip: process.platform === 'linux' ? false : 'needs 127
     assert.equal(one.client.connectionCount, 64);
   });
 
+  test('while writes avoid idle connections, at most 128 stay open, however many writes there are [D20]', async () => {
+    await using one = await start();
+    one.backend.answersOnce(answer('{}'), ({ socket }) => void socket.destroy());
+    one.backend.answers(answer('{}'));
+    assert.equal((await one.call(get)).kind, 'ok');
+    assert.equal((await one.call(put)).kind, 'unreachable');
+    for (let count = 0; count < 200; count += 1) assert.equal((await one.call(put)).kind, 'ok');
+    assert.equal(one.backend.connectionsTaken, 201);
+    assert.equal(one.client.connectionCount, 128);
+    assert.equal((await one.call(get)).kind, 'ok');
+    assert.equal(one.backend.connectionsTaken, 201, 'a read uses an idle connection');
+  });
+
   test('after each further death, writes avoid used connections for twice as long, up to an hour, whatever else succeeds [D20]', async (t) => {
     let addedMs = 0;
     const now = performance.now.bind(performance);

@@ -13,6 +13,8 @@ const sweepMsMax = 1_000;
 const avoidMsMin = 60_000;
 const avoidMsMax = 3_600_000;
 const trialCount = 64;
+// Idle connections that writes avoid, at most. The sizing of file descriptors allows for them (docs/operating.md).
+const avoidedMax = 128;
 const trialPart = 1 / 12;
 // A call that shares the dial of another call starts its own dial after this time.
 const sharedMsMax = 250;
@@ -192,7 +194,8 @@ export class ConnectionPool {
       waiting.onConnection(connection);
       return;
     }
-    this.#idle.push(connection);
+    if (this.#idle.length >= avoidedMax && now - this.#diedAt < this.#avoidMs) this.discard(connection);
+    else this.#idle.push(connection);
     this.#sweepTimer ??= setInterval(
       () => this.#sweep(),
       Math.min(sweepMsMax, Math.max(50, this.#options.idleTimeoutMs / 4)),
