@@ -44,7 +44,10 @@ export function isCutShort(request: IncomingMessage): boolean {
 
 function onRequest(message: unknown): void {
   const { request, socket } = message as { readonly request: IncomingMessage; readonly socket: HttpSocket };
-  if (!request.rawHeaders.some((text, index) => index % 2 === 0 && text.toLowerCase() === 'upgrade')) return;
+  // The length is compared first, because this runs for every request of the process.
+  const isUpgrade = (text: string, index: number): boolean =>
+    text.length === 7 && index % 2 === 0 && text.toLowerCase() === 'upgrade';
+  if (!request.rawHeaders.some(isUpgrade)) return;
   const { parser } = socket;
   const index = parser?.constructor.kOnExecute;
   const read = index === undefined ? undefined : parser?.[index];
