@@ -1,6 +1,5 @@
 // The built command for the soak, with its log, its metrics, and its memory after a garbage collection.
 
-import { readFileSync } from 'node:fs';
 import { within } from '../helpers/changes.ts';
 import { type Command, startCommand } from '../helpers/command.ts';
 import { countDescriptors, figureIn } from '../helpers/process-figures.ts';
@@ -21,21 +20,6 @@ export function complaints({ logs, stderr }: Command): string[] {
     ...logs.filter(({ level }) => level === 'error' || level === 'fatal').map((line) => JSON.stringify(line)),
     ...stderr.split('\n').filter((line) => !inspectorLines.test(line)),
   ];
-}
-
-/** The duration of the longest call that reached the deadline, according to the gateway's log. */
-export function longestTimedOutMs({ logs }: Command): number {
-  const timedOut = logs.filter(({ outcome }) => outcome === 'timed-out');
-  return timedOut.reduce((most, { durationMs }) => Math.max(most, Number(durationMs)), 0);
-}
-
-/** How long a process's main thread has waited for a processor so far, in ms; 0 if unknown. */
-export function waitedForProcessorMs(pid = 0): number {
-  try {
-    return Number(readFileSync(`/proc/${pid}/task/${pid}/schedstat`, 'latin1').split(' ')[1]) / 1e6;
-  } catch {
-    return 0;
-  }
 }
 
 /** The resources that an idle gateway uses. */
