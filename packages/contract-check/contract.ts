@@ -3,7 +3,7 @@
 
 import { Calls, type Call } from '../backend-probe/calls.ts';
 import { describeReply, show, type Finding } from '../backend-probe/failures.ts';
-import { msMax } from '../core/hosts/options/kinds.ts';
+import { msMax } from '../core/options/kinds.ts';
 import { parseKeepAliveSeconds } from '../core/http1/grammar.ts';
 import type { OperationName } from '../core/operations.ts';
 import { isItem, itemsOf, readJson, type ItemId } from './items.ts';

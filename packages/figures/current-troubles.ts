@@ -1,6 +1,6 @@
 // Finds the present troubles of the gateway, for the dashboard's verdict, /readyz and /metrics.
 
-import { tokenFlawNames, type TokenFlaw } from '../core/guards/options/ports.ts';
+import { tokenFlawNames, type TokenFlaw } from '../core/guards/ports/ports.ts';
 import { operations } from '../core/operations.ts';
 import { callOutcomes, type CallOutcome } from '../core/outcomes.ts';
 import { latestBackendStatus } from './backend-status.ts';

@@ -11,7 +11,7 @@ import {
   type BackendOutcome,
   type CallOutcome,
 } from '../core/outcomes.ts';
-import { tokenFlawNames, type TokenFlaw } from '../core/guards/options/ports.ts';
+import { tokenFlawNames, type TokenFlaw } from '../core/guards/ports/ports.ts';
 
 /** An operation, or `none` for requests that matched no operation. */
 export type FigureName = OperationName | 'none';

@@ -2,7 +2,7 @@
 
 import { DatabaseSync } from 'node:sqlite';
 
-import { quoteIfPlain } from '../core/hosts/options/accepted-values.ts';
+import { quoteIfPlain } from '../core/options/accepted-values.ts';
 import { StartError } from '../core/hosts/common/start-error.ts';
 import { readItemText, type ItemText } from './item-text.ts';
 

@@ -4,8 +4,8 @@ import assert from 'node:assert/strict';
 import { checkContract, type ContractReport } from '../../packages/contract-check/contract.ts';
 import type { ContractOptions } from '../../packages/contract-check/session.ts';
 import { defaultTemplate } from '../../packages/contract-check/items.ts';
-import { gatewayRows } from '../../packages/core/hosts/options/options.ts';
-import { defaultsOf } from '../../packages/core/hosts/options/rows.ts';
+import { gatewayRows } from '../../packages/core/options/gateway-options.ts';
+import { defaultsOf } from '../../packages/core/options/rows.ts';
 import type { ItemBackend } from './item-backend.ts';
 
 export type Settings = Partial<ContractOptions['settings']>;

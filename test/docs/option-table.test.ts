@@ -9,12 +9,12 @@ import Fastify from 'fastify';
 import { createFetchHandler } from '../../packages/core/hosts/fetch/fetch.ts';
 import { createGatewayServer, workItemGateway } from '../../packages/core/hosts/index.ts';
 import { createNodeHandler } from '../../packages/core/hosts/node/node.ts';
-import { corsRows } from '../../packages/core/hosts/options/cors-options.ts';
-import { handlerRows } from '../../packages/core/hosts/options/host-options.ts';
-import { limitRows } from '../../packages/core/hosts/options/limits.ts';
-import { observerRows } from '../../packages/core/hosts/options/observer-options.ts';
-import { gatewayRows } from '../../packages/core/hosts/options/options.ts';
-import { guardRows } from '../../packages/core/guards/options/guard-options.ts';
+import { corsRows } from '../../packages/core/options/cors-options.ts';
+import { handlerRows } from '../../packages/core/options/host-options.ts';
+import { limitRows } from '../../packages/core/options/limits.ts';
+import { observerRows } from '../../packages/core/options/observer-options.ts';
+import { gatewayRows } from '../../packages/core/options/gateway-options.ts';
+import { guardRows } from '../../packages/core/options/guard-options.ts';
 
 const text = readFileSync(join(import.meta.dirname, '../../docs/hosts.md'), 'utf8');
 const [, section = ''] = /^## Options\n(.*?)^## /ms.exec(text) ?? [];

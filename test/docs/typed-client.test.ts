@@ -43,7 +43,7 @@ interface Context {
   readonly after?: string;
 }
 
-const rows = '../../packages/core/hosts/options';
+const rows = '../../packages/core/options';
 
 // For each TypeScript block of the documents, a text that identifies it.
 const contexts: Readonly<Record<string, Readonly<Record<string, Context>>>> = {

@@ -512,7 +512,7 @@ const rows: Readonly<Record<string, Readonly<Record<string, Run | string>>>> = {
     },
     'node --test test/spec/item-id.test.ts': 'run by npm test',
     'rateLimitFallback: {': (_place, block) => {
-      const source = readFileSync(join(root, 'packages/core/guards/options/guard-options.ts'), 'utf8');
+      const source = readFileSync(join(root, 'packages/core/options/guard-options.ts'), 'utf8');
       const lines = block.split('\n').filter((line) => /^ *\w+: /.test(line) && !line.includes('…'));
       assert.equal(lines.length, 3);
       const row = source.slice(source.indexOf(`  ${lines[0] ?? ''}`)).slice(0, 200);

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { FetchedKeys } from '../../packages/core/guards/options/ports.ts';
+import type { FetchedKeys } from '../../packages/core/guards/ports/ports.ts';
 import { KeySet, type KeySetOptions } from '../../packages/core/guards/tokens/key-set.ts';
 import { poll } from '../helpers/changes.ts';
 import { HandClock, settle } from '../helpers/hand-clock.ts';

@@ -2,9 +2,9 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { guardRows } from '../../packages/core/guards/options/guard-options.ts';
+import { guardRows } from '../../packages/core/options/guard-options.ts';
 import { TokenMemory } from '../../packages/core/guards/tokens/token-memory.ts';
-import { Problem } from '../../packages/core/hosts/options/problem.ts';
+import { Problem } from '../../packages/core/options/problem.ts';
 import type { RequestHead } from '../../packages/core/http1/head.ts';
 import { poll } from '../helpers/changes.ts';
 import { assertReply, badRequest } from '../helpers/expected.ts';

@@ -19,11 +19,12 @@ import {
   type WorkItemGatewayOptions,
 } from '../../packages/core/hosts/index.ts';
 import { createNodeHandler, type NodeHandler } from '../../packages/core/hosts/node/node.ts';
-import { corsRows } from '../../packages/core/hosts/options/cors-options.ts';
-import { limitRows } from '../../packages/core/hosts/options/limits.ts';
-import { joinObservers } from '../../packages/core/hosts/options/observer-options.ts';
-import { createGateway, gatewayRows } from '../../packages/core/hosts/options/options.ts';
-import { readOptions, type ValuesOf } from '../../packages/core/hosts/options/rows.ts';
+import { corsRows } from '../../packages/core/options/cors-options.ts';
+import { limitRows } from '../../packages/core/options/limits.ts';
+import { joinObservers } from '../../packages/core/hosts/common/observers.ts';
+import { createGateway } from '../../packages/core/hosts/common/create-gateway.ts';
+import { gatewayRows } from '../../packages/core/options/gateway-options.ts';
+import { readOptions, type ValuesOf } from '../../packages/core/options/rows.ts';
 import { ClientServer } from '../../packages/core/hosts/clients/client-server.ts';
 import { anyCertificate } from './certificates.ts';
 import { startCommand } from './command.ts';

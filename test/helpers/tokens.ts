@@ -1,10 +1,10 @@
 // A gateway in the test's process that requires tokens, with keys in memory and a clock that the test sets.
 
 import assert from 'node:assert/strict';
-import { guardRows, type GuardSettings } from '../../packages/core/guards/options/guard-options.ts';
+import { guardRows, type GuardSettings } from '../../packages/core/options/guard-options.ts';
 import { KeySet } from '../../packages/core/guards/tokens/key-set.ts';
 import { TokenGuard } from '../../packages/core/guards/tokens/tokens.ts';
-import { defaultsOf } from '../../packages/core/hosts/options/rows.ts';
+import { defaultsOf } from '../../packages/core/options/rows.ts';
 import { assertReply, unavailable } from './expected.ts';
 import { type EventListener, startGateway } from './gateway.ts';
 import { HandClock } from './hand-clock.ts';

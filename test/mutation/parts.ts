@@ -13,7 +13,7 @@ export const filesOf: Readonly<Record<string, readonly string[]>> = {
   guards: ['packages/core/admission/**/*.ts', 'packages/core/guards/**/*.ts'],
   // Without the OpenAPI document: a test of each of its texts would only repeat the text. test/docs/openapi.test.ts
   // compares the document with the gateway's replies.
-  hosts: ['packages/core/hosts/**/*.ts', '!packages/core/hosts/openapi/*.ts'],
+  hosts: ['packages/core/options/*.ts', 'packages/core/hosts/**/*.ts', '!packages/core/hosts/openapi/*.ts'],
   cluster: ['packages/command/cluster/*.ts'],
 };
 export const notMutated = '!packages/**/*.as.ts';

@@ -98,17 +98,17 @@ export const batches: readonly Batch[] = [
   {
     name: 'options',
     files: list('unit/host-options unit/settings unit/cors unit/host-names unit/client-address unit/settings-doc'),
-    of: /packages\/core\/(guards|hosts)\/options\//,
+    of: /packages\/core\/options\//,
   },
   {
     name: 'options of hosts',
     files: list('node/handler plugin/order plugin/log-and-ids transport/backend-client'),
-    of: /packages\/core\/hosts\/(common\/host-gateway|options\/(host-options|limits|options|rows))/,
+    of: /packages\/core\/(hosts\/common\/(create|host)-gateway|options\/(host-options|limits|gateway-options|rows))/,
   },
   {
     name: 'command line',
     files: list('unit/cli unit/backend-address'),
-    of: /packages\/core\/hosts\/options\/(accepted-values|similar)/,
+    of: /packages\/core\/options\/(accepted-values|similar)/,
   },
   { name: 'lines of failures', files: list('unit/failure-lines'), of: /packages\/core\/hosts\/common\/failure-lines/ },
   {

@@ -3,10 +3,11 @@
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import { serveHttp2 } from '../../packages/core/hosts/http2/http2.ts';
-import { corsRows } from '../../packages/core/hosts/options/cors-options.ts';
-import { limitRows } from '../../packages/core/hosts/options/limits.ts';
-import { createGateway, gatewayRows } from '../../packages/core/hosts/options/options.ts';
-import { readOptions, type ValuesOf } from '../../packages/core/hosts/options/rows.ts';
+import { corsRows } from '../../packages/core/options/cors-options.ts';
+import { limitRows } from '../../packages/core/options/limits.ts';
+import { createGateway } from '../../packages/core/hosts/common/create-gateway.ts';
+import { gatewayRows } from '../../packages/core/options/gateway-options.ts';
+import { readOptions, type ValuesOf } from '../../packages/core/options/rows.ts';
 import { ClientServer } from '../../packages/core/hosts/clients/client-server.ts';
 import { anyCertificate } from '../helpers/certificates.ts';
 

@@ -14,7 +14,7 @@ import {
   settingsOf,
   variableOf,
 } from '../../packages/command/settings/settings.ts';
-import { findSimilar } from '../../packages/core/hosts/options/similar.ts';
+import { findSimilar } from '../../packages/core/options/similar.ts';
 import { runHere as run } from '../helpers/run-cli.ts';
 import Fastify from 'fastify';
 import { useFolder } from '../helpers/suites.ts';

@@ -3,9 +3,9 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { clientAddress, normalizeAddress } from '../../packages/core/admission/client-address.ts';
-import { createTrustedProxies, parseAddressRanges } from '../../packages/core/hosts/options/address-ranges.ts';
-import { addressRanges } from '../../packages/core/hosts/options/kinds.ts';
-import { Problem } from '../../packages/core/hosts/options/problem.ts';
+import { createTrustedProxies, parseAddressRanges } from '../../packages/core/options/address-ranges.ts';
+import { addressRanges } from '../../packages/core/options/kinds.ts';
+import { Problem } from '../../packages/core/options/problem.ts';
 
 const problemOf = (value: unknown) => (value instanceof Problem ? value.text : assert.fail('the value is accepted'));
 const trusted = createTrustedProxies(['10.0.0.0/8', '192.168.1.7', '2001:db8:ffff::/48', '::1']);

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { createCors, isOrigin, parseOrigins } from '../../packages/core/hosts/options/cors-options.ts';
+import { createCors, isOrigin, parseOrigins } from '../../packages/core/options/cors-options.ts';
 import { describeOrigins } from '../../packages/command/commands/check-origins.ts';
 
 const app = 'https://app.example.com';

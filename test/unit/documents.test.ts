@@ -272,7 +272,7 @@ describe('ARCHITECTURE.md', () => {
     [
       'import a socket module',
       / from 'node:(?:net|tls|http)'/,
-      /^packages\/(?:core\/(?:admission|http1|hosts|guards)|command\/(?!api-reference)|dashboard|stand-in-backend)/,
+      /^packages\/(?:core\/(?:admission|http1|options|guards|hosts)|command\/(?!api-reference)|dashboard|stand-in-backend)/,
     ],
     ['import the Prometheus client', / from '@prometheus-io\/client'/, /^packages\/(?:figures|command\/metrics)\//],
     ['import commander', / from 'commander'/, /^packages\/command\/cli\/cli\.ts$/],

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { outageTexts } from '../../packages/core/guards/options/ports.ts';
+import { outageTexts } from '../../packages/core/guards/ports/ports.ts';
 import { callOutcomes, outcomes, type CallOutcome } from '../../packages/core/outcomes.ts';
 import { HostMistake, linesMax, periodMs, writeFailureLines } from '../../packages/core/hosts/common/failure-lines.ts';
 import type { CallRecord } from '../../packages/core/call/call-record.ts';

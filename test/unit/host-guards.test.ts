@@ -5,9 +5,9 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { GatewayObserver } from '../../packages/core/call/gateway.ts';
 import type { GuardedRequest } from '../../packages/core/call/guard.ts';
-import { guardRows, type GuardSettings } from '../../packages/core/guards/options/guard-options.ts';
+import { guardRows, type GuardSettings } from '../../packages/core/options/guard-options.ts';
 import { HostGuards } from '../../packages/core/hosts/common/host-guards.ts';
-import { defaultsOf } from '../../packages/core/hosts/options/rows.ts';
+import { defaultsOf } from '../../packages/core/options/rows.ts';
 import { poll } from '../helpers/changes.ts';
 import { audience, createPair, goodToken, issuerName, keySetOf, KeyServer, sending } from '../helpers/issuer.ts';
 

@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createJoinedCount } from '../../packages/core/guards/rate-limit/count.ts';
 import { createKeeper } from '../../packages/command/service/keeper.ts';
-import { CounterGoneError } from '../../packages/core/guards/options/ports.ts';
+import { CounterGoneError } from '../../packages/core/guards/ports/ports.ts';
 import { PrimaryCounter } from '../../packages/command/cluster/primary-counter.ts';
 
 const rate = { limit: 5, windowMs: 10_000 };

@@ -11,7 +11,7 @@ import {
   type Count,
 } from '../../packages/core/guards/rate-limit/count.ts';
 import { createRateLimit, networkOf } from '../../packages/core/guards/rate-limit/rate-limit.ts';
-import { parseRate, rateHeaders } from '../../packages/core/guards/options/rate.ts';
+import { parseRate, rateHeaders } from '../../packages/core/options/rate.ts';
 
 const rate = { limit: 3, windowMs: 1_000 };
 

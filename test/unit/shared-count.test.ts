@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import type { Counter, Question } from '../../packages/core/guards/options/ports.ts';
+import type { Counter, Question } from '../../packages/core/guards/ports/ports.ts';
 import {
   createJoinedCount,
   createOwnCount,

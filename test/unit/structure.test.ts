@@ -34,8 +34,8 @@ const sources: readonly Source[] = globSync('packages/**/*.{ts,js}', { cwd: root
     };
   });
 
-/** The core without its optional parts, which are the hosts and the guards. */
-const kernel = sources.filter(({ path }) => /^packages\/core\/(?!hosts\/|guards\/)/.test(path));
+/** The core without options, guards and hosts. */
+const kernel = sources.filter(({ path }) => /^packages\/core\/(?!options\/|guards\/|hosts\/)/.test(path));
 
 test('imports between folders have no cycle', () => {
   const imports = new Map<string, Map<string, string>>();
@@ -85,6 +85,20 @@ test('the kernel imports no file outside itself, and no package', () => {
     kernel.flatMap(({ path, files, packages }) =>
       [...files.filter((file) => !paths.has(file)), ...packages].map((name) => `${path} imports ${name}`),
     ),
+    [],
+  );
+});
+
+test('options import only the kernel, and guards import no host', () => {
+  const imported = (from: string): string[] =>
+    sources.filter(({ path }) => path.startsWith(`packages/core/${from}/`)).flatMap(({ files }) => files);
+  assert.ok(imported('options').length > 20);
+  assert.deepEqual(
+    imported('options').filter((file) => /^packages\/(?!core\/(?!guards\/|hosts\/))/.test(file)),
+    [],
+  );
+  assert.deepEqual(
+    imported('guards').filter((file) => file.startsWith('packages/core/hosts/')),
     [],
   );
 });

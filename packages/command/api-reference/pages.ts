@@ -7,7 +7,7 @@ import { createFixedReply, replies, replyHeaders, type FixedReply, type Pages } 
 import { StartError } from '../../core/hosts/common/start-error.ts';
 import type { Limits } from '../../core/hosts/openapi/document.ts';
 import { createOpenApiText } from '../../core/hosts/openapi/openapi.ts';
-import { isThisMachine } from '../../core/hosts/options/accepted-values.ts';
+import { isThisMachine } from '../../core/options/accepted-values.ts';
 
 const json = 'application/json';
 const html = 'text/html; charset=utf-8';

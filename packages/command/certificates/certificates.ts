@@ -3,7 +3,7 @@
 import type { X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 
-import { nameWithPath } from '../../core/hosts/options/accepted-values.ts';
+import { nameWithPath } from '../../core/options/accepted-values.ts';
 import type { ClientTls } from '../../core/hosts/dialing/open-socket.ts';
 import type { ServerTls } from '../../core/hosts/clients/handshake.ts';
 

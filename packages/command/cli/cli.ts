@@ -3,7 +3,7 @@
 
 import { Command as Program, CommanderError, Help, Option } from 'commander';
 
-import { joinWithOr } from '../../core/hosts/options/similar.ts';
+import { joinWithOr } from '../../core/options/similar.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
 import { version } from '../../core/version.ts';
 import type { Terminal } from '../commands/command.ts';

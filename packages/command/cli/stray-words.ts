@@ -1,6 +1,6 @@
 // Explains the words of a command line that are neither flags of the command nor their values [D32].
 
-import { joinWithOr, suggest } from '../../core/hosts/options/similar.ts';
+import { joinWithOr, suggest } from '../../core/options/similar.ts';
 import { commands } from '../commands/commands.ts';
 import { commandNames, type Command } from '../settings/groups.ts';
 import { flagOf, mostUsed, settingNames, settingsOf, variableOf } from '../settings/settings.ts';

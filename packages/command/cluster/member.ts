@@ -4,7 +4,7 @@ import type { ChildProcess } from 'node:child_process';
 import type { Socket } from 'node:net';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
-import type { FetchedKeys, Question } from '../../core/guards/options/ports.ts';
+import type { FetchedKeys, Question } from '../../core/guards/ports/ports.ts';
 import { startDeadline } from '../../core/hosts/common/process-deadline.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
 import type { Report, ReportRequest } from '../../figures/report.ts';

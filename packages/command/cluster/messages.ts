@@ -1,6 +1,6 @@
 // The messages between the primary process and its workers.
 
-import type { FetchedKeys, Question } from '../../core/guards/options/ports.ts';
+import type { FetchedKeys, Question } from '../../core/guards/ports/ports.ts';
 import type { Report, ReportRequest } from '../../figures/report.ts';
 import type { TlsInForce } from '../certificates/certificates.ts';
 import type { Settings } from '../settings/settings.ts';
@@ -40,7 +40,7 @@ export type ToWorker =
   /** Cut the remaining connections, then exit. */
   | { readonly kind: 'cut' }
   | { readonly kind: 'report'; readonly id: number; readonly request: ReportRequest }
-  /** The primary's answer to `count`: the result of `Counter.ask` (core/guards/options/ports.ts). */
+  /** The primary's answer to `count`: the result of `Counter.ask` (core/guards/ports/ports.ts). */
   | { readonly kind: 'counted'; readonly id: number; readonly answer: readonly number[] };
 
 export type FromWorker =

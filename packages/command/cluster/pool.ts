@@ -6,7 +6,7 @@ import { createServer } from 'node:net';
 import { extname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-import type { Question, RateLimitPart } from '../../core/guards/options/ports.ts';
+import type { Question, RateLimitPart } from '../../core/guards/ports/ports.ts';
 import { loadRateLimit } from '../../core/guards/parts.ts';
 import type { Listener } from '../../core/hosts/common/listen.ts';
 import { startDeadline } from '../../core/hosts/common/process-deadline.ts';

@@ -1,7 +1,7 @@
 // The rate limit's counter in a worker: sends questions to the primary process, which counts for all workers. During a
 // reload a worker has two sets of guards; both share this counter.
 
-import { CounterGoneError, type Counter, type Question } from '../../core/guards/options/ports.ts';
+import { CounterGoneError, type Counter, type Question } from '../../core/guards/ports/ports.ts';
 
 export class PrimaryCounter implements Counter {
   readonly #send: (id: number, question: Question) => void;

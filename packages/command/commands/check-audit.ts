@@ -1,6 +1,6 @@
 // `check --audit`: lists risky settings, as text for people or as a JSON document for programs. Calls nothing.
 
-import { joinWithOr } from '../../core/hosts/options/similar.ts';
+import { joinWithOr } from '../../core/options/similar.ts';
 import { version } from '../../core/version.ts';
 import type { GivenFlags } from '../service/parts.ts';
 import { findRisks, severities, type Risk } from '../settings/audit.ts';

@@ -1,8 +1,8 @@
 // For the command `check`: lists the allowed origins and warns about unsafe origins [D45].
 
 import { anyOrigin } from '../../core/admission/cors.ts';
-import type { CorsValues } from '../../core/hosts/options/cors-options.ts';
-import { isThisMachine } from '../../core/hosts/options/accepted-values.ts';
+import type { CorsValues } from '../../core/options/cors-options.ts';
+import { isThisMachine } from '../../core/options/accepted-values.ts';
 
 /** Describes the allowed origins, in lines without line ends. Returns no lines if no origin is allowed. */
 export function describeOrigins({ corsOrigins = [], corsCredentials = false }: Partial<CorsValues>): string[] {

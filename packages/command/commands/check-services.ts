@@ -2,7 +2,7 @@
 
 import type { Call } from '../../backend-probe/calls.ts';
 import { loadRateLimit, loadTokens } from '../../core/guards/parts.ts';
-import { showRedisUrl } from '../../core/guards/options/guard-kinds.ts';
+import { showRedisUrl } from '../../core/options/guard-kinds.ts';
 import type { ClientTls } from '../../core/hosts/dialing/open-socket.ts';
 import { backendPath } from '../../core/operations.ts';
 import { withoutEndSlashes } from '../../core/text/addresses.ts';

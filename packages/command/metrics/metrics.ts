@@ -24,7 +24,7 @@ import {
   type Durations,
   type Figures,
 } from '../../figures/figures.ts';
-import { tokenFlawNames } from '../../core/guards/options/ports.ts';
+import { tokenFlawNames } from '../../core/guards/ports/ports.ts';
 import { latestBackendStatus } from '../../figures/backend-status.ts';
 import { daysLeft, type CertificateStatus } from '../../figures/certificate-status.ts';
 import { addFigures } from '../../figures/history.ts';

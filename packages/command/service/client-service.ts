@@ -4,7 +4,7 @@
 import { createServer, type Socket } from 'node:net';
 
 import { BufferBudget } from '../../core/body/budget.ts';
-import type { Keeper } from '../../core/guards/options/ports.ts';
+import type { Keeper } from '../../core/guards/ports/ports.ts';
 import type { Listener } from '../../core/hosts/common/listen.ts';
 import type { Connection } from '../../core/http1/connection.ts';
 import { RecentFailures } from '../../figures/failures.ts';

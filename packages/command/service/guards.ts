@@ -1,9 +1,9 @@
 // Creates the guards that the settings turn on, and reports the state of their dependencies in log and metrics.
 
 import { createGuards as create, type Guards } from '../../core/guards/parts.ts';
-import { MissingPackageError } from '../../core/guards/options/missing-package.ts';
-import { CounterGoneError, outageTexts, type GuardObserver, type Keeper } from '../../core/guards/options/ports.ts';
-import { nameWithPath } from '../../core/hosts/options/accepted-values.ts';
+import { MissingPackageError } from '../../core/guards/ports/missing-package.ts';
+import { CounterGoneError, outageTexts, type GuardObserver, type Keeper } from '../../core/guards/ports/ports.ts';
+import { nameWithPath } from '../../core/options/accepted-values.ts';
 import { escapeControls } from '../../core/text/escape.ts';
 import type { Logger } from '../log/log.ts';
 import type { Records } from '../../figures/report.ts';

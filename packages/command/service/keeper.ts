@@ -1,7 +1,7 @@
 // Keeps the state that must outlive the guards of a process: the issuer's keys and the counts of the rate limit. So a
 // worker can start and a reload can succeed while the issuer is down [D44], and the clients' counts continue.
 
-import type { Keeper } from '../../core/guards/options/ports.ts';
+import type { Keeper } from '../../core/guards/ports/ports.ts';
 
 /** Creates a keeper without a `counter`. */
 export function createKeeper(now = () => performance.now()): Keeper {

@@ -1,6 +1,6 @@
 // Finds risky settings, for `check --audit`. Each rule is a row: what an attacker or a mistake could do, and what to set.
 
-import { isThisMachine } from '../../core/hosts/options/accepted-values.ts';
+import { isThisMachine } from '../../core/options/accepted-values.ts';
 import { anyOrigin } from '../../core/admission/cors.ts';
 import { showValue, variableOf, type SettingName, type Settings } from './settings.ts';
 import { connectionKindOf, neededMemory, readMemoryLimit } from './warnings.ts';

@@ -1,7 +1,7 @@
 // The groups of settings, in the order of the help and docs/settings.md. The function `settings` adds rows to a group.
 
-import type { TextKind } from '../../core/hosts/options/kinds.ts';
-import type { SharedRow } from '../../core/hosts/options/rows.ts';
+import type { TextKind } from '../../core/options/kinds.ts';
+import type { SharedRow } from '../../core/options/rows.ts';
 
 export const settingGroups = {
   listening: {

@@ -1,12 +1,12 @@
 // Kinds of values that only settings of the command have. Each kind parses text. The options of programs that embed the
-// gateway (core/hosts/options/) do not use these kinds.
+// gateway (core/options/) do not use these kinds.
 
 import { isIPv6 } from 'node:net';
 import { availableParallelism } from 'node:os';
 
-import { parseAddress } from '../../core/hosts/options/accepted-values.ts';
-import { integer, parseInteger, parserOfList, type TextKind } from '../../core/hosts/options/kinds.ts';
-import { Problem } from '../../core/hosts/options/problem.ts';
+import { parseAddress } from '../../core/options/accepted-values.ts';
+import { integer, parseInteger, parserOfList, type TextKind } from '../../core/options/kinds.ts';
+import { Problem } from '../../core/options/problem.ts';
 import { splitList } from '../../core/text/lists.ts';
 import { decodePercent } from '../../core/text/percent.ts';
 

@@ -3,10 +3,10 @@
 
 import { accessSync, constants } from 'node:fs';
 
-import { findGuardProblems } from '../../core/guards/options/guard-options.ts';
-import { nameWithPath, quoteIfPlain } from '../../core/hosts/options/accepted-values.ts';
-import { findCorsProblems } from '../../core/hosts/options/cors-options.ts';
-import { Problem } from '../../core/hosts/options/problem.ts';
+import { findGuardProblems } from '../../core/options/guard-options.ts';
+import { nameWithPath, quoteIfPlain } from '../../core/options/accepted-values.ts';
+import { findCorsProblems } from '../../core/options/cors-options.ts';
+import { Problem } from '../../core/options/problem.ts';
 import type { Command } from './groups.ts';
 import {
   defaultOf,

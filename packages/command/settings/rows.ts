@@ -1,8 +1,8 @@
 // The table of settings. A new setting is a row here. A setting that developers can also pass as an option has its row in
 // the core.
 
-import { rateRows, tokenRows } from '../../core/guards/options/guard-options.ts';
-import { corsRows } from '../../core/hosts/options/cors-options.ts';
+import { rateRows, tokenRows } from '../../core/options/guard-options.ts';
+import { corsRows } from '../../core/options/cors-options.ts';
 import {
   backendAddress,
   boolean,
@@ -12,9 +12,9 @@ import {
   integer,
   milliseconds,
   msMax,
-} from '../../core/hosts/options/kinds.ts';
-import { shutdownTimeoutRow, sizeLimitRows, timeLimitRows } from '../../core/hosts/options/limits.ts';
-import { gatewayRows } from '../../core/hosts/options/options.ts';
+} from '../../core/options/kinds.ts';
+import { shutdownTimeoutRow, sizeLimitRows, timeLimitRows } from '../../core/options/limits.ts';
+import { gatewayRows } from '../../core/options/gateway-options.ts';
 import {
   count,
   database,

@@ -3,8 +3,8 @@
 
 import { readFileSync } from 'node:fs';
 
-import { quoteIfPlain } from '../../core/hosts/options/accepted-values.ts';
-import { suggest } from '../../core/hosts/options/similar.ts';
+import { quoteIfPlain } from '../../core/options/accepted-values.ts';
+import { suggest } from '../../core/options/similar.ts';
 import { settingNames, variableOf } from './settings.ts';
 
 const known = settingNames.filter((each) => each !== 'settingsFile').map(variableOf);

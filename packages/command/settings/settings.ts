@@ -1,7 +1,7 @@
 // The settings of the command, as the table in rows.ts describes them. The rows of this table define flags, variables,
 // defaults, checks, help and docs/settings.md. Values are shown without secrets.
 
-import type { TextKind } from '../../core/hosts/options/kinds.ts';
+import type { TextKind } from '../../core/options/kinds.ts';
 import { settingGroups, toVariable, type Command, type Row, type SettingGroup } from './groups.ts';
 import { settingsTable } from './rows.ts';
 

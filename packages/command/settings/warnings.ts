@@ -3,7 +3,7 @@
 import { readFileSync } from 'node:fs';
 import { totalmem } from 'node:os';
 
-import { findProxyEnv } from '../../core/guards/options/egress-proxy.ts';
+import { findProxyEnv } from '../../core/guards/ports/egress-proxy.ts';
 import { settingNames, variableOf, type Settings } from './settings.ts';
 import { shareOf } from './shares.ts';
 import { findCollector } from './trace-settings.ts';

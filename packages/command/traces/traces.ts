@@ -9,7 +9,7 @@ import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-proto';
 import type { CallRecord } from '../../core/call/call-record.ts';
 import { readTraceContext } from '../../core/call/request-context.ts';
 import type { CallTrace } from '../../core/call/tracer.ts';
-import { findProxyEnv } from '../../core/guards/options/egress-proxy.ts';
+import { findProxyEnv } from '../../core/guards/ports/egress-proxy.ts';
 import { monotonicMs } from '../../core/time/monotonic.ts';
 import type { Logger } from '../log/log.ts';
 import type { ProcessTracer, TraceOptions } from '../service/parts.ts';

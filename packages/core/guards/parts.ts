@@ -2,10 +2,10 @@
 // here. `npm run leave-out` tests this for each guard.
 
 import type { Guard } from '../call/guard.ts';
-import type { GuardSettings } from './options/guard-options.ts';
-import { findMissingPackage, MissingPackageError } from './options/missing-package.ts';
-import type { GuardObserver, Keeper, RateLimitPart, TokenGuardPart } from './options/ports.ts';
-import { parseRate } from './options/rate.ts';
+import type { GuardSettings } from '../options/guard-options.ts';
+import { findMissingPackage, MissingPackageError } from './ports/missing-package.ts';
+import type { GuardObserver, Keeper, RateLimitPart, TokenGuardPart } from './ports/ports.ts';
+import { parseRate } from '../options/rate.ts';
 
 interface GuardParts {
   readonly tokens: () => Promise<TokenGuardPart>;

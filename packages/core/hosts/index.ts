@@ -3,8 +3,8 @@
 export * from './fastify/index.ts';
 export { default } from './fastify/index.ts';
 export { createGatewayServer, type GatewayServer, type GatewayServerOptions } from './server.ts';
-export type { GuardOptions } from '../guards/options/guard-options.ts';
-export type { GatewayLimits } from './options/options.ts';
+export type { GuardOptions } from '../options/guard-options.ts';
+export type { GatewayLimits } from '../options/gateway-options.ts';
 export type { GatewayErrorCode } from './common/gateway-error.ts';
 export type { CallOutcome } from '../outcomes.ts';
-export type { CallLine, CallRecord, GatewayObserver } from './options/observer-options.ts';
+export type { CallLine, CallRecord, GatewayObserver } from '../options/observer-options.ts';

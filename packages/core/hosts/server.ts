@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import type { Server } from 'node:net';
 
 import type { GatewayObserver } from '../call/gateway.ts';
-import type { GuardOptions } from '../guards/options/guard-options.ts';
+import type { GuardOptions } from '../options/guard-options.ts';
 import type { ServerTls } from './clients/handshake.ts';
 import { ClientServer } from './clients/client-server.ts';
 import { withCode } from './common/gateway-error.ts';
@@ -12,13 +12,13 @@ import { createHostGateway, createOptionsError, hostRows } from './common/host-g
 import { reportOutage } from './common/host-guards.ts';
 import { listen, type Listener } from './common/listen.ts';
 import { startDeadline } from './common/process-deadline.ts';
-import { corsRows, type CorsOptions } from './options/cors-options.ts';
-import type { ValueKind } from './options/kinds.ts';
-import { limitRows, shutdownTimeoutRow } from './options/limits.ts';
-import type { observerRows } from './options/observer-options.ts';
-import type { GatewayLimits } from './options/options.ts';
-import { Problem } from './options/problem.ts';
-import type { OptionsOf } from './options/rows.ts';
+import { corsRows, type CorsOptions } from '../options/cors-options.ts';
+import type { ValueKind } from '../options/kinds.ts';
+import { limitRows, shutdownTimeoutRow } from '../options/limits.ts';
+import type { observerRows } from '../options/observer-options.ts';
+import type { GatewayLimits } from '../options/gateway-options.ts';
+import { Problem } from '../options/problem.ts';
+import type { OptionsOf } from '../options/rows.ts';
 
 // Creates a TLS context, so that an invalid certificate is reported now and not at the first connection.
 const serverTls: ValueKind<ServerTls> = {

@@ -1,7 +1,7 @@
 // Counts requests in memory. A process counts its own requests, or the primary process counts for all workers [D46].
 
-import type { RateLimitPart } from '../options/ports.ts';
-import type { Rate } from '../options/rate.ts';
+import type { RateLimitPart } from '../ports/ports.ts';
+import type { Rate } from '../../options/rate.ts';
 
 /** The result of counting one request. */
 export interface Taken {

@@ -1,7 +1,7 @@
 // Creates the rate limit guard. Requests are counted by this process, by the primary process for its workers, or by Redis.
 
 import { systemClock } from '../time/clock.ts';
-import type { Keeper, RateLimitPart } from '../options/ports.ts';
+import type { Keeper, RateLimitPart } from '../ports/ports.ts';
 import { createOwnCount, WindowTables } from './count.ts';
 import { createRateLimit } from './rate-limit.ts';
 import { SharedCount } from './shared-count.ts';

@@ -4,8 +4,8 @@ import { createHash } from 'node:crypto';
 
 import type { Admission, Guard, GuardedRequest } from '../../call/guard.ts';
 import { replyTooManyRequests } from '../../replies.ts';
-import type { GuardSettings } from '../options/guard-options.ts';
-import { rateHeaders, type Rate } from '../options/rate.ts';
+import type { GuardSettings } from '../../options/guard-options.ts';
+import { rateHeaders, type Rate } from '../../options/rate.ts';
 import type { Count, Taken } from './count.ts';
 
 // Refusals differ only in the seconds left in the window. They are cached by this number, so their heads are reused.

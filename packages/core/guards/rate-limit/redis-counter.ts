@@ -6,10 +6,10 @@ import { isIP } from 'node:net';
 import type { Redis } from 'ioredis';
 
 import { describeError, nodeAuthorities, type Peer } from '../../backend/describe-error.ts';
-import { explainLoading } from '../options/missing-package.ts';
+import { explainLoading } from '../ports/missing-package.ts';
 import { systemClock } from '../time/clock.ts';
-import { limitMax } from '../options/rate.ts';
-import type { Counter, Question } from '../options/ports.ts';
+import { limitMax } from '../../options/rate.ts';
+import type { Counter, Question } from '../ports/ports.ts';
 import { LateError, noAnswerWithin, within } from '../time/deadline.ts';
 import { isAnswer } from './shared-count.ts';
 

@@ -3,8 +3,8 @@
 // a question. Uses a fallback while the counter does not answer in time.
 
 import type { Clock } from '../time/clock.ts';
-import type { Counter } from '../options/ports.ts';
-import type { Rate } from '../options/rate.ts';
+import type { Counter } from '../ports/ports.ts';
+import type { Rate } from '../../options/rate.ts';
 import { afterStep, noAnswerWithin, stepsMax, within } from '../time/deadline.ts';
 import { WindowTable, type Count } from './count.ts';
 

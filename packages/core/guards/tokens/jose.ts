@@ -1,6 +1,6 @@
 // Loads jose, an optional package. Only the code that needs it waits for it.
 
-import { explainLoading } from '../options/missing-package.ts';
+import { explainLoading } from '../ports/missing-package.ts';
 
 /** Undefined until `loadJose` has resolved. */
 export let jose: typeof import('jose');

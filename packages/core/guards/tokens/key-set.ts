@@ -7,9 +7,9 @@ import type { Agent } from 'node:https';
 
 import { describeError, nodeAuthorities, type Peer } from '../../backend/describe-error.ts';
 import type { Clock } from '../time/clock.ts';
-import type { GuardSettings } from '../options/guard-options.ts';
-import type { FetchedKeys, GuardObserver } from '../options/ports.ts';
-import { findProxyEnv } from '../options/egress-proxy.ts';
+import type { GuardSettings } from '../../options/guard-options.ts';
+import type { FetchedKeys, GuardObserver } from '../ports/ports.ts';
+import { findProxyEnv } from '../ports/egress-proxy.ts';
 import { within } from '../time/deadline.ts';
 import { explainUnusable, fingerprintOf, readSigningKeys, type SigningKey } from './signing-keys.ts';
 

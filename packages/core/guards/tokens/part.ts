@@ -1,7 +1,7 @@
 // Creates the token guard with its key set.
 
 import { systemClock } from '../time/clock.ts';
-import type { TokenGuardPart } from '../options/ports.ts';
+import type { TokenGuardPart } from '../ports/ports.ts';
 import { loadJose } from './jose.ts';
 import { createKeySource, describeFetchError, fetchText, KeySet } from './key-set.ts';
 import { explainUnusable, readSigningKeys } from './signing-keys.ts';

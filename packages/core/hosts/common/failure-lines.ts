@@ -5,10 +5,10 @@ import { describeError } from '../../backend/describe-error.ts';
 import type { CallRecord } from '../../call/call-record.ts';
 import type { GatewayObserver } from '../../call/gateway.ts';
 import { outcomes, type CallOutcome } from '../../outcomes.ts';
-import { outageTexts } from '../../guards/options/ports.ts';
+import { outageTexts } from '../../guards/ports/ports.ts';
 import { escapeControls } from '../../text/escape.ts';
 import type { GatewayErrorCode } from './gateway-error.ts';
-import { catchRejection } from '../options/observer-options.ts';
+import { catchRejection } from './observers.ts';
 
 /** Largest number of lines in a period. After the period, one line reports how many further failures were not written. */
 export const linesMax = 10;

@@ -1,15 +1,17 @@
 // Creates a host's gateway and its guards from the options that the developer passes.
 
 import type { Gateway, GatewayObserver } from '../../call/gateway.ts';
-import { findGuardProblems, guardRows } from '../../guards/options/guard-options.ts';
+import { findGuardProblems, guardRows } from '../../options/guard-options.ts';
 import { findMissingParts } from '../../guards/parts.ts';
-import { findCorsProblems } from '../options/cors-options.ts';
-import { createGateway, findBackendTlsProblems, gatewayRows, type GatewayValues } from '../options/options.ts';
-import { joinObservers, observerRows } from '../options/observer-options.ts';
-import { findUnknownNames, readOptions, type OptionRow, type ValuesOf } from '../options/rows.ts';
+import { findCorsProblems } from '../../options/cors-options.ts';
+import { findBackendTlsProblems, gatewayRows, type GatewayValues } from '../../options/gateway-options.ts';
+import { observerRows } from '../../options/observer-options.ts';
+import { findUnknownNames, readOptions, type OptionRow, type ValuesOf } from '../../options/rows.ts';
+import { createGateway } from './create-gateway.ts';
 import { writeFailureLines } from './failure-lines.ts';
 import { withCode } from './gateway-error.ts';
 import { HostGuards } from './host-guards.ts';
+import { joinObservers } from './observers.ts';
 
 export const hostRows = { ...observerRows, ...guardRows, ...gatewayRows };
 

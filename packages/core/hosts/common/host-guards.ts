@@ -4,9 +4,9 @@
 import type { GatewayObserver } from '../../call/gateway.ts';
 import { joinGuards, type Admission, type Guard, type GuardedRequest } from '../../call/guard.ts';
 import { createGuards, type Guards } from '../../guards/parts.ts';
-import { MissingPackageError } from '../../guards/options/missing-package.ts';
-import type { GuardObserver, outageTexts } from '../../guards/options/ports.ts';
-import type { GuardSettings } from '../../guards/options/guard-options.ts';
+import { MissingPackageError } from '../../guards/ports/missing-package.ts';
+import type { GuardObserver, outageTexts } from '../../guards/ports/ports.ts';
+import type { GuardSettings } from '../../options/guard-options.ts';
 import { escapeControls } from '../../text/escape.ts';
 import { HostMistake } from './failure-lines.ts';
 import { withCode } from './gateway-error.ts';

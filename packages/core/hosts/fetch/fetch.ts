@@ -5,7 +5,7 @@ import { isIP } from 'node:net';
 
 import { Deadline, Deadlines, type DeadlineOwner } from '../../backend/deadlines.ts';
 import type { Gateway } from '../../call/gateway.ts';
-import type { GuardOptions } from '../../guards/options/guard-options.ts';
+import type { GuardOptions } from '../../options/guard-options.ts';
 import { parseContentLength } from '../../http1/grammar.ts';
 import type { BodyLength, RequestHead } from '../../http1/head.ts';
 import type { Client, RequestReceiver, Reply, Transport } from '../../http1/transport.ts';
@@ -16,13 +16,13 @@ import { nextTurn, piecesPerTurn } from '../common/piece-turns.ts';
 import { fieldNameOf, listReplyHeaders } from '../common/fields.ts';
 import { createHostGateway, hostRows } from '../common/host-gateway.ts';
 import { watchOffers } from '../node/upgrade-offers.ts';
-import { corsRows, type CorsOptions } from '../options/cors-options.ts';
-import { handlerRows } from '../options/host-options.ts';
-import { boolean, type ValueKind } from '../options/kinds.ts';
-import { Problem } from '../options/problem.ts';
-import type { observerRows } from '../options/observer-options.ts';
-import type { GatewayLimits } from '../options/options.ts';
-import type { OptionsOf } from '../options/rows.ts';
+import { corsRows, type CorsOptions } from '../../options/cors-options.ts';
+import { handlerRows } from '../../options/host-options.ts';
+import { boolean, type ValueKind } from '../../options/kinds.ts';
+import { Problem } from '../../options/problem.ts';
+import type { observerRows } from '../../options/observer-options.ts';
+import type { GatewayLimits } from '../../options/gateway-options.ts';
+import type { OptionsOf } from '../../options/rows.ts';
 
 // With `never`, the second parameter may have any type in the developer's function.
 type ClientAddress = (request: Request, context: never) => string | undefined;

@@ -4,14 +4,14 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 
 import { route } from '../../call/route.ts';
-import type { GuardOptions } from '../../guards/options/guard-options.ts';
+import type { GuardOptions } from '../../options/guard-options.ts';
 import { HostMistake } from '../common/failure-lines.ts';
 import { createHostGateway, hostRows } from '../common/host-gateway.ts';
-import { corsRows, type CorsOptions } from '../options/cors-options.ts';
-import { handlerRows } from '../options/host-options.ts';
-import type { observerRows } from '../options/observer-options.ts';
-import type { GatewayLimits } from '../options/options.ts';
-import type { OptionsOf } from '../options/rows.ts';
+import { corsRows, type CorsOptions } from '../../options/cors-options.ts';
+import { handlerRows } from '../../options/host-options.ts';
+import type { observerRows } from '../../options/observer-options.ts';
+import type { GatewayLimits } from '../../options/gateway-options.ts';
+import type { OptionsOf } from '../../options/rows.ts';
 import { isHttp2, NodeExchange } from './node-exchange.ts';
 import { createNodeHost } from './node-host.ts';
 

@@ -1,10 +1,10 @@
 // Helpers for the OpenAPI document, and the options on which the document depends.
 
-import type { guardRows } from '../../guards/options/guard-options.ts';
-import type { corsRows } from '../options/cors-options.ts';
-import type { limitRows } from '../options/limits.ts';
-import type { gatewayRows } from '../options/options.ts';
-import type { ValuesOf } from '../options/rows.ts';
+import type { guardRows } from '../../options/guard-options.ts';
+import type { corsRows } from '../../options/cors-options.ts';
+import type { limitRows } from '../../options/limits.ts';
+import type { gatewayRows } from '../../options/gateway-options.ts';
+import type { ValuesOf } from '../../options/rows.ts';
 
 /** The values of the options whose effect clients can notice. */
 export type Limits = ValuesOf<

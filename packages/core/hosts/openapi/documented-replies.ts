@@ -1,8 +1,8 @@
 // The error replies in the OpenAPI document, each with the condition under which a client gets it.
 
 import { isCrossSiteWrite } from '../../admission/cross-site.ts';
-import { parseRate, rateHeaders } from '../../guards/options/rate.ts';
-import { scopesOf } from '../../guards/options/guard-kinds.ts';
+import { parseRate, rateHeaders } from '../../options/rate.ts';
+import { scopesOf } from '../../options/guard-kinds.ts';
 import { isRead, type Operation, type OperationName } from '../../operations.ts';
 import {
   createScopeReply,

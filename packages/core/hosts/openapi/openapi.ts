@@ -1,7 +1,7 @@
 // Creates the gateway's OpenAPI 3.1 document. Operations, statuses and messages come from the tables of packages/core/; this
 // file adds their meaning for clients. documented-replies.ts describes error replies, headers.ts describes headers.
 
-import { parseRate } from '../../guards/options/rate.ts';
+import { parseRate } from '../../options/rate.ts';
 import { collectionPath, isRead, operations, type Operation, type OperationName } from '../../operations.ts';
 import { rejectedStatuses } from '../../outcomes.ts';
 import { replies, type FixedReply } from '../../replies.ts';

@@ -1,8 +1,8 @@
 // The options of tokens, rate limit and identity, and the checks on their combinations [D41 to D48]. This file needs
 // no optional package.
 
-import { choice, file, integer, msMax } from '../../hosts/options/kinds.ts';
-import type { OptionsOf, SharedRow, ValuesOf } from '../../hosts/options/rows.ts';
+import { choice, file, integer, msMax } from './kinds.ts';
+import type { OptionsOf, SharedRow, ValuesOf } from './rows.ts';
 import {
   algorithms,
   claimNames,

@@ -7,7 +7,7 @@ export class MissingPackageError extends Error {}
 export function findMissingPackage(option: string, packageName: string): string | undefined {
   // A bundle contains its packages, so they need not be installed.
   const { url } = import.meta as { readonly url?: string };
-  if (url?.includes('/guards/options/') !== true) return undefined;
+  if (url?.includes('/guards/ports/') !== true) return undefined;
   try {
     import.meta.resolve(packageName);
     return undefined;

@@ -1,8 +1,8 @@
 // The kinds of option values. A kind accepts a value from code, parses a string (a flag, a variable, a line of a file),
 // describes the valid values and hides secrets.
 
-import { parseHostNames } from '../../admission/host-names.ts';
-import { splitList } from '../../text/lists.ts';
+import { parseHostNames } from '../admission/host-names.ts';
+import { splitList } from '../text/lists.ts';
 import { parseBackendUrl } from './accepted-values.ts';
 import { parseAddressRanges } from './address-ranges.ts';
 import { Problem } from './problem.ts';

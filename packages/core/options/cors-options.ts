@@ -1,7 +1,7 @@
 // The CORS options [D45] and the checks on their combinations. The CORS rules are in admission/cors.ts.
 
-import { anyOrigin, Cors } from '../../admission/cors.ts';
-import { splitList } from '../../text/lists.ts';
+import { anyOrigin, Cors } from '../admission/cors.ts';
+import { splitList } from '../text/lists.ts';
 import { boolean, integer, listOf } from './kinds.ts';
 import type { OptionsOf, SharedRow, ValuesOf } from './rows.ts';
 

@@ -2,9 +2,9 @@
 
 import { isIPv6 } from 'node:net';
 
-import { backendPath } from '../../operations.ts';
-import { withoutEndSlashes } from '../../text/addresses.ts';
-import { decodePercent } from '../../text/percent.ts';
+import { backendPath } from '../operations.ts';
+import { withoutEndSlashes } from '../text/addresses.ts';
+import { decodePercent } from '../text/percent.ts';
 import { Problem } from './problem.ts';
 import { findSimilar, joinWithOr } from './similar.ts';
 

@@ -1,12 +1,12 @@
 // The kinds of values that the options of guards accept [D41, D42, D44, D46 to D48].
 
-import { isThisMachine, withoutQuery } from '../../hosts/options/accepted-values.ts';
-import { addressOf, parserOfList, textOf, textsOf, type Kind } from '../../hosts/options/kinds.ts';
-import { Problem } from '../../hosts/options/problem.ts';
-import { suggest } from '../../hosts/options/similar.ts';
-import { operations, type OperationName } from '../../operations.ts';
-import { splitList } from '../../text/lists.ts';
-import { decodePercent } from '../../text/percent.ts';
+import { isThisMachine, withoutQuery } from './accepted-values.ts';
+import { addressOf, parserOfList, textOf, textsOf, type Kind } from './kinds.ts';
+import { Problem } from './problem.ts';
+import { suggest } from './similar.ts';
+import { operations, type OperationName } from '../operations.ts';
+import { splitList } from '../text/lists.ts';
+import { decodePercent } from '../text/percent.ts';
 import { parseRate, rateGrammar } from './rate.ts';
 
 // The supported signature algorithms of tokens [RFC 7518, 3.1; RFC 8037]. All are asymmetric, so only the issuer can sign.

@@ -2,8 +2,8 @@
 // Imports nothing from a guard's folder, so that a build can leave that folder out.
 
 import type { Guard } from '../../call/guard.ts';
-import type { GuardSettings } from './guard-options.ts';
-import type { Rate } from './rate.ts';
+import type { GuardSettings } from '../../options/guard-options.ts';
+import type { Rate } from '../../options/rate.ts';
 
 /**
  * The names of token defects (flaws) in log and metrics. They reveal nothing of a token's content, and clients never

@@ -1,8 +1,8 @@
 // Parses the addresses and ranges of proxies whose forwarded addresses are trusted [D46, D52].
 
 import { BlockList, isIP, isIPv4 } from 'node:net';
-import { normalizeAddress, type TrustedProxies } from '../../admission/client-address.ts';
-import { splitList } from '../../text/lists.ts';
+import { normalizeAddress, type TrustedProxies } from '../admission/client-address.ts';
+import { splitList } from '../text/lists.ts';
 import { Problem } from './problem.ts';
 
 type Range = [address: string, bits: number, family: 'ipv4' | 'ipv6'];
