@@ -241,7 +241,7 @@ describe('inherited sockets', { skip: !isLinux && 'only Linux has systemd' }, ()
     const environment = { BACKEND_URL: backend.url, WORKERS: '2', ADMIN_PORT: '0' };
     await using command = new Command(['serve'], environment, { passed: [0] });
     assert.equal(await command.exitCode(), 1);
-    assert.match(command.stderr, /error: descriptor \d, passed with LISTEN_FDS, is not a listening TCP socket: /);
+    assert.match(command.stderr, /error: descriptor \d, passed by another process, is not a listening TCP socket: /);
   });
 
   test(

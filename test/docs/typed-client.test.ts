@@ -51,8 +51,8 @@ const contexts: Readonly<Record<string, Readonly<Record<string, Context>>>> = {
   'CONTRIBUTING.md': {
     "['1,5', '1']": { before: 'export const accepted: [segment: string, id: string][] = [', after: '];' },
     'rateLimitFallback: {': {
-      before: `import { choice } from '${rows}/kinds.ts';\nimport type { SharedRow } from '${rows}/rows.ts';\nexport const rows = {`,
-      after: '} satisfies Record<string, SharedRow>;',
+      before: `import { choice } from '${rows}/kinds.ts';\nimport type { OptionRow } from '${rows}/rows.ts';\nexport const rows = {`,
+      after: '} satisfies Record<string, OptionRow>;',
     },
   },
 };

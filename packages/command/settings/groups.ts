@@ -1,7 +1,6 @@
 // The groups of settings, in the order of the help and docs/settings.md. The function `settings` adds rows to a group.
 
-import type { TextKind } from '../../core/options/kinds.ts';
-import type { SharedRow } from '../../core/options/rows.ts';
+import type { OptionRow } from '../../core/options/rows.ts';
 
 export const settingGroups = {
   listening: {
@@ -73,8 +72,7 @@ export const changeNeeds = {
 } as const;
 
 /** A setting: the row of an option, with the setting's group in the help and the commands that accept the setting. */
-export interface Row extends Omit<SharedRow, 'kind'> {
-  readonly kind: TextKind<unknown>;
+export interface Row extends Required<Omit<OptionRow, 'isRequired'>> {
   /** For a switch: the commands in which the default is inverted. */
   readonly invertedIn?: readonly Command[];
   readonly changeNeeds: keyof typeof changeNeeds;

@@ -5,51 +5,49 @@ import { isIPv6 } from 'node:net';
 import { availableParallelism } from 'node:os';
 
 import { parseAddress } from '../../core/options/accepted-values.ts';
-import { integer, parseInteger, parserOfList, type TextKind } from '../../core/options/kinds.ts';
+import { integer, parseInteger, parserOfList, type Kind } from '../../core/options/kinds.ts';
 import { Problem } from '../../core/options/problem.ts';
 import { splitList } from '../../core/text/lists.ts';
 import { decodePercent } from '../../core/text/percent.ts';
 
 export const port = integer('port', 0, 65_535);
 
+type Traits = Omit<Kind<unknown, string>, 'accept' | 'parse'>;
+
+function onlyAsText<Value>(parse: (text: string) => Value | Problem, traits: Traits): Kind<Value, string> {
+  return { accept: parse, parse, ...traits };
+}
+
 /** A number from 1 to `max`, or `auto` for one per core. */
-export function count(max: number): TextKind<number> {
-  return {
-    parse: (text) => {
+export function count(max: number): Kind<number, string> {
+  return onlyAsText(
+    (text) => {
       const value = text.toLowerCase() === 'auto' ? availableParallelism() : parseInteger(text);
       return value >= 1 && value <= max ? value : new Problem(`must be a whole number from 1 to ${max}, or auto`);
     },
-    takes: `1 to ${max} or auto`,
-    placeholder: 'number|auto',
-  };
+    { takes: `1 to ${max} or auto`, placeholder: 'number|auto' },
+  );
 }
 
-export const ratio: TextKind<number> = {
-  parse: (text) => {
+export const ratio = onlyAsText(
+  (text) => {
     const value = /^(?:\d{1,3}(?:\.\d{0,20})?|\.\d{1,20})$/.test(text) ? Number(text) : NaN;
     return value <= 1 ? value : new Problem('must be a number from 0 to 1');
   },
-  takes: 'a number from 0 to 1',
-  placeholder: 'ratio',
-};
+  { takes: 'a number from 0 to 1', placeholder: 'ratio' },
+);
 
-export const optionalAddress: TextKind<string> = {
-  parse: (text) => {
+export const optionalAddress = onlyAsText(
+  (text) => {
     const url = text === '' ? undefined : parseAddress(text, 'http://localhost:4318');
     return url instanceof URL ? url.href : (url ?? '');
   },
-  takes: 'an http or https address, or empty for no address',
-  placeholder: 'url',
-  isSecret: true,
-};
+  { takes: 'an http or https address, or empty for no address', placeholder: 'url', isSecret: true },
+);
 
 /** A text for which `isValid` is true. */
-function text(
-  isValid: (given: string) => boolean,
-  requirement: string,
-  traits: Omit<TextKind<string>, 'parse'>,
-): TextKind<string> {
-  return { parse: (given) => (isValid(given) ? given : new Problem(requirement)), ...traits };
+function text(isValid: (given: string) => boolean, requirement: string, traits: Traits): Kind<string, string> {
+  return onlyAsText((given) => (isValid(given) ? given : new Problem(requirement)), traits);
 }
 
 const pairsRule = 'must be name=value pairs separated by commas, with special characters percent-encoded';
@@ -100,17 +98,15 @@ function parsePairs(text: string): (readonly [name: string, value: string])[] | 
 
 // Other programs use the same variables as the two settings below. So, as OpenTelemetry's standard says, other values are
 // no error: warnings.ts warns.
-export const onlyTrue: TextKind<string> = {
-  parse: (given) => given.toLowerCase(),
+export const onlyTrue = onlyAsText((given) => given.toLowerCase(), {
   takes: 'true or false',
   placeholder: 'true|false',
-};
+});
 
-export const exporters: TextKind<readonly string[]> = {
-  parse: (given) => splitList(given.toLowerCase()),
+export const exporters = onlyAsText<readonly string[]>((given) => splitList(given.toLowerCase()), {
   takes: 'otlp or none',
   placeholder: 'word',
-};
+});
 
 // An IPv6 address has brackets only in a URL; Node's `listen` requires an address without brackets.
 export const host = text(

@@ -1,13 +1,11 @@
 // The settings of the command, as the table in rows.ts describes them. The rows of this table define flags, variables,
 // defaults, checks, help and docs/settings.md. Values are shown without secrets.
 
-import type { TextKind } from '../../core/options/kinds.ts';
+import type { ValueOf } from '../../core/options/rows.ts';
 import { settingGroups, toVariable, type Command, type Row, type SettingGroup } from './groups.ts';
 import { settingsTable } from './rows.ts';
 
 export type SettingName = keyof typeof settingsTable;
-
-type ValueOf<R> = R extends { readonly kind: TextKind<infer Value> } ? Value : never;
 
 export function rowOf(name: SettingName): Row {
   return settingsTable[name];

@@ -13,7 +13,7 @@ import { reportOutage } from './common/host-guards.ts';
 import { listen, type Listener } from './common/listen.ts';
 import { startDeadline } from './common/process-deadline.ts';
 import { corsRows, type CorsOptions } from '../options/cors-options.ts';
-import type { ValueKind } from '../options/kinds.ts';
+import { onlyInCode } from '../options/kinds.ts';
 import { limitRows, shutdownTimeoutRow } from '../options/limits.ts';
 import type { observerRows } from '../options/observer-options.ts';
 import type { GatewayLimits } from '../options/gateway-options.ts';
@@ -21,23 +21,21 @@ import { Problem } from '../options/problem.ts';
 import type { OptionsOf } from '../options/rows.ts';
 
 // Creates a TLS context, so that an invalid certificate is reported now and not at the first connection.
-const serverTls: ValueKind<ServerTls> = {
-  accept: (given) => {
-    const { cert, key, clientCa = '', minVersion = '1.2', ticketKeys } = (given as Partial<ServerTls> | null) ?? {};
-    const hasTexts = [cert, key, clientCa].every((each) => typeof each === 'string');
-    if (!hasTexts || !['1.2', '1.3'].includes(minVersion) || (ticketKeys?.length ?? 48) !== 48) {
-      return new Problem(
-        "must be an object with cert and key as PEM strings, and optionally clientCa, minVersion ('1.2' or '1.3') and ticketKeys (48 bytes)",
-      );
-    }
-    try {
-      process.getBuiltinModule('node:tls').createSecureContext({ cert, key, ca: given.clientCa });
-      return given;
-    } catch (error) {
-      return new Problem(`cannot be used: ${(error as Error).message}`);
-    }
-  },
-};
+const serverTls = onlyInCode<ServerTls>((given) => {
+  const { cert, key, clientCa = '', minVersion = '1.2', ticketKeys } = (given as Partial<ServerTls> | null) ?? {};
+  const hasTexts = [cert, key, clientCa].every((each) => typeof each === 'string');
+  if (!hasTexts || !['1.2', '1.3'].includes(minVersion) || (ticketKeys?.length ?? 48) !== 48) {
+    return new Problem(
+      "must be an object with cert and key as PEM strings, and optionally clientCa, minVersion ('1.2' or '1.3') and ticketKeys (48 bytes)",
+    );
+  }
+  try {
+    process.getBuiltinModule('node:tls').createSecureContext({ cert, key, ca: given.clientCa });
+    return given;
+  } catch (error) {
+    return new Problem(`cannot be used: ${(error as Error).message}`);
+  }
+});
 
 const serverRows = {
   /** If given, the server serves only https [D36, D38]. Otherwise it serves only plain http. */

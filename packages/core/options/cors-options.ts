@@ -3,7 +3,7 @@
 import { anyOrigin, Cors } from '../admission/cors.ts';
 import { splitList } from '../text/lists.ts';
 import { boolean, integer, listOf } from './kinds.ts';
-import type { OptionsOf, SharedRow, ValuesOf } from './rows.ts';
+import type { OptionsOf, OptionRow, ValuesOf } from './rows.ts';
 
 // Matches origins of pages in apps and browser extensions, such as `capacitor://localhost`. Does not match `file:`,
 // because browsers send `null` as the origin of a file.
@@ -57,7 +57,7 @@ export const corsRows = {
     default: 600,
     help: 'How long browsers may cache the reply to a preflight; Chromium caches it for at most 7,200 s.',
   },
-} satisfies Readonly<Record<string, SharedRow>>;
+} satisfies Readonly<Record<string, OptionRow>>;
 
 export type CorsOptions = OptionsOf<typeof corsRows>;
 

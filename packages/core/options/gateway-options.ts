@@ -1,7 +1,7 @@
 // The gateway's own options.
 
 import type { CorsValues } from './cors-options.ts';
-import { addressRanges, backendAddress, choice, hostNames, type ValueKind } from './kinds.ts';
+import { addressRanges, backendAddress, choice, hostNames, onlyInCode } from './kinds.ts';
 import { callLimitRows } from './limits.ts';
 import { Problem } from './problem.ts';
 import type { OptionRow, OptionsOf, ValuesOf } from './rows.ts';
@@ -19,10 +19,9 @@ export interface ClientTls {
 
 const tlsNames = ['ca', 'cert', 'key', 'serverName'];
 
-const backendTls: ValueKind<ClientTls> = {
-  accept: (given: unknown) =>
-    isClientTls(given) ? given : new Problem(`must be an object with ${tlsNames.join(', ')}, each a string`),
-};
+const backendTls = onlyInCode<ClientTls>((given: unknown) =>
+  isClientTls(given) ? given : new Problem(`must be an object with ${tlsNames.join(', ')}, each a string`),
+);
 
 function isClientTls(given: unknown): given is ClientTls {
   return (

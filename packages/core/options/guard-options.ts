@@ -2,7 +2,7 @@
 // no optional package.
 
 import { choice, file, integer, msMax } from './kinds.ts';
-import type { OptionsOf, SharedRow, ValuesOf } from './rows.ts';
+import type { OptionsOf, OptionRow, ValuesOf } from './rows.ts';
 import {
   algorithms,
   claimNames,
@@ -87,7 +87,7 @@ export const tokenRows = {
     default: '',
     help: "Header that passes the client's identity to the backend; for instance `x-user`. Its value is the token's claim `sub`, percent-encoded. For a token without the claim, no header is sent.",
   },
-} satisfies Readonly<Record<string, SharedRow>>;
+} satisfies Readonly<Record<string, OptionRow>>;
 
 export const rateRows = {
   /** Requests allowed per client and window, such as `100/60s`; further requests get 429 [D46]. Default: no limit. */
@@ -114,7 +114,7 @@ export const rateRows = {
     default: 'local',
     help: 'The rate limit while Redis does not answer within 100 ms; `local` counts in each gateway, `allow` admits all requests, `deny` answers all with 429.',
   },
-} satisfies Readonly<Record<string, SharedRow>>;
+} satisfies Readonly<Record<string, OptionRow>>;
 
 // The type is written out, because an inferred type would lose the comments of the options in the published types.
 export const guardRows: typeof tokenRows & typeof rateRows = { ...tokenRows, ...rateRows };

@@ -1,14 +1,14 @@
 // Options that several hosts have and the command does not have.
 
-import type { ValueKind } from './kinds.ts';
+import { onlyInCode } from './kinds.ts';
 import { timeLimitRows } from './limits.ts';
 import { Problem } from './problem.ts';
 
 const prefixPattern = /^(?:\/[^/?#]+)*$/;
 
-const prefix: ValueKind<string> = {
-  accept: (given) => (prefixPattern.test(given) ? given : new Problem('must start with a slash and not end with one')),
-};
+const prefix = onlyInCode<string>((given) =>
+  prefixPattern.test(given) ? given : new Problem('must start with a slash and not end with one'),
+);
 
 /** The options of the handlers for Node and fetch. */
 export const handlerRows = {

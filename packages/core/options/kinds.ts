@@ -8,11 +8,12 @@ import { parseAddressRanges } from './address-ranges.ts';
 import { Problem } from './problem.ts';
 import { joinWithOr } from './similar.ts';
 
-export interface ValueKind<Value, Given = Value> {
+/**
+ * The kind of an option's value. Code passes a `Given` to `accept`; `parse` reads the text of a setting. Both return a
+ * `Value` or a `Problem`.
+ */
+export interface Kind<Value, Given = Value> {
   readonly accept: (given: Given) => Value | Problem;
-}
-
-export interface TextKind<Value> {
   readonly parse: (text: string) => Value | Problem;
   /** The valid values, for help and documents: `0 to 65535`, `leading or whole`. */
   readonly takes: string;
@@ -29,13 +30,12 @@ export interface TextKind<Value> {
   readonly show?: (text: string) => string;
 }
 
-/**
- * The kind of an option that is also a setting. Code passes a `Given` to `accept`; `parse` reads the text of a setting.
- * Both return a `Value` or a `Problem`.
- */
-export interface Kind<Value, Given = Value> extends ValueKind<Value, Given>, TextKind<Value> {}
+type TextTraits = Pick<Kind<unknown>, 'takes' | 'placeholder' | 'isSecret' | 'show'>;
 
-type TextTraits = Pick<TextKind<unknown>, 'takes' | 'placeholder' | 'isSecret' | 'show'>;
+/** A value that has no text, such as a function. Only code can give it. */
+export function onlyInCode<Value, Given = Value>(accept: Kind<Value, Given>['accept']): Kind<Value, Given> {
+  return { accept, parse: () => new Problem('cannot be given as text'), takes: 'nothing', placeholder: 'value' };
+}
 
 type Unit = 'port' | 'bytes' | 'ms' | 's' | 'calls' | 'connections';
 

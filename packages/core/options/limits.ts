@@ -1,7 +1,7 @@
 // The options for size limits and timeouts.
 
 import { integer, milliseconds, msMax } from './kinds.ts';
-import { omit, type SharedRow } from './rows.ts';
+import { omit, type OptionRow } from './rows.ts';
 
 // Far below the size of Node's largest buffer, because a whole body must sometimes fit into one buffer.
 const bytesMax = 2_147_483_647;
@@ -49,7 +49,7 @@ export const sizeLimitRows = {
     default: 1_073_741_824,
     help: "Maximum memory for bodies, answers, unread replies and requests sent ahead; beyond it a new call or a growing request body gets 503, and a growing answer becomes the operation's 500.",
   },
-} satisfies Readonly<Record<string, SharedRow>>;
+} satisfies Readonly<Record<string, OptionRow>>;
 
 export const timeLimitRows = {
   /** Timeout in ms from sending a call to the last byte of its answer; then the client gets 500 [D19]. Default 30,000. */
@@ -100,7 +100,7 @@ export const timeLimitRows = {
     default: 72_000,
     help: "How long a client connection may be idle between two requests; set it above the load balancer's idle timeout.",
   },
-} satisfies Readonly<Record<string, SharedRow>>;
+} satisfies Readonly<Record<string, OptionRow>>;
 
 export const limitRows: typeof sizeLimitRows & typeof timeLimitRows = { ...sizeLimitRows, ...timeLimitRows };
 
@@ -120,4 +120,4 @@ export const shutdownTimeoutRow = {
   kind: milliseconds,
   default: 10_000,
   help: 'How long requests in flight may take after the shutdown delay; requests that take longer are cut, and the exit code is 1.',
-} satisfies SharedRow;
+} satisfies OptionRow;

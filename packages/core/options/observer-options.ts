@@ -4,7 +4,7 @@ import type { CallRecord as Call } from '../call/call-record.ts';
 import type { GatewayObserver as Receiver } from '../call/gateway.ts';
 import type { OperationName } from '../operations.ts';
 import type { Reason } from '../reasons.ts';
-import type { ValueKind } from './kinds.ts';
+import { onlyInCode } from './kinds.ts';
 import { Problem } from './problem.ts';
 import { suggest } from './similar.ts';
 
@@ -48,12 +48,10 @@ const names: readonly string[] = [
   'onOutage',
 ] satisfies (keyof GatewayObserver)[];
 
-const observer: ValueKind<GatewayObserver> = {
-  accept: (given) => {
-    const problem = findProblem(given);
-    return problem === undefined ? given : new Problem(problem);
-  },
-};
+const observer = onlyInCode<GatewayObserver>((given) => {
+  const problem = findProblem(given);
+  return problem === undefined ? given : new Problem(problem);
+});
 
 function findProblem(given: unknown): string | undefined {
   const list = names.join(', ');
@@ -78,12 +76,11 @@ function namesOf(value: object): string[] {
   return [...Object.getOwnPropertyNames(value), ...inherited];
 }
 
-const log: ValueKind<false | ((line: string) => void)> = {
-  accept: (given: unknown) =>
-    given === false || typeof given === 'function'
-      ? (given as false | ((line: string) => void))
-      : new Problem('must be false or a function that receives a line'),
-};
+const log = onlyInCode<false | ((line: string) => void)>((given: unknown) =>
+  given === false || typeof given === 'function'
+    ? (given as false | ((line: string) => void))
+    : new Problem('must be false or a function that receives a line'),
+);
 
 export const observerRows = {
   /** Its functions are called for the events of requests; each is optional. Failures are logged as without an observer. */

@@ -1,27 +1,21 @@
 // Derives the types, checks and values of options and of the command's settings from tables. A table has one row per option.
 
-import type { Kind, ValueKind } from './kinds.ts';
+import type { Kind } from './kinds.ts';
 import { Problem } from './problem.ts';
 import { suggest } from './similar.ts';
 
-/** An option of hosts that is not a setting of the command. Without `isRequired` its value may be undefined. */
-interface OwnRow {
-  readonly kind: ValueKind<unknown, never>;
-  readonly isRequired?: boolean;
-}
-
-/** An option that is also a setting of the command. */
-export interface SharedRow {
+/** An option. The command can use a row with `default` and `help` as a setting. */
+export interface OptionRow {
   readonly kind: Kind<unknown, never>;
-  readonly default: string | number | boolean;
+  readonly isRequired?: boolean;
+  /** Without a default, the value is undefined unless the option `isRequired`. */
+  readonly default?: string | number | boolean;
   /**
    * Describes the setting, and what happens at its limit. `--help` shows only the text before the first semicolon or full
    * stop, which must fit on a line. A placeholder such as `{authIssuer}` is replaced by the name of that setting.
    */
-  readonly help: string;
+  readonly help?: string;
 }
-
-export type OptionRow = OwnRow | SharedRow;
 
 type Rows = Readonly<Record<string, OptionRow>>;
 
@@ -30,7 +24,7 @@ type GivenOf<Row> = Row extends { readonly kind: { readonly accept: (given: infe
 /** The type of an options object. Code editors show a row's comment for its option. */
 export type OptionsOf<Table> = { readonly [Name in keyof Table]?: GivenOf<Table[Name]> | undefined };
 
-type ValueOf<Row> = Row extends { readonly kind: ValueKind<infer Value, never> } ? Value : never;
+export type ValueOf<Row> = Row extends { readonly kind: Kind<infer Value, never> } ? Value : never;
 
 export type ValuesOf<Table> = {
   readonly [Name in keyof Table]: Table[Name] extends { readonly default: unknown } | { readonly isRequired: true }
@@ -57,14 +51,13 @@ export function readOptions<Table extends Rows>(
   for (const [name, row] of Object.entries(table)) {
     const given: unknown = Reflect.get(options, name);
     const value =
-      given !== undefined || ('isRequired' in row && row.isRequired)
+      given !== undefined || row.isRequired === true
         ? row.kind.accept(given as never)
-        : 'default' in row
-          ? row.kind.parse(String(row.default))
-          : undefined;
+        : row.default === undefined
+          ? undefined
+          : row.kind.parse(String(row.default));
     if (value instanceof Problem) {
-      const isNumber = 'default' in row && typeof row.default === 'number';
-      problems[isNumber ? 1 : 0].push(`${name} ${value.text}`);
+      problems[typeof row.default === 'number' ? 1 : 0].push(`${name} ${value.text}`);
     } else {
       values[name] = value;
     }

@@ -11,14 +11,14 @@ import type { Rate } from '../../options/rate.ts';
  */
 export const tokenFlawNames = [
   'malformed', // the token, its header or its claims cannot be parsed
-  'algorithm', // not in AUTH_ALGORITHMS
+  'algorithm', // not in authAlgorithms
   'unknown-key', // the issuer has no key with the token's key id and algorithm
   'signature',
   'issuer',
   'audience',
   'expired',
   'not-yet-valid',
-  'type', // not the type that AUTH_TOKEN_TYPE requires
+  'type', // not the type that authTokenType requires
   'claims', // `exp` is missing, or `exp`, `nbf`, `iat` or `sub` has the wrong type
 ] as const;
 

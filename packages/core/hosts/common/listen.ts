@@ -79,7 +79,7 @@ export async function listenOnPassed(
     } catch (error) {
       closeAll(servers);
       throw new StartError(
-        `descriptor ${descriptor}, passed with LISTEN_FDS, is not a listening TCP socket: ${(error as Error).message}`,
+        `descriptor ${descriptor}, passed by another process, is not a listening TCP socket: ${(error as Error).message}`,
         error,
       );
     }
@@ -191,7 +191,7 @@ async function startListening(server: Server, place: ListenOptions | Socket, sig
 // accepted. So the accept queue is first reduced to one place. Then the queue is emptied, one connection per event-loop
 // turn, for at most `emptyQueueMsMax`. Last, the socket is closed: in the callback of the next connection, or after
 // `closeQuietMs` without a connection. A client that connects in the few microseconds before the close is still reset.
-// A load balancer prevents this if it stops sending connections during SHUTDOWN_DELAY_MS.
+// A load balancer prevents this if it stops sending connections before the shutdown.
 /** Makes `server` stop accepting connections. Open connections stay open. */
 export async function stopListening(server: Server): Promise<void> {
   // Reduces the accept queue to one place. Otherwise a connection made in the turn before the close may be reset.

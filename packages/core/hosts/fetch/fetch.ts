@@ -18,7 +18,7 @@ import { createHostGateway, hostRows } from '../common/host-gateway.ts';
 import { watchOffers } from '../node/upgrade-offers.ts';
 import { corsRows, type CorsOptions } from '../../options/cors-options.ts';
 import { handlerRows } from '../../options/host-options.ts';
-import { boolean, type ValueKind } from '../../options/kinds.ts';
+import { boolean, onlyInCode } from '../../options/kinds.ts';
 import { Problem } from '../../options/problem.ts';
 import type { observerRows } from '../../options/observer-options.ts';
 import type { GatewayLimits } from '../../options/gateway-options.ts';
@@ -27,10 +27,9 @@ import type { OptionsOf } from '../../options/rows.ts';
 // With `never`, the second parameter may have any type in the developer's function.
 type ClientAddress = (request: Request, context: never) => string | undefined;
 
-const clientAddress: ValueKind<ClientAddress> = {
-  accept: (given: unknown) =>
-    typeof given === 'function' ? (given as ClientAddress) : new Problem('must be a function'),
-};
+const clientAddress = onlyInCode<ClientAddress>((given: unknown) =>
+  typeof given === 'function' ? (given as ClientAddress) : new Problem('must be a function'),
+);
 
 const fetchRows = {
   /**
