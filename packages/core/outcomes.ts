@@ -36,7 +36,7 @@ export const outcomes = {
   'insufficient-scope': { fault: 'client', level: 'info', message: 'request',             meaning: 'a token without the scope that the operation requires' },
   'no-keys':        { fault: 'gateway', level: 'warn',  message: 'turned away',         meaning: 'no key to verify the token: the issuer does not answer' },
   'overload':       { fault: 'gateway', level: 'warn',  message: 'turned away',         meaning: 'too many calls or bytes at once, or no file descriptor left' },
-  'bug':            { fault: 'gateway', level: 'error', message: 'internal error',      meaning: 'a bug in the gateway: see the log' },
+  'bug':            { fault: 'gateway', level: 'error', message: 'internal error',      meaning: 'a bug in the gateway' },
   'client-gone':    { fault: 'nobody',  level: 'info',  message: 'request',             meaning: 'the client disconnected first' },
   'shutdown':       { fault: 'nobody',  level: 'info',  message: 'request',             meaning: 'cut off when the gateway stopped' },
 } as const satisfies Readonly<Record<string, OutcomeRow>>;

@@ -471,7 +471,7 @@ test("without an observer each failure causes a line on stderr, and a client's m
   await server.call('/api/work-items/abc');
   const line =
     `work-item-gateway: GET /api/work-items/5 (request id ${response.headers.get('x-request-id')}) got 500, ` +
-    "outcome refused: the backend answered without success. Cause: status 503. Search the backend's log for the request id.";
+    "outcome refused: the backend answered without success. Cause: status 503.";
   const lines = written.mock.calls.map((each) => each.arguments);
   assert.deepEqual(lines, [[line]]);
 });

@@ -4,7 +4,7 @@
 import { describeError } from '../../backend/describe-error.ts';
 import type { CallRecord } from '../../call/call-record.ts';
 import type { GatewayObserver } from '../../call/gateway.ts';
-import { outcomes, type CallOutcome } from '../../outcomes.ts';
+import { outcomes } from '../../outcomes.ts';
 import { outageTexts } from '../../guards/ports/ports.ts';
 import { escapeControls } from '../../text/escape.ts';
 import type { GatewayErrorCode } from './gateway-error.ts';
@@ -49,9 +49,9 @@ export function writeFailureLines(write: (line: string) => unknown = writeToCons
   };
   return {
     onCallEnd: (record) => {
-      const { outcome } = record;
-      if (isFailure(outcome)) {
-        writeLine(describeFailure(record, outcome));
+      const { fault } = outcomes[record.outcome];
+      if (fault === 'backend' || fault === 'gateway') {
+        writeLine(describeFailure(record));
       } else if (record.cause instanceof HostReplied) {
         writeLine(`${describeRequest(record)} got no reply from the gateway: ${record.cause.message}.`);
       }
@@ -60,7 +60,7 @@ export function writeFailureLines(write: (line: string) => unknown = writeToCons
     onStall: () => undefined,
     onBug: (error, record) => {
       const request = record === undefined ? '' : ` to ${describeRequest(record)}`;
-      writeLine(`bug: a fault after the reply${request}. ${describeCause(error)}${advice.bug}.`);
+      writeLine(`bug: a fault after the reply${request}.${describeCause(error)}`);
     },
     onOutage: (what, cause) => {
       const { begins, ends } = outageTexts[what];
@@ -94,16 +94,14 @@ export class HostReplied extends Error {
 }
 
 // Example: `GET /api/work-items/5 (request id 0b5f…) got 500, outcome unreachable: no complete, well-formed answer.
-// Cause: connect ECONNREFUSED 127.0.0.1:5104. Check that the backend runs and that backendUrl is its address.`
-function describeFailure(record: CallRecord, outcome: Failure): string {
-  const { status, cause } = record;
+// Cause: connect ECONNREFUSED 127.0.0.1:5104.`
+function describeFailure(record: CallRecord): string {
+  const { status, outcome, cause } = record;
   const got = status === 0 ? 'got no reply' : `got ${status}`;
   const result = `${describeRequest(record)} ${got}, outcome ${outcome}`;
-  if (cause instanceof HostMistake) {
-    return `${result}: ${cause.stack ?? cause.message}`;
-  }
-  const { meaning } = outcomes[outcome];
-  return `${result}: ${meaning}. ${describeCause(cause)}${advice[outcome]}.`;
+  return cause instanceof HostMistake
+    ? `${result}: ${cause.stack ?? cause.message}`
+    : `${result}: ${outcomes[outcome].meaning}.${describeCause(cause)}`;
 }
 
 function describeRequest({ method, path, requestId }: CallRecord): string {
@@ -112,25 +110,5 @@ function describeRequest({ method, path, requestId }: CallRecord): string {
 
 function describeCause(cause: unknown): string {
   if (cause === undefined) return '';
-  return `Cause: ${cause instanceof Error ? (cause.stack ?? cause.message) : describeError(cause)}. `;
+  return ` Cause: ${cause instanceof Error ? (cause.stack ?? cause.message) : describeError(cause)}.`;
 }
-
-type Failure = {
-  [Each in CallOutcome]: (typeof outcomes)[Each]['fault'] extends 'backend' | 'gateway' ? Each : never;
-}[CallOutcome];
-
-function isFailure(outcome: CallOutcome): outcome is Failure {
-  return Object.hasOwn(advice, outcome);
-}
-
-// Next steps for the developer of the host.
-const advice: Readonly<Record<Failure, string>> = {
-  refused: "Search the backend's log for the request id",
-  unreachable: 'Check that the backend runs and that backendUrl is its address',
-  'timed-out': 'Find out why the backend is slow, or raise backendTimeoutMs or backendConnectTimeoutMs',
-  'not-json': "Search the backend's log for the request id: its answer must be JSON",
-  'too-large': 'Make the backend send smaller answers, or raise responseBytesMax or bufferedBytesMax',
-  'no-keys': "Check that this machine can fetch the issuer's keys",
-  overload: 'Raise inFlightMax, bufferedBytesMax or the limit of open files, or spread the load over more gateways',
-  bug: 'This is a defect of the gateway: report it with this line',
-};
