@@ -27,6 +27,30 @@ export interface HostReply extends HostHeaders {
   send(status: number, headers: readonly string[], body: Buffer): void;
 }
 
+type State = 'new' | 'held' | 'body' | 'answering' | 'replied' | 'closing' | 'gone';
+
+/**
+ * The states that may follow each state.
+ *
+ * - `new`: the head has been read, and no byte of a body.
+ * - `held`: a guard decides. The body is not read.
+ * - `body`: the call gets the body.
+ * - `answering`: the call has the whole request, and has not replied.
+ * - `replied`: the reply has been passed on, or the host has sent its own. The rest of the body is read and dropped.
+ * - `closing`: as `replied`, and Node closes the connection after the reply.
+ * - `gone`: the response was closed before a reply.
+ */
+export const nodeExchangeStates: Readonly<Record<State, readonly State[]>> = {
+  new: ['held', 'body', 'answering', 'replied', 'closing', 'gone'],
+  held: ['body', 'gone'],
+  body: ['answering', 'replied', 'closing', 'gone'],
+  answering: ['replied', 'closing', 'gone'],
+  // If the reply cannot be written, the gateway replies with 500.
+  replied: ['replied', 'closing'],
+  closing: ['closing'],
+  gone: [],
+};
+
 export class NodeExchange implements Transport, Client, DeadlineOwner {
   readonly address: string | undefined;
   readonly #host: NodeHost;
@@ -38,15 +62,9 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
   // The buffered body; undefined if the body is read from the request.
   #heldBody: HeldBody | undefined;
   #bodyDeadline: Deadline | undefined;
-  #hasBody = false;
-  // True if the host has read the body, or a part of it.
-  #wasRead = false;
-  #hasReplied = false;
-  #isLingering = false;
-  #isBodyHeld = false;
-  #offersUpgrade = false;
-  // False if the connection must close after the reply because of the request's head.
-  #persists = true;
+  #state: State = 'new';
+  // True if the connection must close after the reply because of the request's head.
+  #closes = false;
 
   constructor(
     host: NodeHost,
@@ -95,7 +113,7 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
       const name = fieldNameOf(rawHeaders[index] ?? '');
       // Node or the host has already handled `Expect`.
       if (name !== undefined && name !== 'expect') fields.take(name, rawHeaders[index + 1] ?? '');
-      if (name === 'upgrade') this.#offersUpgrade = true;
+      if (name === 'upgrade' && isCutShort(this.#request)) this.#closes = true;
     }
     if (ownId !== undefined) fields.take('x-request-id', ownId);
     // Node's parser also accepts the versions 0.9 and 2.0.
@@ -112,41 +130,49 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
       this.reply(gateway.refuse(head, this));
       return undefined;
     }
-    this.#persists = head.persists;
-    this.#hasBody = head.bodyLength !== 0;
+    if (!head.persists) this.#closes = true;
+    if (head.bodyLength === 0) this.enter('answering');
     this.#incoming = gateway.accept(head, this, this);
     return this.#incoming;
   }
 
+  /** @internal A method, so that a test can compare each change with `nodeExchangeStates`. */
+  enter(state: State): void {
+    this.#state = state;
+    if (state !== 'held' && state !== 'body') this.#bodyDeadline?.clear();
+  }
+
+  get #hasReplied(): boolean {
+    return this.#state === 'replied' || this.#state === 'closing';
+  }
+
   /** Starts the call. Without `body`, the body is read from the request. */
   start(incoming: RequestReceiver, body?: HeldBody): void {
+    const hasBody = this.#state === 'new';
     this.#response.once('close', () => {
-      if (!this.#hasReplied) {
-        this.#bodyDeadline?.clear();
-        incoming.onGone(this.#response.headersSent ? new HostReplied() : undefined);
-      }
+      if (this.#hasReplied) return;
+      this.enter('gone');
+      incoming.onGone(this.#response.headersSent ? new HostReplied() : undefined);
     });
     if (this.#response.destroyed) return;
     countRead(this.#request.socket, 0);
     this.#heldBody = body;
     incoming.start();
-    if (!this.#isBodyHeld) this.#giveBody(incoming);
+    if (hasBody && this.#state !== 'held') this.#giveBody(incoming);
   }
 
   // Passes the body to `incoming`. After the reply, the rest of the body is read and dropped. If the body exceeds the
   // size limit, the connection is closed [D11].
   #giveBody(incoming: RequestReceiver): void {
     const request = this.#request;
-    if (this.#heldBody !== undefined) {
-      this.#heldBody.handOver(incoming);
+    if (this.#state === 'new') this.enter('body');
+    if (this.#heldBody !== undefined || request.readableEnded) {
+      if (this.#heldBody === undefined) incoming.onBodyEnd();
+      else this.#heldBody.handOver(incoming);
+      this.#endBody();
       return;
     }
-    if (!this.#hasBody) return;
-    if (request.readableEnded) {
-      this.#bodyDeadline?.clear();
-      incoming.onBodyEnd();
-      return;
-    }
+    const wasRead = request.readableDidRead;
     let bytes = 0;
     request
       .on('data', (piece: Buffer) => {
@@ -154,36 +180,41 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
         countRead(request.socket, piece.length);
         if (!this.#hasReplied || bytes <= this.#host.gateway.requestBytesMax) {
           incoming.onBody(piece);
-        } else if (!this.#isLingering) {
+        } else if (this.#state === 'replied') {
           request.socket.destroy();
         }
       })
       .on('end', () => {
-        this.#bodyDeadline?.clear();
-        if (!this.#wasRead && !isAsAnnounced(request.headers['content-length'], bytes)) {
+        this.#endBody();
+        if (!wasRead && !isAsAnnounced(request.headers['content-length'], bytes)) {
           incoming.onBroken(wrongLength);
         } else {
           incoming.onBodyEnd();
         }
       })
       // Ignores the error, because the response's 'close' listener handles the failure.
-      .on('error', () => undefined);
+      .on('error', () => undefined)
+      // Middleware may have paused the request.
+      .resume();
+  }
+
+  #endBody(): void {
+    if (this.#state === 'body') this.enter('answering');
   }
 
   holdBody(): void {
-    this.#isBodyHeld = true;
+    if (this.#state === 'new') this.enter('held');
   }
 
   /** Sends no `100 Continue`, because Node has already sent it. */
   readBody(): void {
     const body = this.#heldBody;
-    this.#wasRead = body === undefined ? this.#request.readableDidRead : body.wasRead;
-    if (this.#wasRead && this.#request.method !== 'DELETE') throw createBodyMistake();
+    const wasRead = body === undefined ? this.#request.readableDidRead : body.wasRead;
+    if (wasRead && this.#request.method !== 'DELETE') throw createBodyMistake();
     if (body === undefined) {
       this.#bodyDeadline = new Deadline(this);
       this.#host.bodyDeadlines.start(this.#bodyDeadline);
     }
-    this.#request.resume();
     this.#releaseBody();
   }
 
@@ -191,10 +222,11 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
     this.#incoming?.onBroken('timeout');
   }
 
+  // The call that waits for the body has not returned yet, so the body follows in a microtask.
   #releaseBody(): void {
     const incoming = this.#incoming;
-    if (this.#isBodyHeld && incoming !== undefined) {
-      this.#isBodyHeld = false;
+    if (this.#state === 'held' && incoming !== undefined) {
+      this.enter('body');
       queueMicrotask(() => this.#giveBody(incoming));
     }
   }
@@ -203,24 +235,19 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
     const response = this.#response;
     const { budget } = this.#host.gateway;
     const isTaken = !this.#hasReplied && (response.headersSent || this.#hostReply?.isTaken === true);
-    this.#hasReplied = true;
-    this.#bodyDeadline?.clear();
     this.#releaseBody();
+    const closes = !isTaken && !isHttp2(this.#request) && (reply.closes || this.#closes);
+    this.enter(closes ? 'closing' : 'replied');
     if (isTaken) {
       reply.body.release();
       this.#incoming?.onGone(new HostReplied());
       return;
     }
-    const losesRequests = this.#offersUpgrade && isCutShort(this.#request);
-    const closes = !isHttp2(this.#request) && (reply.closes || !this.#persists || losesRequests);
     const headers = listReplyHeaders(reply);
     if (closes) headers.push('connection', 'close');
     const { status } = reply.head;
     if (this.#hostReply === undefined) this.#writeHead(status, headers);
-    if (closes) {
-      this.#isLingering = true;
-      linger(this.#request.socket);
-    }
+    if (closes) linger(this.#request.socket);
     // Middleware, such as compression, may keep the bytes after Node has reported them as written.
     const bytes = reply.body.copy();
     if (this.#hostReply === undefined) {
