@@ -19,7 +19,7 @@ COPY scripts/node scripts/node
 RUN --mount=type=secret,id=npmrc,target=/root/.npmrc npm ci --ignore-scripts --no-audit --no-fund
 COPY . .
 # OpenTelemetry is an optional peer dependency of the package. The image contains it.
-RUN npm run build:scanner && npm run build:docs && npm run build && \
+RUN npm run build:scanner && npm run build && \
   node scripts/keep-traces.cjs && \
   npm prune --ignore-scripts --omit=dev --omit=optional --no-audit --no-fund
 RUN set -eu; umask 022; app=/image/opt/work-item-gateway; \

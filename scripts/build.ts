@@ -40,10 +40,8 @@ cpSync('LICENSE', 'dist/core/LICENSE');
 keepTypesOfEntries();
 await bundleCommand();
 chmodSync('dist/command/main.js', 0o755);
-// The API reference: its page, and the files of Swagger UI that `npm run build:docs` copied.
+// The pages' scripts are not compiled: browsers load the sources.
 cpSync('packages/command/api-reference/page', 'dist/command/api-reference/page', { recursive: true });
-cpSync('packages/command/api-reference/swagger-ui', 'dist/command/api-reference/swagger-ui', { recursive: true });
-// The dashboard's page is not compiled: browsers load the sources.
 if (existsSync('packages/dashboard')) {
   cpSync('packages/dashboard/page', 'dist/dashboard/page', {
     recursive: true,

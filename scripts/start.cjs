@@ -29,10 +29,7 @@ const url = require('url');
 const root = path.join(__dirname, '..');
 
 // Built by `npm run dependencies`, which `npm ci` runs.
-const builtFiles = [
-  'packages/core/json/scanner.wasm',
-  'packages/command/api-reference/swagger-ui/swagger-ui-bundle.js',
-];
+const builtFile = 'packages/core/json/scanner.wasm';
 
 function findProblem() {
   if (!isInstalled('commander')) return 'the required packages are not installed: run `npm ci` first';
@@ -51,15 +48,11 @@ function findProblem() {
           '  development or optional packages are omitted (--omit, NODE_ENV=production). Elsewhere install a newer Node.')
     );
   }
-  const missing = builtFiles.filter(function (file) {
-    return !fs.existsSync(path.join(root, file));
-  });
-  if (missing.length > 0) {
+  if (!fs.existsSync(path.join(root, builtFile))) {
     return (
-      missing.join(' and ') +
-      (missing.length > 1 ? ' have' : ' has') +
-      ' not been built\n' +
-      (isInstalled('assemblyscript') && isInstalled('swagger-ui-dist')
+      builtFile +
+      ' has not been built\n' +
+      (isInstalled('assemblyscript')
         ? '  `npm run dependencies` builds this; so does `npm ci` without --ignore-scripts.'
         : '  Run `npm ci` without --omit, --ignore-scripts and NODE_ENV=production to build this.')
     );

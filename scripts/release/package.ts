@@ -65,31 +65,14 @@ export async function packAndInstall(folder: string): Promise<Installed> {
 
 export const sbomFormats = ['cyclonedx', 'spdx'] as const;
 
-interface Lock {
-  readonly packages: Record<string, { dependencies?: object } | undefined>;
-}
-
-/**
- * Creates the package's software bill of materials (SBOM) as JSON. It lists the packages that npm installs.
- * It also lists Swagger UI, because the package contains its files, but not the dependency of Swagger UI, which is not
- * installed.
- */
+/** Creates the package's software bill of materials (SBOM) as JSON. It lists the packages that npm installs. */
 export async function createSbom({ folder }: Installed, format: (typeof sbomFormats)[number]): Promise<string> {
   const source = join(folder, 'node_modules/work-item-gateway');
   const target = join(mkdtempSync(join(folder, 'sbom-')), 'work-item-gateway');
   mkdirSync(target);
   cpSync(join(source, 'package.json'), join(target, 'package.json'));
-  const { version } = readJson(join(source, 'dist/command/api-reference/swagger-ui/package.json')) as {
-    version: string;
-  };
   await runWell('npm', ['pkg', 'delete', 'devDependencies'], target);
-  await runWell('npm', ['pkg', 'set', `dependencies.swagger-ui-dist=${version}`], target);
   await runWell('npm', ['install', '--package-lock-only', '--no-audit', '--no-fund'], target);
-  const file = join(target, 'package-lock.json');
-  const lock = readJson(file) as Lock;
-  delete lock.packages['node_modules/swagger-ui-dist']?.dependencies;
-  delete lock.packages['node_modules/@scarf/scarf'];
-  writeFileSync(file, JSON.stringify(lock));
   const options = ['--sbom-format', format, '--sbom-type', 'application'];
   return (await runWell('npm', ['sbom', '--package-lock-only', ...options], target)).stdout;
 }

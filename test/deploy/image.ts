@@ -222,14 +222,14 @@ describe('the image', { skip }, () => {
       assert.ok(!existsSync(join(mounted, shell)), shell);
   });
 
-  test('scanners find the versions of all libraries and browser packages in the image', () => {
+  test('scanners find the versions of all libraries in the image', () => {
     const packages = readdirSync(join(mounted, 'var/lib/dpkg/status.d')).map((name) =>
       readFileSync(join(mounted, 'var/lib/dpkg/status.d', name), 'utf8'),
     );
     const names = packages.map((text) => /^Package: (.*)$/m.exec(text)?.[1] ?? '');
     for (const name of ['libatomic1', 'libc6', 'libgcc-s1', 'libstdc++6']) assert.ok(names.includes(name), name);
     for (const text of packages) assert.match(text, /^Version: \S+$/m);
-    for (const path of ['dist/command/api-reference/swagger-ui', 'node_modules/pino', '.']) {
+    for (const path of ['node_modules/pino', '.']) {
       const file = join(mounted, 'opt/work-item-gateway', path, 'package.json');
       assert.match((JSON.parse(readFileSync(file, 'utf8')) as { version: string }).version, /^\d+\.\d+\.\d+/);
     }

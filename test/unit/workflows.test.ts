@@ -209,7 +209,7 @@ describe('a release', () => {
       'docker pull "$NAME@$DIGEST"',
       'npm run test:image',
       'docker://docker.io/anchore/syft:',
-      '"libc6", "node", "pino", "swagger-ui-dist"',
+      '"libc6", "node", "pino"',
       'actions/upload-artifact@',
     ]);
     assert.ok(Object.values(trial.permissions ?? {}).every((level) => level === 'read'));

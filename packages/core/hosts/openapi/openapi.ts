@@ -140,7 +140,7 @@ function createPath(on: Operation['on'], limits: Limits): JsonObject {
   };
 }
 
-// Each operation lists its parameters, because Swagger UI does not resolve references in the parameters of a path.
+// Each operation lists its parameters, because some tools do not resolve references in the parameters of a path.
 function parametersOf(on: Operation['on'], isWrite: boolean): JsonObject[] {
   const conditions = ['IfMatch', 'IfNoneMatch', 'IfUnmodifiedSince', 'IdempotencyKey'];
   const names = ['RequestId', 'TraceParent', 'TraceState', ...(isWrite ? conditions : [])];

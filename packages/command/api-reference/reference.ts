@@ -1,0 +1,178 @@
+// Writes the API reference as HTML, from the OpenAPI document. page/page.js makes its calls. The classes have the names
+// that Swagger UI gives them.
+
+interface Reference {
+  readonly $ref: string;
+}
+
+/** A component of the document, by name. */
+type Parts<Part> = Readonly<Record<string, Part>>;
+
+interface Parameter {
+  readonly name: string;
+  readonly in: 'path' | 'header';
+  readonly required?: boolean;
+  readonly description: string;
+  readonly example?: number;
+}
+
+interface Body {
+  readonly description: string;
+  readonly content: { readonly 'application/json': { readonly example: object } };
+}
+
+interface Reply {
+  readonly description: string;
+  readonly headers: Parts<Reference>;
+  readonly content?: { readonly 'application/json': { readonly examples: Parts<{ readonly value: unknown }> } };
+}
+
+interface Operation {
+  readonly operationId: string;
+  readonly tags: readonly string[];
+  readonly summary: string;
+  readonly description: string;
+  readonly parameters: readonly Reference[];
+  readonly requestBody?: Reference;
+  readonly responses: Parts<Reply | Reference>;
+}
+
+interface OpenApi {
+  readonly info: { readonly title: string; readonly version: string; readonly description: string };
+  readonly tags: readonly { readonly name: string; readonly description: string }[];
+  readonly paths: Parts<Parts<Operation>>;
+  readonly components: {
+    readonly parameters: Parts<Parameter>;
+    readonly headers: Parts<{ readonly description: string }>;
+    readonly requestBodies: Parts<Body>;
+    readonly securitySchemes?: { readonly bearer: { readonly description: string } };
+  };
+}
+
+const find = <Part>(parts: Parts<Part>, { $ref }: Reference): Part => parts[$ref.split('/').at(-1) ?? ''] as Part;
+
+const escape = (text: string): string => text.replace(/[&<>"]/g, (each) => `&#${each.charCodeAt(0)};`);
+
+/** Converts a line of Markdown in which only `code` is special. */
+const line = (text: string): string => escape(text).replace(/`([^`]*)`/g, '<code>$1</code>');
+
+/** Converts Markdown that has paragraphs, tables and headings of the second level. */
+function blocks(text: string): string {
+  const rowOf = (row: string, tag: string): string => {
+    const cells = row.slice(2, -2).split(' | ');
+    return `<tr>${cells.map((cell) => `<${tag}>${line(cell)}</${tag}>`).join('')}</tr>`;
+  };
+  const converted = text.split('\n\n').map((block) => {
+    if (block.startsWith('## ')) return `<h2>${line(block.slice(3))}</h2>`;
+    if (!block.startsWith('| ')) return `<p>${line(block)}</p>`;
+    const [head = '', , ...rows] = block.trim().split('\n');
+    const body = rows.map((row) => rowOf(row, 'td')).join('');
+    return `<table><thead>${rowOf(head, 'th')}</thead><tbody>${body}</tbody></table>`;
+  });
+  return converted.join('\n');
+}
+
+/** Writes the reference of the document `text`. */
+export function createReference(text: string): string {
+  const { info, tags, paths, components } = JSON.parse(text) as OpenApi;
+  // The first paragraph is above the operations, the rest below.
+  const [first = '', ...others] = info.description.split('\n\n');
+  const token = components.securitySchemes?.bearer;
+  const operations = Object.entries(paths).flatMap(([path, methods]) =>
+    Object.entries(methods).map(([method, operation]) => ({ path, method, operation })),
+  );
+  const groups = tags.map(({ name, description }) => {
+    const sections = operations
+      .filter(({ operation }) => operation.tags.includes(name))
+      .map(({ path, method, operation }) => sectionOf(path, method, operation, components));
+    return `<h2>${name} <small>${line(description)}</small></h2>\n${sections.join('\n')}`;
+  });
+  return `<header>
+<h1>${info.title} <small>${info.version}</small></h1>
+<p>${line(first)}</p>
+<p><a href="openapi.json">openapi.json</a> <a id="dashboard" hidden>Dashboard</a></p>
+</header>
+<main>
+${token === undefined ? '' : fieldOf('token', 'Token', token.description, 'type="password"')}
+${groups.join('\n')}
+<section class="info" aria-label="Errors and limits">
+${blocks(others.join('\n\n'))}
+</section>
+</main>`;
+}
+
+function sectionOf(path: string, verb: string, operation: Operation, components: OpenApi['components']): string {
+  const { operationId: id, summary, description, parameters, requestBody, responses } = operation;
+  const method = verb.toUpperCase();
+  const fieldsIn = (place: Parameter['in']): string =>
+    parameters
+      .map((each) => find(components.parameters, each))
+      .filter((each) => each.in === place)
+      .map(({ name, required = false, description: meaning, example = '' }) => {
+        const label = `<code>${name}</code>${required ? ' (required)' : ''}`;
+        const attributes = `name="${name}" placeholder="${name}" value="${example}" data-in="${place}"`;
+        return fieldOf(`${id}-${name}`, label, meaning, required ? `${attributes} required` : attributes);
+      })
+      .join('\n');
+  const replies = Object.entries(responses);
+  const rows = replies.map(([status, reply]) => ('$ref' in reply ? '' : rowOf(status, reply, components)));
+  const shared = replies.flatMap(([status, reply]) => ('$ref' in reply ? [status] : []));
+  return `<section class="opblock opblock-${verb}" id="operation-${id}">
+<h3><button type="button" aria-expanded="false" aria-controls="${id}">
+<span class="opblock-summary-method">${method}</span>
+<code class="opblock-summary-path">${path}</code>
+<span class="opblock-summary-description">${line(summary)}</span>
+</button></h3>
+<div class="opblock-body" id="${id}" hidden>
+<p>${line(description)}</p>
+<form data-method="${method}" data-path="${path}" novalidate>
+${fieldsIn('path')}
+${requestBody === undefined ? '' : editorOf(find(components.requestBodies, requestBody))}
+<details><summary>Request headers</summary>
+${fieldsIn('header')}
+</details>
+<p><button class="execute">Execute</button> <span class="validation-errors" role="alert"></span></p>
+</form>
+<div class="responses-wrapper"></div>
+<h4>Replies</h4>
+<table class="responses-table"><tbody>
+${rows.join('')}
+</tbody></table>
+<p class="shared-replies">${shared.join(', ')}: see “Every operation” below.</p>
+</div>
+</section>`;
+}
+
+function fieldOf(id: string, label: string, description: string, attributes: string): string {
+  return `<div class="parameter">
+<label for="${id}">${label}</label>
+<input id="${id}" ${attributes} aria-describedby="${id}-means" autocomplete="off" spellcheck="false" />
+<small id="${id}-means">${line(description)}</small>
+</div>`;
+}
+
+function editorOf({ description, content }: Body): string {
+  const { example } = content['application/json'];
+  return `<h4>Request body</h4>
+<p>${line(description)}</p>
+<textarea name="body" aria-label="Request body" rows="6" spellcheck="false">${write(example)}</textarea>`;
+}
+
+function rowOf(status: string, { description, headers, content }: Reply, components: OpenApi['components']): string {
+  const examples = Object.values(content?.['application/json'].examples ?? {});
+  const bodies = examples.map(({ value }) => `<pre class="reply-body">${write(value)}</pre>`);
+  const fields = Object.entries(headers).map(
+    ([name, header]) => `<dt><code>${name}</code></dt><dd>${line(find(components.headers, header).description)}</dd>`,
+  );
+  return `<tr class="response">
+<td class="response-col_status">${status}</td>
+<td><p>${line(description)}</p>${bodies.join('')}
+<details><summary>Headers</summary><dl>${fields.join('')}</dl></details></td>
+</tr>`;
+}
+
+/** Writes a JSON value in one line if the line is short. */
+function write(value: unknown): string {
+  const short = JSON.stringify(value);
+  return escape(short.length < 50 ? short : JSON.stringify(value, null, 2));
+}
