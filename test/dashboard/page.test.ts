@@ -270,10 +270,15 @@ describe('the dashboard', () => {
     assert.deepEqual(await watched.findAccessibilityProblems(), []);
     await page.getByRole('button', { name: 'Show all' }).click();
     assert.equal(await search.inputValue(), '');
-    await page.getByRole('button', { name: 'Show more' }).click();
+    // The first of the new rows is where the button was, and has the focus.
+    const focused = () => page.evaluate<string>('document.activeElement.getAttribute("aria-label") ?? ""');
+    await page.getByRole('button', { name: 'Show more', expanded: false }).click();
     assert.equal(await ids.count(), 121);
-    await page.getByRole('button', { name: 'Show fewer' }).click();
+    assert.equal(await focused(), `Copy request id ${(await ids.nth(50).textContent()) ?? ''}`);
+    assert.match((await page.locator('#said').textContent()) ?? '', /^121 failed calls kept, latest first\./);
+    await page.getByRole('button', { name: 'Show fewer', expanded: true }).click();
     assert.equal(await ids.count(), 50);
+    assert.equal(await page.evaluate('document.activeElement.textContent'), 'Show more');
     watched.assertClean(address(own));
   });
 

@@ -124,13 +124,13 @@ const cases = [
     /^100 of 1,000 backend calls failed in the last minute \([^)]+\): 90 refused, 10 timed-out\.$/],
   ['every fiftieth call failed by the backend', now({ lastMinute: summary(failed(20), { refused: 20 }) }), 'notice',
     'backend', /fails calls/, /^20 of 1,000 backend calls/],
-  ['exactly 5 % of the calls failed by the backend', now({ lastMinute: summary(failed(50)) }), 'unwell', 'backend',
+  ['exactly 5 % of the calls failed by the backend', now({ lastMinute: summary(failed(50), { refused: 50 }) }), 'unwell', 'backend',
     /fails calls/, /^50 of 1,000/],
-  ['nearly 5 % of the calls failed by the backend', now({ lastMinute: summary(failed(49)) }), 'notice', 'backend',
+  ['nearly 5 % of the calls failed by the backend', now({ lastMinute: summary(failed(49), { refused: 49 }) }), 'notice', 'backend',
     /fails calls/, /^49 of 1,000/],
-  ['exactly 1 % of the calls failed by the backend', now({ lastMinute: summary(failed(10)) }), 'notice', 'backend',
+  ['exactly 1 % of the calls failed by the backend', now({ lastMinute: summary(failed(10), { refused: 10 }) }), 'notice', 'backend',
     /fails calls/, /^10 of 1,000/],
-  ['less than 1 % of the calls failed by the backend', now({ lastMinute: summary(failed(9)) }), 'well', undefined,
+  ['less than 1 % of the calls failed by the backend', now({ lastMinute: summary(failed(9), { refused: 9 }) }), 'well', undefined,
     /^All is well$/, /9 failed/],
   ['mistakes of clients only',
     now({ lastMinute: summary({ failed: { backend: 0, gateway: 0, client: 900 }, byStatus: { '2xx': 100, '4xx': 500, '5xx': 400, none: 0 } }, { 'invalid-id': 200, 'not-found': 300, rejected: 400 }) }),
@@ -176,6 +176,10 @@ for (const [what, at, level, party, title, detail] of cases) {
     assert.doesNotMatch(verdict.title, /\d/, 'screen readers announce a changed title, so the title has no figures');
     assert.match(verdict.detail, detail);
     assert.equal(verdict.next === '', level === 'well', 'there is advice unless all is well');
+    for (const [name, { text, isUnwell }] of Object.entries(describeParties(at, facts))) {
+      assert.equal(isUnwell, name === party, `${name}: marked if it is at fault`);
+      if (isUnwell) assert.doesNotMatch(text, /^(?:no failures|reachable)/, 'the words agree with the mark');
+    }
   });
 }
 

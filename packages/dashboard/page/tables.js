@@ -1,6 +1,6 @@
 // The tables. Each table is described by its columns.
 
-import { byId, copy, make, show } from './dom.js';
+import { byId, copy, make, say, show } from './dom.js';
 import * as format from './format.js';
 
 /** @import { Attributes, Child, Description } from './dom.js' */
@@ -317,8 +317,13 @@ export const showFailures = ({ kinds }, failures) => {
   const onclick = () => {
     showsAll = !showsAll;
     update();
+    say(byId('failures-note').textContent);
+    // The rows appear or disappear above the button. The focus stays where the button was.
+    const copies = byId('failure-table').querySelectorAll('button');
+    (showsAll ? (copies[fewRows] ?? byId('failures-more')) : byId('failures-more')).focus();
   };
-  show('failures-more', { hidden: found.length <= fewRows, onclick }, showsAll ? 'Show fewer' : 'Show more');
+  const more = { hidden: found.length <= fewRows, 'aria-expanded': String(showsAll), onclick };
+  show('failures-more', more, showsAll ? 'Show fewer' : 'Show more');
   show('failures-note', {}, describeFailures(failures.length, found.length, shown.length));
 };
 

@@ -33,8 +33,8 @@ const certificateDaysMin = 14;
 /**
  * @typedef {object} Rule
  * @property {(now: Now, facts: Facts) => TroubleCode | false | undefined} find the trouble, if the rule holds
- * @property {Level | ((now: Now) => Level)} level
- * @property {Party} party
+ * @property {Level | ((now: Now) => Level)} [level] default: notice
+ * @property {Party} [party] default: the gateway
  * @property {(now: Now, facts: Facts) => string} detail
  * @property {string} [over] the title, if the problem ended within the last minute
  * @property {(now: Now) => boolean} [showsSettings] whether the detail has the settings that the advice names; default: yes
@@ -45,8 +45,6 @@ const certificateDaysMin = 14;
 const rules = [
   {
     find: ({ isDraining }) => isDraining && 'draining',
-    level: 'notice',
-    party: 'gateway',
     detail: ({ inFlight }) => `The gateway is shutting down, with ${countOf(inFlight, 'call')} still in flight.`,
   },
   {
@@ -61,20 +59,17 @@ const rules = [
   {
     find: (now) => countKind(now, 'bug') > 0 && 'bug',
     level: 'unwell',
-    party: 'gateway',
     detail: (now) => `${countOf(countKind(now, 'bug'), 'call')} failed ${inLastMinute(now)} because of a bug.`,
   },
   {
     find: (now) => countKind(now, 'no-keys') > 0 && recoveredAt(now, 'gateway') === undefined && 'no-keys',
     level: 'unwell',
-    party: 'gateway',
     detail: (now) =>
       `The gateway turned away ${countOf(countKind(now, 'no-keys'), 'call')} with a token ${inLastMinute(now)}.`,
   },
   {
     find: (now) => countKind(now, 'overload') > 0 && recoveredAt(now, 'gateway') === undefined && 'overload',
     level: 'unwell',
-    party: 'gateway',
     detail: (now, facts) =>
       `${formatCount(countKind(now, 'overload'))} turned away ${inLastMinute(now)}. ${describeFill(now, facts)}`,
   },
@@ -89,14 +84,10 @@ const rules = [
   },
   {
     find: ({ troubles }) => troubles.hasNoSuccess && 'no-call-succeeds',
-    level: 'notice',
-    party: 'gateway',
     detail: () => 'The backend answers, but no call in the last 5 minutes succeeded.',
   },
   {
     find: ({ troubles }) => troubles.clients?.code,
-    level: 'notice',
-    party: 'gateway',
     isApart: true,
     detail: ({ troubles: { clients } }) =>
       clients === undefined
@@ -106,14 +97,10 @@ const rules = [
   {
     find: ({ inFlight, bufferedBytes }, { inFlightMax, bufferedBytesMax }) =>
       (inFlight >= inFlightMax * fullShare || bufferedBytes >= bufferedBytesMax * fullShare) && 'nearly-full',
-    level: 'notice',
-    party: 'gateway',
     detail: describeFill,
   },
   {
     find: ({ troubles }) => troubles.log?.code,
-    level: 'notice',
-    party: 'gateway',
     isApart: true,
     detail: ({ troubles: { log } }) =>
       log === undefined ? '' : `${countOf(log.count, 'line')} lost ${inFiveMinutes(log.at)}`,
@@ -124,24 +111,19 @@ const rules = [
       countTurnedAway(now) > 0 &&
       recoveredAt(now, 'gateway') !== undefined &&
       (countKind(now, 'overload') > 0 ? 'overload' : 'no-keys'),
-    level: 'notice',
     over: 'The gateway accepts all calls again',
-    party: 'gateway',
     detail: (now) =>
       `Recovered ${agoOf(now, 'gateway')}. ${countOf(countTurnedAway(now), 'call')} turned away ${inLastMinute(now)}.`,
   },
   {
     find: (now) => recoveredAt(now, 'backend') !== undefined && findFailing(now),
     showsSettings: () => false,
-    level: 'notice',
     over: 'The backend has recovered',
     party: 'backend',
     detail: (now, facts) => `Recovered ${agoOf(now, 'backend')}. ${describeFailed(now, facts)}`,
   },
   {
     find: ({ troubles }) => troubles.workers?.code,
-    level: 'notice',
-    party: 'gateway',
     isApart: true,
     detail: ({ troubles: { workers } }) =>
       workers === undefined
@@ -150,23 +132,18 @@ const rules = [
   },
   {
     find: ({ lastMinute }) => (lastMinute.flows.all.backendP99 ?? 0) >= slowMs && 'slow-backend',
-    level: 'notice',
     party: 'backend',
     isApart: true,
     detail: (now) => `The backend's p99 is ${formatMs(now.lastMinute.flows.all.backendP99)} ${inLastMinute(now)}.`,
   },
   {
     find: (now) => slowOutsideBackend(now) && 'slow-gateway',
-    level: 'notice',
-    party: 'gateway',
     isApart: true,
     detail: (now) =>
       `The p99 of reads is ${formatMs(slowOutsideBackend(now)?.p99)} ${inLastMinute(now)}; in the backend it is ${formatMs(slowOutsideBackend(now)?.backendP99)}.`,
   },
   {
     find: ({ workers }) => workers.some(({ eventLoopDelayMs }) => eventLoopDelayMs >= delayMs) && 'short-of-cpu',
-    level: 'notice',
-    party: 'gateway',
     isApart: true,
     detail: () => "The delay of the gateway's event loop is at least 0.25 s.",
   },
@@ -182,7 +159,7 @@ export const judge = (now, facts) => {
   if (first === undefined) {
     return { level: 'well', party: undefined, next: '', title: 'All is well', detail: describeTraffic(now) };
   }
-  const { level, over, title, step: next, detail, party, showsSettings } = first;
+  const { level = 'notice', over, title, step: next, detail, party = 'gateway', showsSettings } = first;
   const also = others.filter(({ isApart }) => isApart).map((other) => other.title);
   return {
     level: typeof level === 'function' ? level(now) : level,
@@ -309,7 +286,7 @@ export const describeParties = (now, facts) => {
     ofBackend === 0
       ? `reachable ${since}`
       : `${isBackendOver ? `recovered ${agoOf(now, 'backend')}` : 'answers'}, ${failures(ofBackend)}`;
-  return {
+  const parties = {
     client: { text: errors === 0 ? 'no errors' : `${countOf(errors, 'error')} in the last minute`, isUnwell: false },
     gateway: { text: isDraining ? 'draining' : ownText, isUnwell: (own > 0 && !isOver) || isDraining },
     backend: {
@@ -318,6 +295,10 @@ export const describeParties = (now, facts) => {
       isUnwell: !backend.isReachable || (!isBackendOver && failedShareOf(now) >= failedShareNotice),
     },
   };
+  // A party at fault without failures, for example a slow backend, is marked in the words of the verdict.
+  const { party: blamed, title, isOver: hasEnded } = judge(now, facts);
+  if (blamed !== undefined && !hasEnded && !parties[blamed].isUnwell) parties[blamed] = { text: title, isUnwell: true };
+  return parties;
 };
 
 /**
