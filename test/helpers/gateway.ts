@@ -31,6 +31,7 @@ import { startCommand } from './command.ts';
 import { Fastify } from './fastify.ts';
 import { Http2Client } from './http2-client.ts';
 import './node-states.ts';
+import './connection-states.ts';
 import './overwrite-released.ts';
 import { RawClient, request, type CallOptions } from './raw-client.ts';
 import { answer, ScriptedBackend } from './scripted-backend.ts';

@@ -11,6 +11,7 @@ import { ClientServer } from '../../packages/core/hosts/clients/client-server.ts
 import type { BrokenReason, RequestReceiver, RequestHandler, Transport } from '../../packages/core/http1/transport.ts';
 import { createReplyHead } from '../../packages/core/http1/writer.ts';
 import { poll } from '../helpers/changes.ts';
+import '../helpers/connection-states.ts';
 import { bytesOf, RawClient, requestBytes } from '../helpers/raw-client.ts';
 
 interface ReplyOptions {

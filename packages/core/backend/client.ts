@@ -48,7 +48,6 @@ export interface BackendRequest {
 interface BackendClientOptions {
   /** `http:` or `https:`, with or without a base path; no query, fragment or credentials. */
   readonly backendUrl: URL;
-  /** Opens sockets to `backendUrl`. */
   readonly open: OpenSocket;
   readonly timeoutMs: number;
   readonly connectTimeoutMs: number;
@@ -58,7 +57,6 @@ interface BackendClientOptions {
   readonly responseBytesMax: number;
   /** Name of the header with the client's identity. Default: the identity is not sent [D48]. */
   readonly identityHeader?: string | undefined;
-  /** Counts the memory of answers. */
   readonly budget: BufferBudget;
   /** How error messages name the backend and what they advise. Default: words for a program that embeds the gateway. */
   readonly peer?: Peer | undefined;

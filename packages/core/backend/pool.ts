@@ -39,8 +39,7 @@ interface PoolOptions {
 }
 
 export class ConnectionPool {
-  /** True from `close` to `reopen`. */
-  isClosed = false;
+  #isClosed = false;
   readonly #options: PoolOptions;
   readonly #connecting: Deadlines;
   readonly #sharing = new Deadlines(sharedMsMax);
@@ -61,6 +60,11 @@ export class ConnectionPool {
   constructor(options: PoolOptions, connecting: Deadlines) {
     this.#options = options;
     this.#connecting = connecting;
+  }
+
+  /** True from `close` to `reopen`. */
+  get isClosed(): boolean {
+    return this.#isClosed;
   }
 
   /** Number of sockets, open or being opened. A dial that waits for a lookup counts as one. */
@@ -97,7 +101,7 @@ export class ConnectionPool {
   wait(caller: Caller): void {
     this.#waiting.add(caller);
     // After `close`, because nothing would close a connection opened now.
-    if (this.isClosed) setImmediate(() => this.#refuse(caller, closedError()));
+    if (this.#isClosed) setImmediate(() => this.#refuse(caller, closedError()));
     else if (this.#dials.size < this.#waiting.size) this.#dialForWaiting();
     else this.#dialLater(caller);
   }
@@ -212,7 +216,7 @@ export class ConnectionPool {
 
   /** Records that a connection died in use without notice. */
   recordDeath(): void {
-    if (this.isClosed) return;
+    if (this.#isClosed) return;
     const now = monotonicMs();
     const quietMs = now - this.#diedAt;
     if (quietMs > 2 * avoidMsMax) this.#avoidMs = avoidMsMin;
@@ -231,7 +235,7 @@ export class ConnectionPool {
 
   /** Closes every connection. Calls in flight fail before the promise resolves, so no call is resent after `reopen`. */
   async close(): Promise<void> {
-    this.isClosed = true;
+    this.#isClosed = true;
     this.#endSweeps();
     this.#idle.length = 0;
     for (const dial of this.#dials.keys()) this.#endDial(dial);
@@ -241,9 +245,8 @@ export class ConnectionPool {
     await Promise.all(connections.map((connection) => new Promise<void>((resolve) => connection.breakOff(resolve))));
   }
 
-  /** Allows calls again. `close` must have resolved. */
   reopen(): void {
-    this.isClosed = false;
+    this.#isClosed = false;
   }
 
   #sweep(): void {

@@ -8,7 +8,7 @@ import type { BufferBudget } from './budget.ts';
 import { Pieces } from './pieces.ts';
 
 export abstract class Body implements Lender {
-  length = 0;
+  #length = 0;
   readonly #budget: BufferBudget;
   #heldBytes = 0;
   #first: Buffer | undefined;
@@ -17,6 +17,10 @@ export abstract class Body implements Lender {
 
   constructor(budget: BufferBudget) {
     this.#budget = budget;
+  }
+
+  get length(): number {
+    return this.#length;
   }
 
   /** Takes the memory that `write` needs for `piece` [D69]. Returns false if there is no room. */
@@ -31,7 +35,7 @@ export abstract class Body implements Lender {
 
   /** Adds the next piece. Returns false once the body can no longer become JSON; the first call always returns true. */
   write(piece: Buffer): boolean {
-    this.length += piece.length;
+    this.#length += piece.length;
     if (this.#checker === undefined) {
       // Nearly every body is one piece, which is checked at the end.
       if (this.#first === undefined) {
@@ -73,7 +77,7 @@ export abstract class Body implements Lender {
   drop(): void {
     this.#first = undefined;
     this.#checker = undefined;
-    this.length = 0;
+    this.#length = 0;
     this.#budget.giveBack(this.#heldBytes);
     this.#heldBytes = 0;
   }
@@ -121,7 +125,6 @@ export class AnswerBody extends Body {
   #filled = 0;
   #room = 0;
 
-  /** The body's last byte; undefined if the body is empty. */
   get lastByte(): number | undefined {
     return this.#filled > 0 ? this.#blocks[this.#block]?.[this.#filled - 1] : this.#blocks[this.#block - 1]?.at(-1);
   }

@@ -61,7 +61,7 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
   readonly tracer: Tracer | undefined;
   isDraining = false;
   isCutting = false;
-  routeOptions: RouteOptions;
+  #routeOptions: RouteOptions;
   readonly #inFlightMax: number;
   readonly #allowedHosts: readonly string[];
   readonly #trustedProxies: TrustedProxies | undefined;
@@ -84,12 +84,16 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
     this.backend = backend;
     this.budget = budget;
     this.observer = observer;
-    this.routeOptions = { collectionPath, itemIdParsing: options.itemIdParsing, pages: undefined };
+    this.#routeOptions = { collectionPath, itemIdParsing: options.itemIdParsing, pages: undefined };
+  }
+
+  get routeOptions(): RouteOptions {
+    return this.#routeOptions;
   }
 
   /** Serves `pages` next to the operations [D5]. */
   servePages(pages: Pages): void {
-    this.routeOptions = { ...this.routeOptions, pages };
+    this.#routeOptions = { ...this.#routeOptions, pages };
   }
 
   /** Number of calls to the backend in flight. A write stays in flight until its answer, even if the client leaves. */

@@ -3,7 +3,7 @@
 import type { Socket } from 'node:net';
 
 export interface Connection {
-  /** The socket of the connection. Destroying the socket closes the connection at once. */
+  /** Destroying it closes the connection at once. */
   readonly socket: Socket;
   /** Number of open streams; missing if the protocol has no streams. */
   readonly streams?: number;

@@ -50,7 +50,6 @@ type AnyHead = RequestHead | AnswerHead;
 
 /** Reads the messages of one connection, one after the other. */
 export abstract class MessageReader<Head extends AnyHead> {
-  /** The flaw that ended reading; undefined if there is none. */
   flaw: Flaw | undefined;
   /** Length of the last complete head. */
   headBytes = 0;

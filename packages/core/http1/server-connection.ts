@@ -50,26 +50,6 @@ type ReadState = 'new' | 'idle' | 'head' | 'body' | 'held' | 'whole' | 'over';
  */
 type WriteState = 'nothing' | 'continue' | 'reply' | 'replied' | 'ended';
 
-// All transitions. `#goesOnAfter` decides whether a reply is the last one on the connection.
-//
-// | reading before  | writing before  | event                                    | reading after | writing after     |
-// | --------------- | --------------- | ---------------------------------------- | ------------- | ----------------- |
-// | new, idle       | nothing         | the first byte of a head                 | head          | same              |
-// | head            | nothing         | the head ends                            | body or whole | continue or reply |
-// | body            | continue, reply | the handler calls `holdBody`             | held          | same              |
-// | held            | continue, reply | the handler calls `readBody`             | body          | same              |
-// | any             | continue        | the handler calls `readBody`             | same          | reply             |
-// | body            | continue, reply | the body ends                            | whole         | same              |
-// | body, held      | continue, reply | the body is malformed, late or cut off   | over          | same              |
-// | whole           | reply           | no memory for what was sent ahead        | over          | same              |
-// | body, held      | reply           | a reply                                  | body          | replied           |
-// | body            | replied         | the body ends                            | idle          | nothing           |
-// | body            | replied         | a malformed, late, cut or too large body | over          | ended             |
-// | whole           | reply           | a reply                                  | idle          | nothing           |
-// | any             | continue, reply | the last reply                           | over          | ended             |
-// | new, idle, head | nothing         | a malformed or late request              | over          | ended             |
-// | any             | any             | the client has left                      | over          | ended             |
-
 // TLS keeps an encrypted copy of the piece that is being written, which is an answer's block at most.
 const tlsBytesMax = 65_536;
 
@@ -118,6 +98,12 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
         this.#run(() => this.#leave());
         this.#holding.count(0);
       });
+  }
+
+  /** @internal Changes the state. In tests, test/helpers/connection-states.ts checks it against the table of transitions. */
+  enter(reading: ReadState, writing = this.#writing): void {
+    this.#reading = reading;
+    this.#writing = writing;
   }
 
   // Runs `act`. If it throws, only this connection is closed, and the handler's `onFault` is called [D28].
@@ -283,7 +269,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   // For the first head, the time limit started when the connection was opened.
   #beginHead(): void {
     if (this.#reading === 'idle') this.#since = monotonicMs();
-    this.#reading = 'head';
+    this.enter('head');
   }
 
   // Reads all bytes in `#ahead`, unless a request must wait.
@@ -315,8 +301,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     this.#share.countStart();
     this.#head = head;
     this.#bodyBytes = 0;
-    this.#reading = head.bodyLength === 0 ? 'whole' : 'body';
-    this.#writing = head.expectation === 'continue' ? 'continue' : 'reply';
+    this.enter(head.bodyLength === 0 ? 'whole' : 'body', head.expectation === 'continue' ? 'continue' : 'reply');
     this.#incoming = this.#context.handler.accept(head, this, this);
     this.#incoming.start();
   }
@@ -334,13 +319,12 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   /** @internal */
   onEnd(): void {
     // Without a body, the request was already complete after its head.
-    if (this.#reading === 'body') {
-      this.#reading = 'whole';
-      if (this.#writing === 'replied') {
-        this.#beginNext();
-      } else {
-        this.#incoming?.onBodyEnd();
-      }
+    if (this.#reading !== 'body') return;
+    if (this.#writing === 'replied') {
+      this.#beginNext();
+    } else {
+      this.enter('whole');
+      this.#incoming?.onBodyEnd();
     }
   }
 
@@ -351,7 +335,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     } else if (this.#reading === 'body' || this.#reading === 'held') {
       this.#breakBody(flaw);
     } else if (this.#reading === 'whole') {
-      this.#reading = 'over';
+      this.enter('over');
       this.#ahead.drop();
     }
     // Otherwise the last reply has been sent, and the input is ignored.
@@ -362,7 +346,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
       // The reply was already sent. The client would mistake a second reply for the reply to its next request.
       this.#end();
     } else {
-      this.#reading = 'over';
+      this.enter('over');
       this.#ahead.drop();
       this.#setFlow();
       this.#incoming.onBroken(reason);
@@ -408,7 +392,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
 
   holdBody(): void {
     if (this.#reading === 'body' && this.#writing !== 'replied') {
-      this.#reading = 'held';
+      this.enter('held');
       this.#reader.isHeld = true;
     }
   }
@@ -416,14 +400,14 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   readBody(): void {
     this.#releaseBody();
     if (this.#writing === 'continue') {
-      this.#writing = 'reply';
+      this.enter(this.#reading, 'reply');
       this.socket.write(continueText);
     }
   }
 
   #releaseBody(): void {
     if (this.#reading === 'held') {
-      this.#reading = 'body';
+      this.enter('body');
       this.#reader.isHeld = false;
       this.#goOnSoon();
     }
@@ -462,7 +446,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     } else if (this.#reading === 'whole') {
       this.#beginNext();
     } else {
-      this.#writing = 'replied';
+      this.enter(this.#reading, 'replied');
     }
   }
 
@@ -480,8 +464,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   }
 
   #beginNext(): void {
-    this.#reading = 'idle';
-    this.#writing = 'nothing';
+    this.enter('idle', 'nothing');
     this.#since = monotonicMs();
     this.#head = undefined;
     if (!this.#ahead.isEmpty) this.#goOnSoon();
@@ -493,8 +476,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   }
 
   #end(): void {
-    this.#reading = 'over';
-    this.#writing = 'ended';
+    this.enter('over', 'ended');
     this.#since = monotonicMs();
     this.#ahead.drop();
     this.#reader.drop();
