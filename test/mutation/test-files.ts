@@ -37,8 +37,8 @@ export const batches: readonly Batch[] = [
   {
     name: 'connections by themselves',
     files: list(`
-      transport/client-connection transport/server-order transport/server-bodies transport/server-ends
-      transport/server-room transport/server-times transport/server-turns`),
+      transport/client-connection transport/server-exchanges transport/server-room transport/server-times
+      transport/server-turns`),
     of: /packages\/core\/http1\//,
     isTimed: true,
   },
@@ -68,7 +68,6 @@ export const batches: readonly Batch[] = [
     files: list('spec/malformed-http transport/client-leaves transport/stall-watch'),
     of: /packages\/core\/(backend|call|http1|hosts\/clients)\//,
   },
-  { name: 'connections', files: list('transport/connections'), of: /packages\/core\/(backend|call|body)\// },
   { name: 'deadlines', files: list('spec/deadlines'), of: /packages\/core\/(backend|call|body)\//, isTimed: true },
   { name: 'answers', files: list('spec/backend-answers'), of: /packages\/core\/(backend|http1|body)\// },
   {
@@ -203,7 +202,7 @@ export const batches: readonly Batch[] = [
   },
   {
     name: 'slow clients',
-    files: list('process/slow-clients'),
+    files: list('process/hostile-clients'),
     of: /packages\/core\/(http1\/server-connection|hosts\/clients\/(client-server|stall-watch))\.ts/,
     isCommand: true,
     isTimed: true,

@@ -6,15 +6,18 @@ import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { after, before, describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
-import { figureOf, startCommand } from '../helpers/command.ts';
-import { assertReply, operations } from '../helpers/expected.ts';
+import { figureOf, logged, startCommand } from '../helpers/command.ts';
+import { assertReply, operations, requestTimeout } from '../helpers/expected.ts';
 import { countDescriptors, figureIn } from '../helpers/process-figures.ts';
 import { closed, RawClient, requestBytes } from '../helpers/raw-client.ts';
+import { answer } from '../helpers/scripted-backend.ts';
 import { useBackend } from '../helpers/suites.ts';
 
 // The time limits are long enough for a good client on a busy machine.
 const headersMs = 3000;
 const requestMs = 4000;
+const stallMs = 1000;
+const idleMs = 3000;
 const inFlightMax = 64;
 /** The longest duration allowed for a call, far longer than a call takes on a busy machine. */
 const soonMs = 8000;
@@ -24,9 +27,10 @@ const command = await startCommand({
   BACKEND_URL: backend.url,
   REQUEST_HEADERS_TIMEOUT_MS: String(headersMs),
   REQUEST_TIMEOUT_MS: String(requestMs),
+  REPLY_STALL_TIMEOUT_MS: String(stallMs),
+  IDLE_TIMEOUT_MS: String(idleMs),
   IN_FLIGHT_MAX: String(inFlightMax),
   BACKEND_IDLE_TIMEOUT_MS: '500',
-  LOG_LEVEL: 'warn',
 });
 let base: number | undefined;
 before(async () => {
@@ -175,4 +179,59 @@ describe('good clients are served during an attack', () => {
       );
     });
   });
+});
+
+/** Asserts that `begun` was at least `limitMs` ago. How late a client is cut off is not asserted. */
+function assertNotEarly(begun: number, limitMs: number): void {
+  const took = performance.now() - begun;
+  assert.ok(took > limitMs - 100, `after ${took.toFixed()} ms, limit ${limitMs} ms`);
+}
+
+describe('no client is cut off before its time limit [D35]', { concurrency: true }, () => {
+  for (const [what, limitMs, start] of [
+    ['an incomplete head', headersMs, 'GET /api/work-items HTTP/1.1\r\nHost: x\r\n'],
+    ['an incomplete body', requestMs, 'PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n1'],
+  ] as const) {
+    test(`${what} gets 408, and the connection is closed`, async () => {
+      await using client = await command.connect();
+      const begun = performance.now();
+      client.send(start);
+      assertReply(await client.reply(), 408, requestTimeout);
+      assertNotEarly(begun, limitMs);
+      await client.closed();
+      assert.equal(client.unread.length, 0);
+    });
+  }
+
+  test('an idle connection is closed without a reply', async () => {
+    await using client = await command.connect();
+    for (let round = 0; round < 2; round += 1) {
+      assert.equal((await client.call('GET', '/api/work-items')).status, 200);
+      if (round === 0) await new Promise((resolve) => setTimeout(resolve, idleMs / 2));
+    }
+    const begun = performance.now();
+    assert.equal(await client.closed(), 'end');
+    assertNotEarly(begun, idleMs);
+    assert.equal(client.unread.length, 0);
+  });
+});
+
+test('a client that reads no byte of its reply for REPLY_STALL_TIMEOUT_MS is disconnected [D35]', async () => {
+  const body = Buffer.alloc(32_000_000, '1');
+  backend.answersOnce(answer(body));
+  await using client = await command.connect();
+  const begun = performance.now();
+  client.send(requestBytes('GET', '/api/work-items'));
+  await client.receives(1);
+  client.pause();
+  const line = await logged(command, /^disconnected a client that stopped reading/);
+  assertNotEarly(begun, stallMs);
+  client.resume();
+  await client.closed();
+  assert.ok(client.bytesReceived < body.length);
+  assert.equal(await figureOf(command, 'client_connections_stalled_total'), 1);
+  assert.deepEqual(
+    [line['level'], line['operation'], line['path'], line['client'], line['status'], line['replyBytes']],
+    ['info', 'list', '/api/work-items', '127.0.0.1', 200, body.length],
+  );
 });

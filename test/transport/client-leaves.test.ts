@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { createGate, poll, within } from '../helpers/changes.ts';
+import { createGate, within } from '../helpers/changes.ts';
 import { operations, type Operation } from '../helpers/expected.ts';
 import { requestBytes, type RawClient } from '../helpers/raw-client.ts';
 import { answer, answerBytes, timeout, type Answer, type Exchange } from '../helpers/scripted-backend.ts';
@@ -92,65 +92,6 @@ forEachTarget((target) => {
       client.pause();
       leave(client);
       await target().settle();
-    });
-
-    test(`if a client ${how} after pipelined reads, each read that was sent to the backend is cancelled [D21]`, async () => {
-      const { backend } = target();
-      const open = new Set<Exchange>();
-      backend.answers(async (exchange) => {
-        if (exchange.request.target === '/api/WorkItem') return answer('[]')(exchange);
-        open.add(exchange);
-        await timeout(exchange);
-        open.delete(exchange);
-      });
-      await using client = await target().connect();
-      client.send(Buffer.concat([1, 2, 3].map((id) => requestBytes('GET', `/api/work-items/${id}`))));
-      await backend.nextRequest();
-      leave(client);
-      await poll(() => open.size === 0, 'every read is cancelled', atOnceMs);
-      await target().settle();
-    });
-  }
-
-  const create = '{"title":"First"}';
-  for (const [behind, bytes, last] of [
-    ['nothing', '', []],
-    ['an empty line', '\r\n', []],
-    ['half a head', 'GET /api/work-items/6 HTTP/1.1\r\nHo', [400]],
-    ['half a body', requestBytes('POST', '/api/work-items', { body: create }).subarray(0, -1), [400]],
-    ['malformed bytes', 'nonsense\r\n\r\n', [400]],
-  ] as const) {
-    test(`a client closes its sending side after three complete writes and ${behind}: all three are sent to the backend in order [D21, D27]`, async () => {
-      const ids = [1, 2, 3].map((count) => `write-${count}-of-${behind.replaceAll(' ', '-')}`);
-      const { backend } = target();
-      backend.answers(answer('{}', { status: 201 }));
-      await using client = await target().connect();
-      const options = ids.map((id) => ({ body: create, headers: [['X-Request-Id', id]] as const }));
-      client.send(Buffer.concat(options.map((each) => requestBytes('POST', '/api/work-items', each))));
-      client.send(bytes);
-      client.end();
-      await backend.until(() => backend.requests.length === 3, 'three backend calls');
-      assert.deepEqual(
-        backend.requests.map((each) => each.header('x-request-id')),
-        ids,
-      );
-      // The end comes directly after the third write, so its answer may be dropped.
-      for (const status of [201, 201, ...(last.length > 0 ? [201, ...last] : [])]) {
-        assert.equal((await client.reply()).status, status);
-      }
-      await client.closed();
-    });
-
-    test(`a client closes its sending side after a read and ${behind}: the read is cancelled [D21]`, async () => {
-      const { taken } = hold();
-      await using client = await target().connect();
-      client.send(requestBytes('GET', '/api/work-items/5'));
-      const exchange = await within(taken, 'the backend call');
-      client.send(bytes);
-      client.end();
-      await within(exchange.closed, 'the backend connection is closed', atOnceMs);
-      await client.closed();
-      assert.equal(client.unread.length, 0);
     });
   }
 

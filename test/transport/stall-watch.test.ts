@@ -1,5 +1,5 @@
 // The stall timeout of clients, on a clock and on sockets that the test sets. D35.
-// server-times.test.ts, tls.test.ts and ../process/slow-clients.test.ts test it with real sockets.
+// server-times.test.ts, tls.test.ts and ../process/hostile-clients.test.ts test it with real sockets.
 
 import assert from 'node:assert/strict';
 import type { Socket } from 'node:net';
