@@ -2,7 +2,6 @@
 
 import type { ChildProcess } from 'node:child_process';
 import type { Socket } from 'node:net';
-import { setImmediate as nextTurn } from 'node:timers/promises';
 
 import type { FetchedKeys, Question } from '../../core/guards/ports/ports.ts';
 import { startDeadline } from '../../core/hosts/common/process-deadline.ts';
@@ -354,6 +353,8 @@ async function lastMessagesOf(child: ChildProcess): Promise<void> {
     quietTurns = 0;
   };
   child.on('message', onMessage);
-  for (; child.connected && quietTurns < quietTurnsMin; quietTurns += 1) await nextTurn();
+  for (; child.connected && quietTurns < quietTurnsMin; quietTurns += 1) {
+    await new Promise((resolve) => setImmediate(resolve));
+  }
   child.off('message', onMessage);
 }

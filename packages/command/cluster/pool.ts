@@ -1,8 +1,8 @@
 // Runs several worker processes (worker.ts) on one port: starts and watches them, and replaces workers that die. The
 // primary process runs this code and serves no clients.
 
-import { fork } from 'node:child_process';
-import { createServer } from 'node:net';
+import { fork, type ChildProcess } from 'node:child_process';
+import { createServer, type Socket } from 'node:net';
 import { extname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
@@ -33,6 +33,28 @@ const settledMs = 10_000;
 const killTimeoutMs = 500;
 const heartbeatMs = 1_000;
 
+/** The processes and the listener of a pool. test/simulation/workers.ts simulates them. */
+export interface PoolSystem {
+  /** Starts a worker process, which waits for its first message. */
+  readonly fork: () => ChildProcess;
+  /** Listens for clients. `accept` gets each connection; this process reads none of its bytes. */
+  readonly listen: (accept: (socket: Socket) => void, ...where: ListenerPlace) => Promise<Listener>;
+}
+
+type ListenerPlace = readonly [settings: Settings, logger: Logger, passed: readonly number[]];
+
+const realSystem: PoolSystem = {
+  fork: () =>
+    fork(new URL(`../worker-main${extname(fileURLToPath(import.meta.url))}`, import.meta.url), [], {
+      serialization: 'advanced',
+      // Node blocks the signal that would open its debugger.
+      execArgv: [...process.execArgv, '--disable-sigusr1'],
+      stdio: ['inherit', 'inherit', 'inherit', 'ipc'],
+    }),
+  listen: (accept, ...where) =>
+    openListener(createServer({ pauseOnConnect: true, noDelay: true }, accept), 'clients', ...where),
+};
+
 /**
  * Starts `settings.workers` workers with `tls`. If `passed` has listening sockets, accepts connections from them. If the
  * start fails, stops all workers and rejects with a StartError.
@@ -42,8 +64,9 @@ export async function startPool(
   log: Log,
   tls: TlsInForce,
   passed: readonly number[],
+  system = realSystem,
 ): Promise<WorkerPool> {
-  const pool = new WorkerPool(settings, log, tls, passed);
+  const pool = new WorkerPool(settings, log, tls, passed, system);
   try {
     await pool.start();
   } catch (error) {
@@ -58,10 +81,7 @@ class WorkerPool implements ClientService {
   readonly #logger: Logger;
   readonly #members = new Set<Member>();
   readonly #distributor: Distributor<Member>;
-  // Accepts the connections of clients. This process reads none of their bytes.
-  readonly #server = createServer({ pauseOnConnect: true, noDelay: true }, (socket) =>
-    this.#distributor.accept(socket),
-  );
+  readonly #system: PoolSystem;
   #listener: Listener | undefined;
   // The figures and failures of ended workers, kept because counters must not fall when a worker is replaced.
   readonly #counted = new Figures();
@@ -124,7 +144,14 @@ class WorkerPool implements ClientService {
     this.#logger.error(facts, 'closed a connection that no worker could take');
   });
 
-  constructor(settings: Settings, { logger, output }: Log, tls: TlsInForce, passed: readonly number[]) {
+  constructor(
+    settings: Settings,
+    { logger, output }: Log,
+    tls: TlsInForce,
+    passed: readonly number[],
+    system: PoolSystem,
+  ) {
+    this.#system = system;
     this.#tls = tls;
     this.#passed = passed;
     this.#settings = settings;
@@ -151,7 +178,8 @@ class WorkerPool implements ClientService {
     this.#heartbeat = setInterval(() => this.#lookForHanging(), heartbeatMs);
     await this.#launch();
     // Opened only now, so that the OS refuses connections until a worker is ready.
-    this.#listener = await openListener(this.#server, 'clients', this.#settings, this.#logger, this.#passed);
+    const accept = (socket: Socket): void => this.#distributor.accept(socket);
+    this.#listener = await this.#system.listen(accept, this.#settings, this.#logger, this.#passed);
     this.#url = this.#listener.url;
     await Promise.all(this.#launchMissing());
     this.#phase = 'running';
@@ -322,16 +350,9 @@ class WorkerPool implements ClientService {
 
   async #fork(): Promise<StartOutcome> {
     const settings = this.#settings;
-    const extension = extname(fileURLToPath(import.meta.url));
     try {
-      const child = fork(new URL(`../worker-main${extension}`, import.meta.url), [], {
-        serialization: 'advanced',
-        // Node blocks the signal that would open its debugger.
-        execArgv: [...process.execArgv, '--disable-sigusr1'],
-        stdio: ['inherit', 'inherit', 'inherit', 'ipc'],
-      });
       const keys = this.#keys.findKeys(settings.authJwksUrl);
-      const member = new Member(child, settings, { tls: this.#tls, keys }, this.#observer);
+      const member = new Member(this.#system.fork(), settings, { tls: this.#tls, keys }, this.#observer);
       this.#members.add(member);
       const outcome = await member.started;
       // Until its exit, a worker that could not start would count as one that starts.

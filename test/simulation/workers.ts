@@ -1,0 +1,409 @@
+// Simulates a gateway with several workers. The primary process is real (packages/command/cluster). Workers, clients and time
+// are simulated, and a seed decides everything. `node test/simulation/workers.ts SEED` prints the history of a world.
+
+import assert from 'node:assert/strict';
+import { EventEmitter } from 'node:events';
+import { pathToFileURL } from 'node:url';
+
+import type { FromWorker, ToWorker } from '../../packages/command/cluster/messages.ts';
+import { startPool as start, type PoolSystem } from '../../packages/command/cluster/pool.ts';
+import { resolveSettings } from '../../packages/command/settings/resolve.ts';
+import type { Settings } from '../../packages/command/settings/settings.ts';
+import { addFigures } from '../../packages/figures/history.ts';
+
+type Pool = Awaited<ReturnType<typeof start>>;
+type Action = () => void;
+type Start = Extract<ToWorker, { kind: 'start' | 'reload' }>;
+interface Client {
+  isServed: boolean;
+  isClosed: boolean;
+}
+
+const flags = {
+  backendUrl: 'http://127.0.0.1:1',
+  port: '0',
+  shutdownTimeoutMs: '2000',
+  requestHeadersTimeoutMs: '400',
+};
+const base = resolveSettings('serve', flags, {}).settings;
+const faults = ['kill', 'halt', 'fault', 'reload', 'refuse', 'lose', 'unborn', 'slow'] as const;
+const signals = ['SIGKILL', 'SIGABRT', 'SIGTERM', 'SIGINT', null] as const;
+// The longest pause before a missing worker is started. In `calmMs` every halted worker is replaced.
+const [pauseMsMax, calmMs] = [10_100, 75_000];
+
+/** Time and chance. */
+class World {
+  now = 0;
+  isCalm = false;
+  readonly history: string[] = [];
+  readonly faults: ReadonlySet<string>;
+  #random: number;
+  #alarms: { at: number; readonly action: Action; readonly everyMs: number | undefined }[] = [];
+
+  constructor(seed: number) {
+    this.#random = seed;
+    this.faults = new Set(faults.filter(() => this.below(2) === 0));
+    this.note(`seed ${seed}, faults: ${[...this.faults].join()}`);
+  }
+
+  note(text: string): void {
+    this.history.push(`${this.now.toFixed(1)} ms: ${text}`);
+  }
+
+  /** A whole number below `limit` (mulberry32). */
+  below(limit: number): number {
+    this.#random = (this.#random + 0x6d2b79f5) | 0;
+    let mixed = Math.imul(this.#random ^ (this.#random >>> 15), 1 | this.#random);
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
+    return Math.floor((((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32) * limit);
+  }
+
+  has(fault: (typeof faults)[number]): boolean {
+    return this.faults.has(fault) && !this.isCalm && this.below(10) === 0;
+  }
+
+  /** The time of a message on its way, in ms. */
+  delay(): number {
+    return this.has('slow') ? this.below(200) : this.below(30) / 10;
+  }
+
+  after(ms = 0, action: Action, everyMs?: number): object {
+    const alarm = { at: this.now + ms, action, everyMs };
+    this.#alarms.push(alarm);
+    return alarm;
+  }
+
+  /** Replaces the timers and the clock of this process. Returns the function that restores them. */
+  install(): Action {
+    const { setTimeout, setInterval, setImmediate, clearTimeout, clearInterval } = globalThis;
+    const cancel = (alarm: unknown): void => {
+      this.#alarms = this.#alarms.filter((each) => each !== alarm);
+    };
+    type Call = (...values: unknown[]) => void;
+    Object.assign(globalThis, {
+      setTimeout: (call: Call, ms?: number, ...values: unknown[]) => this.after(ms, () => call(...values)),
+      setInterval: (call: Call, ms: number) => this.after(ms, call, ms),
+      setImmediate: (call: Call, ...values: unknown[]) => this.after(0, () => call(...values)),
+      ...{ clearTimeout: cancel, clearInterval: cancel },
+    });
+    Object.defineProperty(performance, 'now', { value: () => this.now, configurable: true });
+    return () => {
+      Object.assign(globalThis, { setTimeout, setInterval, setImmediate, clearTimeout, clearInterval });
+      Reflect.deleteProperty(performance, 'now');
+    };
+  }
+
+  /** Runs alarms until `promise` settles. Calls `check` after each. */
+  async until<T>(promise: Promise<T>, limitMs: number, what: string, check: Action): Promise<T> {
+    let isSettled = false as boolean;
+    promise.finally(() => (isSettled = true)).catch(() => undefined);
+    const end = this.now + limitMs;
+    for (;;) {
+      // All promises settle first.
+      await new Promise<void>((resolve) => process.nextTick(resolve));
+      if (isSettled) return await promise;
+      assert.ok(this.now <= end, `${what} within ${limitMs} ms`);
+      const next = this.#alarms.reduce((first, each) => (each.at < first.at ? each : first));
+      clearTimeout(next as never);
+      this.now = Math.max(this.now, next.at);
+      if (next.everyMs !== undefined) this.#alarms.push(Object.assign(next, { at: this.now + next.everyMs }));
+      next.action();
+      check();
+    }
+  }
+}
+
+/** A worker process, as the primary process has it: a `ChildProcess`. */
+class Worker extends EventEmitter {
+  readonly connected = true;
+  isDead = false;
+  /** True when the primary process knows that the worker leaves. */
+  isLeaving = false;
+  /** True when the primary process knows that the worker has ended. */
+  isGone = false;
+  /** The message with the settings and certificates that the worker uses. */
+  used: Start | undefined;
+  readonly pid: number;
+  readonly #world: World;
+  readonly #onServe: (used: Start | undefined) => void;
+  // Messages to the worker, and those that the primary process has not read.
+  readonly #inbox: Action[] = [];
+  readonly #unread: FromWorker[] = [];
+  #haltedUntil = 0;
+  #exitCode: number | undefined;
+  #served = 0;
+  #open = 0;
+
+  constructor(pid: number, world: World, onServe: (used: Start | undefined) => void) {
+    super();
+    [this.pid, this.#world, this.#onServe] = [pid, world, onServe];
+  }
+
+  send(message: ToWorker, client?: Client): void {
+    if (message.kind === 'connection') assert.ok(!this.isLeaving, 'a connection to a worker that leaves');
+    if (message.kind === 'finish-drain' || message.kind === 'cut') this.isLeaving = true;
+    this.#inbox.push(() => this.#receive(message, client));
+    this.#after(this.#world.delay(), () => this.#inbox.shift()?.());
+  }
+
+  kill(): void {
+    this.die(null, 'SIGKILL');
+  }
+
+  halt(ms: number): void {
+    this.#world.note(`worker ${this.pid} is halted for ${ms} ms`);
+    this.#haltedUntil = Math.max(this.#haltedUntil, this.#world.now + ms);
+  }
+
+  /** An uncaught error. The worker reports it, and drains by itself. */
+  fault(): void {
+    this.#say({ kind: 'fault' });
+    this.#leave(1);
+  }
+
+  die(code: number | null, signal: string | null): void {
+    if (this.isDead) return;
+    this.isDead = true;
+    this.#world.note(`worker ${this.pid} ends with ${signal ?? code}`);
+    this.#world.after(this.#world.delay(), () => {
+      this.isGone = true;
+      this.emit('exit', code, signal);
+      this.#readRest(0);
+    });
+  }
+
+  // The primary process reads the last messages in the turns of the event loop after the exit.
+  #readRest(turns: number): void {
+    if (turns === 0) this.#read();
+    const next = turns > 0 ? turns - 1 : this.#world.below(9);
+    if (this.#unread.length > 0) setImmediate(() => this.#readRest(next));
+  }
+
+  #read(): void {
+    const message = this.#unread.shift();
+    if (message?.kind === 'fault') this.isLeaving = true;
+    if (message !== undefined) this.emit('message', message);
+  }
+
+  #after(ms: number, action: Action): void {
+    this.#world.after(ms, () => {
+      const haltedMs = this.#haltedUntil - this.#world.now;
+      if (haltedMs > 0) this.#after(haltedMs, action);
+      else if (!this.isDead) action();
+    });
+  }
+
+  #say(message: FromWorker): void {
+    this.#unread.push(message);
+    this.#world.after(this.#world.delay(), () => this.#read());
+  }
+
+  #report(id: number): void {
+    this.#say({ kind: 'report', id, report: { figures: [this.#served], failures: [] } as never });
+  }
+
+  #leave(exitCode: number, cuts = false): void {
+    this.#exitCode ??= exitCode;
+    if ((this.#open > 0 || this.used === undefined) && !cuts) return;
+    this.#report(-1);
+    this.die(this.#exitCode, null);
+  }
+
+  #receive(message: ToWorker, client?: Client): void {
+    const world = this.#world;
+    if (message.kind === 'start' || message.kind === 'reload') {
+      this.#after(world.below(200), () => this.#apply(message));
+    } else if (message.kind === 'connection' && this.#exitCode === undefined && !world.has('lose')) {
+      this.#say({ kind: 'taken', number: message.number });
+      assert.ok(client?.isServed === false, 'two workers serve one connection');
+      this.#onServe(this.used);
+      client.isServed = true;
+      this.#served += 1;
+      this.#open += 1;
+      this.#after(world.below(20) > 0 ? world.below(400) : 1_900, () => {
+        this.#open -= 1;
+        if (this.#exitCode !== undefined) this.#leave(this.#exitCode);
+      });
+    } else if (message.kind === 'ping') {
+      this.#say({ kind: 'pong', number: message.number, open: this.#open });
+    } else if (message.kind === 'renew-tls' && this.used !== undefined) {
+      this.used = { ...this.used, tls: message.tls };
+    } else if (message.kind === 'report') {
+      this.#report(message.id);
+    } else if (message.kind === 'finish-drain' || message.kind === 'cut') {
+      this.#leave(message.kind === 'cut' ? 1 : 0, message.kind === 'cut');
+    }
+  }
+
+  #apply(message: Start): void {
+    const world = this.#world;
+    const isRefused = message.settings.instanceName.endsWith('unusable') && !world.isCalm && world.below(2) === 0;
+    const problem = isRefused ? 'unusable' : undefined;
+    if (!isRefused) this.used = message;
+    if (message.kind === 'reload') {
+      this.#say({ kind: 'reloaded', id: message.id, problem });
+      this.#after(world.below(500), () => this.#say({ kind: 'reload-finished', id: message.id }));
+    } else {
+      this.#say(isRefused ? { kind: 'start-error', message: 'unusable' } : { kind: 'ready', report: undefined });
+      if (isRefused) this.die(1, null);
+      else if (this.#exitCode !== undefined) this.#leave(this.#exitCode);
+    }
+  }
+}
+
+/** Runs the world of `seed`, and resolves with its history. If an invariant is broken, the error has the history too. */
+export async function runWorld(seed: number, startPool = start): Promise<string> {
+  const world = new World(seed);
+  const restore = world.install();
+  try {
+    await live(world, startPool);
+  } catch (error) {
+    throw new Error(`${world.history.join('\n')}\n${String(error)}`, { cause: error });
+  } finally {
+    restore();
+  }
+  return `${world.history.join('\n')}\n`;
+}
+
+async function live(world: World, startPool: typeof start): Promise<void> {
+  const workers: Worker[] = [];
+  const clients: Client[] = [];
+  const living = (): Worker[] => workers.filter(({ isDead }) => !isDead);
+  let accept: (socket: never) => void = assert.fail;
+  let versions = 0;
+  const change = (connectionsMax: number): Settings => {
+    const instanceName = `${(versions += 1)}${world.has('refuse') ? ' unusable' : ''}`;
+    return { ...base, connectionsMax, workers: 1 + world.below(4), instanceName };
+  };
+  let settings = change(5 + world.below(20));
+  // The settings of the reload in progress.
+  let next: Settings | undefined;
+  let tls = {};
+  let served = 0;
+  let failure: unknown;
+  let isEnding = false;
+  // The last time when no worker was missing, or one was started.
+  let startedAt = Infinity;
+
+  const isInForce = (used: Start | undefined): boolean =>
+    isEnding || [settings, next].some((each) => each?.instanceName === used?.settings.instanceName);
+  const fork = (): Worker => {
+    startedAt = Math.max(startedAt, world.now);
+    const worker = new Worker(workers.length + 1, world, (used) =>
+      assert.ok(isInForce(used), 'a connection is served with old settings'),
+    );
+    workers.push(worker);
+    const isBorn = !world.has('unborn');
+    world.note(`fork of worker ${worker.pid}, ${isBorn}`);
+    if (isBorn) return worker;
+    Object.assign(worker, { pid: undefined, isDead: true, isGone: true });
+    world.after(0, () => worker.emit('error', new Error('spawn EAGAIN')));
+    return worker;
+  };
+  const check = (): void => {
+    assert.ifError(failure);
+    const wanted = Math.min(settings.workers, next?.workers ?? Infinity);
+    if (workers.filter(({ isLeaving, isGone }) => !isLeaving && !isGone).length >= wanted)
+      startedAt = Math.max(startedAt, world.now);
+    assert.ok(world.now - startedAt < pauseMsMax, 'a missing worker is not started');
+  };
+  const until = <T>(promise: Promise<T>, limitMs: number, what: string): Promise<T> =>
+    world.until(promise, limitMs, what, check);
+  const pass = (ms: number): Promise<void> =>
+    until(new Promise<void>((resolve) => world.after(ms, resolve)), ms, 'time passes');
+  const assertNoneWaits = (): void =>
+    assert.ok(!clients.some(({ isClosed }) => !isClosed), 'the primary process still has a connection');
+  const isPrompt = !['halt', 'lose', 'slow'].some((fault) => world.faults.has(fault));
+  const connect = (): void => {
+    const { now } = world;
+    const isFull = clients.filter((each) => !each.isServed && !each.isClosed).length >= settings.connectionsMax;
+    const destroy = (): void => {
+      client.isClosed = true;
+      assert.ok(
+        !isPrompt || isEnding || world.now - now < 1_500,
+        'a connection waits for a worker that does not take it',
+      );
+      const mayEnd = isFull || isEnding || world.now - now > base.requestHeadersTimeoutMs - 1;
+      assert.ok(client.isServed || mayEnd, 'a connection is lost that no worker had begun to serve');
+    };
+    const client = { isServed: false, isClosed: false, on: () => client, destroy };
+    clients.push(client);
+    accept(client as never);
+  };
+  const count = async (pool: Pool): Promise<void> => {
+    const reports = await pool.reports({ withProcessMetrics: false, probesBackend: false });
+    const now = addFigures(reports).requests('list', 0);
+    assert.ok(now >= served, 'a counter has fallen');
+    served = now;
+  };
+  const reload = async (pool: Pool): Promise<void> => {
+    const before = tls;
+    next = change(settings.connectionsMax);
+    world.note(`reload: ${next.instanceName}, WORKERS=${next.workers}`);
+    const problem = await pool.reload(next, (tls = {})).then(() => undefined, String);
+    if (problem === undefined) settings = next;
+    else tls = before;
+    next = undefined;
+    world.note(problem ?? 'reloaded');
+  };
+  const act = (pool: Pool): void => {
+    for (let more = world.below(6); more > 0; more -= 1) connect();
+    const worker = living()[world.below(living().length)];
+    const signal = signals[world.below(signals.length)] ?? null;
+    world.after(world.below(8), () => {
+      if (world.has('kill')) worker?.die(signal === null ? 1 : null, signal);
+      if (world.has('fault')) worker?.fault();
+      if (world.has('halt')) worker?.halt(world.below(2) === 0 ? Infinity : world.below(12_000));
+    });
+    if (world.below(5) === 0) count(pool).catch((error: unknown) => (failure ??= error));
+    if (next !== undefined) return;
+    if (world.has('reload')) void reload(pool);
+    else if (world.below(10) === 0) pool.renewTls((tls = {}));
+  };
+
+  const note = (_: unknown, text: string): void => world.note(text);
+  const log = { logger: { info: note, warn: note, error: note }, output: {} } as never;
+  const system: PoolSystem = {
+    fork: () => fork() as never,
+    listen: (onConnection) => {
+      accept = onConnection;
+      return Promise.resolve({ url: 'http://127.0.0.1:1', close: () => Promise.resolve() } as never);
+    },
+  };
+  const starting = startPool(settings, log, tls, [], system).catch(() => undefined);
+  const pool = await until(starting, 100_000, 'the start ends');
+  assert.ok(pool !== undefined || living().length === 0, 'no worker stays');
+  if (pool === undefined) return;
+  startedAt = world.now;
+  for (let acts = world.below(60); acts > 0; acts -= 1) {
+    act(pool);
+    await pass(world.below([5, 200, 200, 12_000][world.below(4)] ?? 0));
+  }
+  // In half of the worlds, the faults stop, and in the end all is well again.
+  if (world.below(2) === 0) {
+    world.isCalm = true;
+    await pass(calmMs);
+    assert.equal(living().length, settings.workers, 'there are WORKERS workers');
+    assert.ok(!living().some(({ used }) => used?.tls !== tls || !isInForce(used)), 'all are up to date');
+    assertNoneWaits();
+    await until(count(pool), 2_000, 'all report');
+  }
+  world.note('drain');
+  pool.beginDrain();
+  await pass(world.below(500));
+  startedAt = Infinity;
+  isEnding = !world.isCalm;
+  const limit = new AbortController();
+  const cut = new Promise((resolve) => limit.signal.addEventListener('abort', resolve));
+  world.after(base.shutdownTimeoutMs, () => limit.abort());
+  await until(Promise.race([pool.finishDrain(limit.signal), cut]), 3_000, 'a drain ends');
+  assert.ok(!world.isCalm || (!limit.signal.aborted && !pool.hasFailed()), 'a drain without faults succeeds');
+  isEnding = true;
+  await until(pool.stop(), 1_000, 'a stop ends');
+  assert.equal(living().length, 0, 'no worker stays');
+  assertNoneWaits();
+}
+
+if (import.meta.url === pathToFileURL(process.argv[1] ?? '').href) {
+  process.stdout.write(await runWorld(Number(process.argv[2])));
+}
