@@ -36,7 +36,8 @@ try {
     environment,
     pid: process.pid,
     script: process.argv[1],
-    columns: process.stdout.isTTY ? process.stdout.columns : undefined,
+    // A terminal that does not know its size reports 0.
+    columns: process.stdout.columns || undefined,
     signals,
     isInteractive: isatty(0) || isatty(1) || isatty(2),
     write: (text: string) => process.stdout.write(text),

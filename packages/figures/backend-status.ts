@@ -68,10 +68,12 @@ export class BackendMonitor {
 
   /** Records the end of a call or a probe. `cause`: why there was no answer; undefined if there was any answer. */
   report(cause: string | undefined, reason?: Reason): void {
-    const isReachable = cause === undefined;
-    const { seenAt, since } = this.status;
-    const isSame = seenAt > 0 && this.status.isReachable === isReachable;
-    this.status = { isReachable, since: isSame ? since : Date.now(), cause, reason, seenAt: monotonicNow() };
+    this.#see(observe(cause, reason));
+  }
+
+  #see(status: BackendStatus): void {
+    const { seenAt, since, isReachable } = this.status;
+    this.status = seenAt > 0 && isReachable === status.isReachable ? { ...status, since } : status;
   }
 
   /**
@@ -86,7 +88,7 @@ export class BackendMonitor {
   async #look(): Promise<void> {
     try {
       const seen = await probe(this.#open);
-      if (seen !== undefined) this.report(seen.cause, seen.reason);
+      if (seen !== undefined) this.#see(seen);
     } finally {
       // The probe is also cleared after a failure. Otherwise every later check would get the failure of this probe.
       this.#probe = undefined;
@@ -101,28 +103,30 @@ function monotonicNow(): number {
   return Math.round(timeOrigin + monotonicMs());
 }
 
+// The status that begins with this observation.
+function observe(cause: string | undefined, reason?: Reason): BackendStatus {
+  return { isReachable: cause === undefined, since: Date.now(), cause, reason, seenAt: monotonicNow() };
+}
+
 /**
  * Opens a connection as calls do, with the TLS handshake if any, and closes it. Resolves with undefined if `end` was aborted,
  * or if no file descriptor was free, because this shows nothing about the backend.
  */
-export async function probe(
-  open: OpenSocket,
-  end?: AbortSignal,
-): Promise<Pick<BackendStatus, 'cause' | 'reason'> | undefined> {
+export async function probe(open: OpenSocket, end?: AbortSignal): Promise<BackendStatus | undefined> {
   const { promise, resolve } = Promise.withResolvers<Awaited<ReturnType<typeof probe>>>();
   const dial = open({
     onOpen: (socket) => {
       socket.on('error', () => undefined).destroy();
-      resolve({ cause: undefined });
+      resolve(observe(undefined));
     },
     onFailed: (error) => {
       const reason = reasonOfError(error);
-      resolve(reason === 'no-descriptor' ? undefined : { cause: describeError(error, backendPeer), reason });
+      resolve(reason === 'no-descriptor' ? undefined : observe(describeError(error, backendPeer), reason));
     },
     onBytes: () => undefined,
   });
   const callOff = startDeadline(probeTimeoutMs, () => {
-    resolve({ cause: `no connection within ${probeTimeoutMs} ms`, reason: 'connect-timeout' });
+    resolve(observe(`no connection within ${probeTimeoutMs} ms`, 'connect-timeout'));
   });
   const onEnd = (): void => resolve(undefined);
   end?.addEventListener('abort', onEnd);

@@ -103,7 +103,10 @@ const firstPort = /http:\/\/127\.0\.0\.1:(\d+)/;
 
 test('the summary on a terminal warns of a dead backend [D34]', { skip }, async () => {
   const terminal = new OnTerminal(`${gateway} serve`, { BACKEND_URL: 'http://127.0.0.1:1' });
-  await terminal.shows(/( +Backend +http:\/\/127\.0\.0\.1:1\/api\/WorkItem\r?\n +Warning +the backend does not answer: connect ECONNREFUSED 127\.0\.0\.1:1\. Check that the backend is running)/);
+  const summary = await terminal.shows(/( +Backend +http:\/\/127\.0\.0\.1:1\/api\/WorkItem\r?\n +Warning +the backend does not answer: [^]*?)\r?\n +Health/);
+  const lines = summary.split(/\r?\n/);
+  assert.ok(lines.length > 3 && lines.every(({ length }) => length <= 80), summary);
+  assert.match(summary.replaceAll(/\s+/g, ' '), /: connect ECONNREFUSED 127\.0\.0\.1:1\. Check that the backend is running, that BACKEND_URL is its address, and that this machine can reach it\.$/);
   terminal.close();
   assert.equal(await terminal.exitCode(), 0);
 }); // prettier-ignore

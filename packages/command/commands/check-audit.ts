@@ -5,10 +5,7 @@ import { version } from '../../core/version.ts';
 import type { GivenFlags } from '../service/parts.ts';
 import { findRisks, severities, type Risk } from '../settings/audit.ts';
 import type { CommandRun } from './command.ts';
-
-// Widths of the text, in columns, if the output is a file, and if it is a narrow terminal.
-const columnsOfFile = 80;
-const columnsMin = 40;
+import { wrap } from './wrap.ts';
 
 /** Returns the problems with the flags that concern the audit. */
 export function findAuditProblems(own: GivenFlags): string[] {
@@ -28,7 +25,6 @@ export function findAuditProblems(own: GivenFlags): string[] {
 export function audit({ resolved: { settings }, ownFlags, terminal }: CommandRun): number {
   terminal.signals.release();
   const { '--severity': from = 'medium' } = ownFlags;
-  const columns = Math.max(columnsMin, terminal.columns ?? columnsOfFile);
   const failing = severities.slice(severities.findIndex((each) => each === from));
   const risks = findRisks(settings);
   const exitCode = risks.some(({ severity }) => failing.includes(severity)) ? 1 : 0;
@@ -38,18 +34,13 @@ export function audit({ resolved: { settings }, ownFlags, terminal }: CommandRun
   terminal.write(
     '--json' in ownFlags
       ? `${JSON.stringify({ schema: 'work-item-gateway/audit/1', version, exitCode, risks })}\n`
-      : `${risks.map((risk) => describeRisk(risk, columns)).join('')}audit: ${counts.join(', ')}\n`,
+      : `${risks.map((risk) => describeRisk(risk, terminal.columns)).join('')}audit: ${counts.join(', ')}\n`,
   );
   return exitCode;
 }
 
-function describeRisk({ code, severity, settings, risk, advice }: Risk, columns: number): string {
+function describeRisk({ code, severity, settings, risk, advice }: Risk, columns: number | undefined): string {
   const values = Object.entries(settings).map(([name, value]) => `${name}${value === null ? ' not set' : `=${value}`}`);
   const title = wrap(`${severity.toUpperCase()} ${code}: ${values.join(', ')}`, columns, '');
   return `${title}${wrap(risk, columns, '  ')}${wrap(`Do: ${advice}`, columns, '  ')}\n`;
-}
-
-function wrap(text: string, columns: number, indent: string): string {
-  const line = new RegExp(`(.{1,${columns - indent.length}}|\\S+)(?: |$)`, 'g');
-  return text.replace(line, (_, words: string) => `${indent}${words}\n`);
 }

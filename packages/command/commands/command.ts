@@ -9,7 +9,7 @@ export interface Terminal {
   readonly pid: number;
   /** The file that Node runs. */
   readonly script: string | undefined;
-  /** Width of the terminal in columns; undefined if standard output is not a terminal. */
+  /** Width of the terminal in columns; undefined if standard output is not a terminal, or its width is unknown. */
   readonly columns: number | undefined;
   readonly signals: HeldSignals;
   /** True if standard input, output or error was a terminal at the start. */

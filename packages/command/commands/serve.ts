@@ -2,13 +2,13 @@
 
 import { setImmediate as nextTurn, setTimeout as delay } from 'node:timers/promises';
 
-import { createOpenSocket, type ClientTls } from '../../core/hosts/dialing/open-socket.ts';
+import { createOpenSocket } from '../../core/hosts/dialing/open-socket.ts';
 import { escapeControls } from '../../core/text/escape.ts';
 import { withoutEndSlashes } from '../../core/text/addresses.ts';
 import { backendPath } from '../../core/operations.ts';
 import { version } from '../../core/version.ts';
-import { probe } from '../../figures/backend-status.ts';
-import { troubleOfReason, troubles, type Trouble } from '../../figures/troubles.ts';
+import { probe, type BackendStatus } from '../../figures/backend-status.ts';
+import { troubleOfReason, troubles } from '../../figures/troubles.ts';
 import type { Log, Logger } from '../log/log.ts';
 import { startClientService } from '../service/client-service.ts';
 import { listenForReloads, listenForStop, runUntilStopped, untilAborted } from '../service/lifecycle.ts';
@@ -18,7 +18,6 @@ import { findPassedSockets, openServiceManager, type ServiceManager, settingsOfS
 import { addAdmin, type InForce, type WholeService } from '../service/service.ts';
 import {
   type ResolvedSettings,
-  type Settings,
   settingsOf,
   showInForce,
   showValue,
@@ -28,6 +27,7 @@ import {
 import type { CommandEntry, CommandRun } from './command.ts';
 import { loggerOfEveryLevel, reload } from './reload.ts';
 import { createWarner, describePlaces, openCertificates, withLog } from './running.ts';
+import { wrap } from './wrap.ts';
 
 export const serveCommand: CommandEntry = {
   summary: 'run the gateway (the default)',
@@ -75,19 +75,17 @@ async function serve(
   if (!isStopping()) {
     if (!log.hasReader) logReady(log.logger, service, inForce.resolved);
     notifyReady();
-    const trouble = findBackendTrouble(settings, tls.backend, stop.wanted.signal);
-    let early: Awaited<typeof trouble>;
+    const { signal } = stop.wanted;
+    const first = probeBackend(inForce, signal);
+    let early: Awaited<typeof first>;
     if (log.hasReader) {
-      early = await Promise.race([trouble, delay(summaryDelayMs, undefined)]);
-      log.output.write(describeServe(service, inForce.resolved, early));
+      early = await Promise.race([first, delay(summaryDelayMs, undefined)]);
+      log.output.write(describeServe(service, inForce.resolved, early, terminal.columns));
     }
     warn(settings);
     log.output.flush();
-    void trouble.then((found) => {
-      // The summary has shown an early trouble.
-      if (found !== undefined && early === undefined)
-        log.logger.warn({ cause: found.cause }, `${found.title}. ${found.step}`);
-    });
+    // The summary has shown an early trouble.
+    void watchBackend(first, inForce, service, early === undefined, log.logger, signal);
   }
   void untilAborted(stop.wanted.signal).then(() => manager.stopping());
   beginReloads?.(async () => {
@@ -106,20 +104,37 @@ async function serve(
 
 // Longest time that the summary on a terminal waits for the backend.
 const summaryDelayMs = 250;
+const retryMs = 1_000;
 
-/**
- * Connects to the backend once, without an HTTP request [D34]. Resolves with undefined if the backend accepts the connection,
- * or if `end` was aborted.
- */
-async function findBackendTrouble(
-  { backendUrl }: Settings,
-  tls: ClientTls | undefined,
-  end: AbortSignal,
-): Promise<(Trouble & { readonly cause: string }) | undefined> {
-  const open = createOpenSocket(backendUrl, () => tls);
+// Connects to the backend once, without an HTTP request [D34].
+async function probeBackend({ resolved, certificates }: InForce, end: AbortSignal): Promise<BackendStatus | undefined> {
+  const open = createOpenSocket(resolved.settings.backendUrl, () => certificates.inForce.backend);
   // A socket that cannot even be created shows nothing about the backend.
-  const { cause, reason } = (await probe(open, end).catch(() => undefined)) ?? {};
-  return cause === undefined ? undefined : { cause, ...troubles[troubleOfReason(reason)] };
+  return await probe(open, end).catch(() => undefined);
+}
+
+// If the first connection has failed, warns, connects again every second, and logs when the backend accepts a connection.
+async function watchBackend(
+  first: ReturnType<typeof probeBackend>,
+  inForce: InForce,
+  service: WholeService,
+  warns: boolean,
+  logger: Logger,
+  end: AbortSignal,
+): Promise<void> {
+  const addressOf = () => ({ backendUrl: showValue('backendUrl', inForce.resolved.settings) });
+  let seen = await first;
+  if (seen !== undefined) service.observeBackend(seen);
+  if (seen?.cause === undefined) return;
+  const { title, step } = troubles[troubleOfReason(seen.reason)];
+  if (warns) logger.warn({ ...addressOf(), cause: seen.cause }, `${title}. ${step}`);
+  while (seen?.isReachable !== true) {
+    await delay(retryMs, undefined, { signal: end, ref: false }).catch(() => undefined);
+    if (end.aborted) return;
+    seen = await probeBackend(inForce, end);
+    if (seen !== undefined) service.observeBackend(seen);
+  }
+  logger.info(addressOf(), 'the backend accepts connections now');
 }
 
 function logReady(logger: Logger, { url, adminUrl }: WholeService, resolved: ResolvedSettings): void {
@@ -134,23 +149,28 @@ function logReady(logger: Logger, { url, adminUrl }: WholeService, resolved: Res
   loggerOfEveryLevel(logger).info({ url, adminUrl, version, node: process.version, settings: inForce }, 'ready');
 }
 
+// The second column of the summary.
+const indent = ' '.repeat(22);
+
 function describeServe(
   service: WholeService,
   resolved: ResolvedSettings,
-  trouble: Awaited<ReturnType<typeof findBackendTrouble>>,
+  backend: BackendStatus | undefined,
+  columns: number | undefined,
 ): string {
   const { settings, sources } = resolved;
   const backendUrl = withoutEndSlashes(showValue('backendUrl', settings));
   const changed = settingsOf('serve')
     .filter((name) => sources[name] !== 'default')
     .map((name) => `${variableOf(name)}=${escapeControls(showInForce(name, resolved))} (${sources[name]})`);
+  const { title, step } = troubles[troubleOfReason(backend?.reason)];
   const warning =
-    trouble === undefined
+    backend?.cause === undefined
       ? ''
-      : `\n  Warning             ${trouble.title}: ${escapeControls(trouble.cause)}. ${trouble.step}`;
+      : `\n  Warning             ${wrap(`${title}: ${escapeControls(backend.cause)}. ${step}`, columns, indent).trim()}`;
   return `
 ${describePlaces(service, settings, `Backend             ${backendUrl}${backendPath}${warning}`)}
-  Settings            ${changed.length === 0 ? 'all at their defaults' : changed.join(`\n${' '.repeat(22)}`)}
+  Settings            ${changed.length === 0 ? 'all at their defaults' : changed.join(`\n${indent}`)}
 
   Ctrl-C stops.
 

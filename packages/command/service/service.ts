@@ -2,7 +2,7 @@
 
 import { normalizeHostName } from '../../core/admission/host-names.ts';
 import type { Listener } from '../../core/hosts/common/listen.ts';
-import { JoinedBackendStatus } from '../../figures/backend-status.ts';
+import { JoinedBackendStatus, type BackendStatus } from '../../figures/backend-status.ts';
 import { createAdminServer } from '../admin/server.ts';
 import type { CertificateStore } from '../certificates/certificate-store.ts';
 import type { Logger } from '../log/log.ts';
@@ -22,6 +22,8 @@ export interface WholeService extends Service {
   readonly url: string;
   readonly adminUrl: string;
   readonly hasDashboard: boolean;
+  /** Adds an observation of the backend to those of the calls. */
+  readonly observeBackend: (seen: BackendStatus) => void;
 }
 
 /**
@@ -77,6 +79,7 @@ export async function addAdmin(
     },
     adminUrl: listener.url,
     hasDashboard: dashboard !== undefined,
+    observeBackend: (seen) => void backend.join([{ backend: seen }]),
     beginDrain: () => {
       isDraining = true;
       clients.beginDrain();
