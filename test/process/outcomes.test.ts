@@ -19,6 +19,7 @@ const { judge, describeParties } = (await import(verdictModule)) as {
 };
 
 const backend = await useBackend(answer('{"id":5}'));
+const status = (code: number) => answer('{}', { status: code });
 
 /** The outcome counters that are not zero. */
 async function countersOf(command: Command): Promise<Record<string, number>> {
@@ -58,7 +59,6 @@ describe('the log line and the counters of every outcome', () => {
     }
   });
 
-  const status = (code: number) => answer('{}', { status: code });
   const rows: [
     what: string,
     backendAnswer: Answer | undefined,
@@ -227,22 +227,25 @@ describe('check with a wrong base path', () => {
     }
   }
 
-  test('no address is suggested if none answers with JSON, or if the backend is down', async () => {
-    const bases = ['/a/b/c/d/e', '/a/b/c', '/a/b', '/a', ''];
-    for (const status of [404, 503]) {
+  for (const [what, answers, tried] of [
+    ['answers 404 everywhere', [status(404)], ['/a/b/c', '/a/b', '/a', '']],
+    ['answers 404, then nothing in the time of one call', [status(404), timeout], ['/a/b/c']],
+    ...[401, 403, 429, 500, 503].map((code) => [`answers ${code}`, [status(code)], []] as const),
+  ] as const) {
+    test(`if the backend ${what}, check tries ${tried.length} shorter paths and suggests none`, async () => {
+      const [first = status(404), others = first] = answers;
       backend.reset();
-      backend.answers(answer('{}', { status }));
-      const { stderr } = await runHere(['check'], { BACKEND_URL: `${backend.url}/a/b/c/d/e` });
-      assert.doesNotMatch(stderr, /did you mean/);
+      backend.answersOnce(first);
+      backend.answers(others);
+      const environment = { BACKEND_URL: `${backend.url}/a/b/c/d/e`, BACKEND_TIMEOUT_MS: '400' };
+      assert.doesNotMatch((await runHere(['check'], environment)).stderr, /did you mean/);
       const targets = backend.requests.map(({ target }) => target);
       assert.deepEqual(
         targets,
-        bases.map((base) => `${base}/api/WorkItem`),
+        ['/a/b/c/d/e', ...tried].map((base) => `${base}/api/WorkItem`),
       );
-    }
-    const { stderr } = await runHere(['check'], { BACKEND_URL: 'http://127.0.0.1:1/base' });
-    assert.doesNotMatch(stderr, /did you mean/);
-  });
+    });
+  }
 });
 
 test('check --json prints one document with the result of each check', async () => {

@@ -3,6 +3,7 @@
 import type { Call } from '../../backend-probe/calls.ts';
 import { loadRateLimit, loadTokens } from '../../core/guards/parts.ts';
 import { showRedisUrl } from '../../core/options/guard-kinds.ts';
+import { startDeadline } from '../../core/hosts/common/process-deadline.ts';
 import type { ClientTls } from '../../core/hosts/dialing/open-socket.ts';
 import { backendPath } from '../../core/operations.ts';
 import { withoutEndSlashes } from '../../core/text/addresses.ts';
@@ -16,13 +17,13 @@ export async function checkBackend(settings: Settings, tls: ClientTls | undefine
   // Loaded here, so that other commands do not load these files.
   const { Calls } = await import('../../backend-probe/calls.ts');
   const { explainFailure } = await import('../../backend-probe/failures.ts');
-  const list = async (backendUrl: URL): Promise<Call> => {
-    const calls = new Calls({ ...settings, backendUrl }, tls);
+  const list = async (url: URL, end?: AbortSignal): Promise<Call> => {
+    const calls = new Calls({ ...settings, backendUrl: url }, tls, end);
     const call = await calls.make('list');
     await calls.close();
     return call;
   };
-  const { backendUrl } = settings;
+  const { backendUrl, backendTimeoutMs } = settings;
   const call = await list(backendUrl);
   const target = `${withoutEndSlashes(showValue('backendUrl', settings))}${backendPath}`;
   if (call.outcome === 'ok') {
@@ -30,24 +31,29 @@ export async function checkBackend(settings: Settings, tls: ClientTls | undefine
     const text = `answered ${answer?.status ?? 200} with ${reply.body.length} bytes of JSON in ${Math.round(durationMs)} ms`;
     return { lines: [`backend: ${target} ${text}`] };
   }
-  const { title, came, advice } = explainFailure(call, backendUrl);
+  const { code, title, came, advice } = explainFailure(call, backendUrl);
   const problems = [`backend: ${target}: ${title}: ${came}`, `  ${advice}`];
-  // The address may have a part of a page's path, so the shorter paths are tried.
-  if (call.answer !== undefined) {
-    const names = withoutEndSlashes(backendUrl.pathname).split('/').slice(0, -1);
-    for (const base of names.map((_, count) => names.slice(0, names.length - count).join('/')).slice(-basesMax)) {
-      const address = backendUrl.origin + base;
-      if ((await list(new URL(address))).outcome === 'ok') {
-        problems.push(`  Tried ${address}${backendPath}, and the backend answers JSON there: did you mean ${address}?`);
-        break;
-      }
+  // The address may have a part of a page's path, so the shorter paths are tried, all of them in the time of one call.
+  const names = withoutEndSlashes(backendUrl.pathname).split('/').slice(0, -1);
+  const bases = names.map((_, count) => names.slice(0, names.length - count).join('/')).slice(-basesMax);
+  const late = new AbortController();
+  const callOff = startDeadline(backendTimeoutMs, () => late.abort());
+  for (const base of codesOfWrongPath.includes(code) ? bases : []) {
+    const address = backendUrl.origin + base;
+    const { outcome } = await list(new URL(address), late.signal);
+    if (outcome === 'ok') {
+      problems.push(`  Tried ${address}${backendPath}, and the backend answers JSON there: did you mean ${address}?`);
     }
+    if (outcome === 'ok' || late.signal.aborted) break;
   }
+  callOff();
   return { problems };
 }
 
-// The number of base paths that are tried, from the root up. A call can take BACKEND_TIMEOUT_MS.
+// The number of base paths that are tried, from the root up.
 const basesMax = 4;
+// The failures that a wrong base path causes.
+const codesOfWrongPath = ['no-such-path', 'html', 'redirect'];
 
 /** If tokens are on, fetches the issuer's keys once and lists the usable keys. */
 export async function checkTokens(settings: Settings): Promise<CheckResult> {
