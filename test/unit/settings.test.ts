@@ -549,6 +549,49 @@ describe('traces', () => {
   });
 });
 
+describe('a warning names environment variables that are misspelt settings', () => {
+  const misspeltIn = (environment: Record<string, string>): string[] =>
+    findWarnings(resolveSettings('serve', {}, {}).settings, environment)
+      .map(({ message }) => message)
+      .filter((message) => message.includes('no settings'));
+
+  for (const [given, meant] of [
+    ['RATELIMIT', 'RATE_LIMIT'],
+    ['rate_limit', 'RATE_LIMIT'],
+    ['BACKEND-URL', 'BACKEND_URL'],
+    ['BACKEND_ULR', 'BACKEND_URL'],
+    ['BACKEND_URI', 'BACKEND_URL'],
+    ['BACKEND_TIMEOUT', 'BACKEND_TIMEOUT_MS'],
+    ['BACKEND_TIMEOUT_SECONDS', 'BACKEND_TIMEOUT_MS'],
+    ['BACKEND_TIMOUT', 'BACKEND_TIMEOUT_MS'],
+    ['IN_FLIGHT', 'IN_FLIGHT_MAX'],
+    ['REQUEST_BYTES', 'REQUEST_BYTES_MAX'],
+    ['TLS_CERT', 'TLS_CERT_FILE'],
+    ['AUTH_JWKS', 'AUTH_JWKS_URL or AUTH_JWKS_FILE'],
+    ['TRUSTED_PROXY', 'TRUSTED_PROXIES'],
+    ['CORS_ORIGIN', 'CORS_ORIGINS'],
+  ]) {
+    test(`${given}: ${meant}`, () =>
+      assert.deepEqual(misspeltIn({ HOST: 'h', [given ?? '']: 'secret', RATE_LIMIT_KEY: 'client' }), [
+        `these environment variables are no settings and have no effect: ${given} (did you mean ${meant}?)`,
+      ]));
+  }
+
+  test('settings, and the variables of shells, npm, systemd, Docker and Kubernetes, are not misspelt', () => {
+    const names = [
+      ...settingNames.map(variableOf),
+      ...'PATH HOME PWD USER SHELL TERM LANG TZ HOSTNAME HOSTTYPE LOGNAME DOCKER_HOST NO_PROXY HTTP_PROXY https_proxy'.split(' '),
+      ...'SSL_CERT_FILE SSL_CERT_DIR NODE_OPTIONS NODE_ENV NODE_EXTRA_CA_CERTS NOTIFY_SOCKET LISTEN_FDS LOG_NAMESPACE'.split(' '),
+      ...'npm_config_port npm_config_loglevel npm_package_name npm_lifecycle_event INIT_CWD REQUEST_METHOD REQUEST_URI'.split(' '),
+      ...['WORK_ITEM_GATEWAY', 'GATEWAY', 'BACKEND', 'ADMIN', 'AUTH', 'RATE_LIMIT', 'REDIS', 'HOST', 'KUBERNETES'].flatMap((service) => [
+        ...['SERVICE_HOST', 'SERVICE_PORT', 'SERVICE_PORT_HTTP', 'PORT', 'PORT_80_TCP'].map((part) => `${service}_${part}`),
+        ...['PROTO', 'PORT', 'ADDR'].map((part) => `${service}_PORT_80_TCP_${part}`),
+      ]),
+    ]; // prettier-ignore
+    assert.deepEqual(misspeltIn(Object.fromEntries(names.map((name) => [name, 'x']))), []);
+  });
+});
+
 test('a reload logs a warning again only if the last settings did not have it', () => {
   const read = (otelSdkDisabled: string) => resolveSettings('serve', { otelSdkDisabled }, {}).settings;
   const logged: string[] = [];

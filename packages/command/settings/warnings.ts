@@ -4,6 +4,7 @@ import { readFileSync } from 'node:fs';
 import { totalmem } from 'node:os';
 
 import { findProxyEnv } from '../../core/guards/ports/egress-proxy.ts';
+import { countEdits, joinWithOr } from '../../core/options/similar.ts';
 import { settingNames, variableOf, type Settings } from './settings.ts';
 import { shareOf } from './shares.ts';
 import { findCollector } from './trace-settings.ts';
@@ -48,6 +49,13 @@ export function findWarnings(settings: Settings, environment: Readonly<Record<st
   }
   const proxyWarning = findProxyWarning(settings, environment);
   if (proxyWarning !== undefined) warnings.push({ message: proxyWarning, facts: {} });
+  const misspelt = findMisspelt(environment);
+  if (misspelt.length > 0) {
+    warnings.push({
+      message: `these environment variables are no settings and have no effect: ${misspelt.join(', ')}`,
+      facts: {},
+    });
+  }
   const unused = findUnusedVariables(environment);
   if (unused.length > 0) {
     warnings.push({ message: `these variables of OpenTelemetry have no effect: ${unused.join(', ')}`, facts: {} });
@@ -59,6 +67,35 @@ export function findWarnings(settings: Settings, environment: Readonly<Record<st
     warnings.push({ message: 'of OTEL_TRACES_EXPORTER only otlp and none have an effect', facts: {} });
   }
   return warnings;
+}
+
+// Words at the end of a variable that people forget, add or replace.
+const lastWord = /_(?:MS|S|SEC|SECONDS|BYTES|MAX|FILE|PATH|URL|URI)$/;
+// The shortest texts that are compared, in characters. Otherwise variables of other programs would be similar.
+const nameLengthMin = 8;
+const stemLengthMin = 6;
+
+/** Returns the variables that differ from a setting's in one letter, in underscores or in the last word. */
+function findMisspelt(environment: Readonly<Record<string, string | undefined>>): string[] {
+  const known = settingNames.map(variableOf).map((name) => ({ name, forms: formsOf(name) }));
+  return Object.keys(environment).flatMap((given) => {
+    const isOwn = known.some(({ name }) => name === given) || given.startsWith('OTEL_');
+    if (isOwn || given.length < nameLengthMin) return [];
+    const written = formsOf(given.toUpperCase()).filter(({ length }) => length >= stemLengthMin);
+    // One edit leaves the beginning or the end as it is. Counting edits takes time, and this runs at each start.
+    const isClose = (one: string, other: string): boolean =>
+      one === other ||
+      (one.length >= nameLengthMin &&
+        (one.slice(0, 3) === other.slice(0, 3) || one.slice(-3) === other.slice(-3)) &&
+        countEdits(one, other) === 1);
+    const meant = known.filter(({ forms }) => forms.some((form) => written.some((each) => isClose(each, form))));
+    return meant.length === 0 ? [] : [`${given} (did you mean ${joinWithOr(meant.map(({ name }) => name))}?)`];
+  });
+}
+
+// Returns a name without its underscores, and the same without the last word.
+function formsOf(name: string): string[] {
+  return [name, name.replace(lastWord, '')].map((each) => each.replace(/[_-]/g, '').replace(/IES$/, 'Y'));
 }
 
 // Further variables of OpenTelemetry, with values that describe what the gateway does anyway.

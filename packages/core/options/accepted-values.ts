@@ -16,6 +16,8 @@ const authorityAndPath = /^(\s*(?:[a-z]+:)?[\\/]*[^\\/?#]+)(.*)$/is;
 const severalAddresses = /^[^/?#]*\/\/[^/?#]*[,;|]|\S[,;|\s]\s*https?:\/\//i;
 // An escaped `?` or `#` most likely begins a query that was escaped by mistake, and a query may contain a secret.
 const queryOrFragment = /(?:[?#]|%3f|%23).*/is;
+// `URL` accepts fewer than two slashes.
+const missingSlashes = /^(\s*https?:)[\\/]?(?![\\/])/i;
 const doubledScheme = /^\s*https?:\/*(?=https?:?\/\/)/i;
 
 /** Parses the address of a backend. The address must not have the path that the gateway adds. */
@@ -43,7 +45,7 @@ export function parseAddress(text: string, example: string, cutPath = (base: str
 // Returns a list of the requirements that `text` does not meet, worded to follow `must be`. The list may be empty.
 function unmetRequirements(text: string): string[] {
   if (severalAddresses.test(text)) return ['the address of one backend (put a load balancer in front of several)'];
-  if (!URL.canParse(text) || doubledScheme.test(text)) return ['an address'];
+  if (!URL.canParse(text) || doubledScheme.test(text) || missingSlashes.test(text)) return ['an address'];
   const { protocol, username, password, pathname } = new URL(text);
   return [
     !/^https?:$/.test(protocol) && 'an http or https address',
@@ -62,7 +64,8 @@ const addressForm =
 function correct(text: string, cutPath: (base: string) => string): string[] {
   if (/@|%40/i.test(text) || severalAddresses.test(text)) return [];
   const base = cutPath(text.replace(queryOrFragment, '')).replaceAll(/^[\s"'`<]+|[\s"'`>]+$/g, '');
-  const [, scheme = '', written = '', path = ''] = addressForm.exec(base.replace(doubledScheme, '')) ?? [];
+  const [, scheme = '', written = '', path = ''] =
+    addressForm.exec(base.replace(doubledScheme, '').replace(missingSlashes, '$1//')) ?? [];
   const host = written.replaceAll(/\s/g, '');
   const [protocol] = scheme === '' ? ['http'] : findSimilar(scheme.toLowerCase(), ['http', 'https']);
   if (host === '' || protocol === undefined) return [];

@@ -28,7 +28,7 @@ export function joinWithOr(names: readonly string[]): string {
 }
 
 /** Edit distance from `a` to `b`, where swapping two adjacent characters is one edit (optimal string alignment). */
-function countEdits(a: string, b: string): number {
+export function countEdits(a: string, b: string): number {
   let beforeLast: number[] = [];
   let last = Array.from({ length: b.length + 1 }, (_, index) => index);
   for (let row = 1; row <= a.length; row += 1) {
