@@ -204,8 +204,9 @@ describe('suggestions for misspelt words', () => {
     [['serve', '8080'], 'unexpected argument: did you mean --port?'],
     [['--embedded-backend-port', '1'], '--embedded-backend-port is not a flag of serve, only of dev or backend'],
     [['dev', '--backend-url', 'x'], '--backend-url is not a flag of dev, only of serve, check or openapi'],
-    [['sevre'], "unknown command 'sevre': did you mean serve?"],
-    [['run'], "unknown command 'run'; commands: serve, dev, backend, check, openapi or health"],
+    [['sevre'], "unknown command 'sevre': must be serve, dev, backend, check, openapi or health: did you mean serve?"],
+    [['run'], "unknown command 'run': must be serve, dev, backend, check, openapi or health"],
+    [['hunter2'], 'unknown command: must be serve, dev, backend, check, openapi or health'],
     [['serve', 'check'], "unexpected argument 'check': serve takes flags only"],
     [['health', '10k'], 'unexpected argument: health takes flags only'],
     [['--port', '0', 'zzz'], 'unexpected argument: serve takes flags only'],
@@ -229,7 +230,7 @@ describe('suggestions for misspelt words', () => {
     const before = await run(['run', '--nope', 'value']);
     assert.deepEqual(before.stderr.match(/^error: .*/gm), [
       'error: --nope is not a flag of serve',
-      "error: unknown command 'run'; commands: serve, dev, backend, check, openapi or health",
+      "error: unknown command 'run': must be serve, dev, backend, check, openapi or health",
     ]);
   });
 

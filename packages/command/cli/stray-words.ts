@@ -23,12 +23,11 @@ export function findStrayWords(command: Command, stray: readonly string[], argv:
   return [
     ...flags.map((flag) => describeUnknownFlag(command, flag.replace(/=.*/s, ''))),
     ...words.map((word) => {
-      const meant = flagFor(word);
-      if (meant !== undefined && flagsOf(command).includes(meant)) return `unexpected argument: did you mean ${meant}?`;
+      const flag = flagFor(word);
+      if (flag !== undefined && flagsOf(command).includes(flag)) return `unexpected argument: did you mean ${flag}?`;
       const shown = word === first && /^[a-z][a-z-]{0,19}$/i.test(word) ? ` '${word}'` : '';
-      return shown === '' || hasCommand
-        ? `unexpected argument${shown}: ${command} takes flags only`
-        : `unknown command${shown}${suggest(word.toLowerCase(), commandNames) || `; commands: ${joinWithOr(commandNames)}`}`;
+      if (hasCommand || word !== first) return `unexpected argument${shown}: ${command} takes flags only`;
+      return `unknown command${shown}: must be ${joinWithOr(commandNames)}${suggest(word.toLowerCase(), commandNames)}`;
     }),
   ];
 }
