@@ -291,7 +291,6 @@ function makeSizing(results: Results): string {
     ['HAProxy threads', (rate) => processesFor(rate, balancerUs)],
     ['calls in flight', (rate) => rate * backendS],
     ['calls in flight in each process', (rate) => Math.ceil((rate * backendS) / (processesFor(rate, gatewayUs) + 1))],
-    ['Redis commands a second, at most', (rate) => Math.min(rate, 1_000 * (processesFor(rate, gatewayUs) + 1))],
     ['Mbit/s to the backends and back', (rate) => Math.round((rate * bytesOfCall * 8) / 1e6)],
   ]; // prettier-ignore
   const table = makeTable(

@@ -79,7 +79,7 @@ async function makeVariants(folder: string, certificate: Certificate | undefined
     { name: 'behind a proxy', settings: byProxy, headers },
     { name: 'rate limit', settings: limited, headers, comparedWith: 'behind a proxy', moreUsMax: 2 },
     { name: paced, settings: byProxy, headers, rate: REDIS_RATE },
-    inRedis && { name: 'rate limit in Redis, 10,000/s', settings: inRedis, headers, rate: REDIS_RATE, comparedWith: paced, moreUsMax: 8 },
+    inRedis && { name: 'rate limit in Redis, 10,000/s', settings: inRedis, headers, rate: REDIS_RATE, comparedWith: paced, moreUsMax: 20 },
     tls && { name: 'plain, h2load', settings: {}, h2load: h1 },
     tls && { name: 'TLS, HTTP/1.1', ...tls, h2load: h1, comparedWith: 'plain, h2load', factorMax: 1.7 },
     tls && { name: 'TLS, HTTP/2, 32 streams', ...tls, ...http2, h2load: h2, comparedWith: 'TLS, HTTP/1.1', factorMax: 1.6 },

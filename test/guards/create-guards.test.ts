@@ -6,12 +6,12 @@ import { generateKeyPairSync } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
+import { createKeeper } from '../../packages/command/service/keeper.ts';
 import type { GuardedRequest } from '../../packages/core/call/guard.ts';
 import { guardRows, type GuardSettings } from '../../packages/core/options/guard-options.ts';
 import { explainLoading, MissingPackageError } from '../../packages/core/guards/ports/missing-package.ts';
 import { createGuards, type Guards } from '../../packages/core/guards/parts.ts';
-import type { FetchedKeys, GuardObserver, Keeper } from '../../packages/core/guards/ports/ports.ts';
-import { createJoinedCount } from '../../packages/core/guards/rate-limit/part.ts';
+import type { GuardObserver, Keeper } from '../../packages/core/guards/ports/ports.ts';
 import { fetchKeys } from '../../packages/core/guards/tokens/part.ts';
 import { defaultsOf } from '../../packages/core/options/rows.ts';
 import { poll } from '../helpers/changes.ts';
@@ -35,17 +35,6 @@ function observe() {
     onUnusedPassword: () => told.push('unused password'),
   };
   return { told, observer };
-}
-
-function createKeeper(counter?: Keeper['counter']) {
-  const kept = new Map<string, FetchedKeys>();
-  return {
-    kept,
-    counter,
-    counts: new Map(),
-    findKeys: (url: string) => kept.get(url),
-    keepKeys: (url: string, keys: FetchedKeys) => void kept.set(url, keys),
-  } satisfies Keeper & { kept: unknown };
 }
 
 async function create(settings: Partial<GuardSettings>, keeper?: Keeper) {
@@ -113,7 +102,8 @@ describe('fetching keys once, for an operator', () => {
 
 describe('the guard of tokens', () => {
   test('keeps its keys for later guards, which use them while the issuer is down', async () => {
-    const keeper = createKeeper();
+    let now = 10_000;
+    const keeper = createKeeper(() => now);
     const token = { authorization: `Bearer ${goodToken(pair)}` };
     const server = await KeyServer.start(keySetOf(pair));
     const { url } = server;
@@ -125,11 +115,13 @@ describe('the guard of tokens', () => {
       assert.deepEqual(first.told, ['keys: key-1', 'fetched']);
     }
     await server[Symbol.asyncDispose]();
-    keeper.kept.set(url, { text: keySetOf(pair), ageMs: 5_000 });
+    const { text, ageMs = NaN } = keeper.findKeys(url) ?? {};
+    assert.equal(text, keySetOf(pair));
+    now += 5_000 - ageMs;
     using second = await create(settings, keeper);
     assert.deepEqual(second.told.slice(0, 2), ['keys: key-1', 'inherited, 5000 ms old']);
     assert.equal((await admit(second, token))?.isAdmitted, true);
-    keeper.kept.set(url, { text: keySetOf(createPair('x', 'ES384')), ageMs: 5_000 });
+    keeper.keepKeys(url, { text: keySetOf(createPair('x', 'ES384')), ageMs: 5_000 });
     using third = await create(settings, keeper);
     assert.ok(!third.told.some((each) => each.startsWith('inherited')), 'unusable keys are not inherited');
     using other = await create({ ...settings, authJwksUrl: closedPort }, keeper);
@@ -140,7 +132,7 @@ describe('the guard of tokens', () => {
     writeFileSync(file, keySetOf(pair));
     const settings = { ...withTokens, authJwksFile: file };
     const keeper = createKeeper();
-    keeper.kept.set('', { text: keySetOf(pair), ageMs: 5_000 });
+    keeper.keepKeys('', { text: keySetOf(pair), ageMs: 5_000 });
     using well = await create(settings, keeper);
     assert.deepEqual([well.fileProblem, well.told], [undefined, ['keys: key-1', 'fetched']]);
     writeFileSync(file, '{');
@@ -150,70 +142,6 @@ describe('the guard of tokens', () => {
     await poll(() => away.told.includes('not fetched'), 'the fetch has failed');
     assert.equal(away.fileProblem, undefined);
   });
-});
-
-describe('the guard of the rate limit', () => {
-  const limited = { rateLimit: '2/1h' };
-  const lefts = async (guards: Guards, amount: number, client = '192.0.2.1') => {
-    const results = [];
-    for (let count = 0; count < amount; count += 1) results.push((await admit(guards, { client }))?.isAdmitted);
-    return results;
-  };
-
-  test('continues the count of the previous guard if the limit has the same key and window', async () => {
-    const keeper = createKeeper();
-    using first = await create(limited, keeper);
-    assert.deepEqual(await lefts(first, 1), [true]);
-    using other = await create({ rateLimit: '2/1m' }, keeper);
-    assert.deepEqual(await lefts(other, 3), [true, true, false]);
-    using second = await create({ rateLimit: '3/1h' }, keeper);
-    assert.deepEqual(await lefts(second, 3), [true, true, false]);
-    assert.deepEqual([...keeper.counts.keys()], ['address']);
-  });
-
-  test('without a keeper, each guard counts by itself', async () => {
-    for (let round = 0; round < 2; round += 1) {
-      using guards = await create(limited);
-      assert.deepEqual(await lefts(guards, 3), [true, true, false]);
-      assert.equal(guards.redisAnswers(), undefined);
-    }
-  });
-
-  test('workers count together in their primary process', async () => {
-    const joined = createJoinedCount();
-    const counter = {
-      ask: (question: Parameters<typeof joined.answer>[0]) => Promise.resolve(joined.answer(question, 1_000)),
-      revive: () => Promise.resolve(),
-      close: () => undefined,
-    };
-    using one = await create(limited, createKeeper(counter));
-    using two = await create(limited, createKeeper(counter));
-    assert.deepEqual([...(await lefts(one, 1)), ...(await lefts(two, 2))], [true, true, false]);
-    assert.deepEqual([one.told, one.redisAnswers()], [[], undefined]);
-    using failing = await create(
-      limited,
-      createKeeper({ ...counter, revive: () => Promise.reject(new Error('gone')) }),
-    );
-    assert.deepEqual(failing.told, ['primary: gone']);
-    assert.deepEqual(await lefts(failing, 3), [true, true, false]);
-  });
-
-  for (const [rateLimitFallback, expected, headers] of [
-    ['local', [true, true, false], undefined],
-    ['allow', [true, true, true], undefined],
-    ['deny', [false, false, false], ['ratelimit', '"default";r=0;t=1']],
-  ] as const) {
-    test(`while Redis does not answer, the fallback is ${rateLimitFallback}`, async () => {
-      using guards = await create({ ...limited, rateLimitRedisUrl: 'redis://127.0.0.1:1', rateLimitFallback });
-      assert.equal(guards.redisAnswers(), false);
-      assert.deepEqual(guards.told, ['redis: connect ECONNREFUSED 127.0.0.1:1']);
-      assert.deepEqual(await lefts(guards, 3), expected);
-      const admission = await admit(guards);
-      if (headers !== undefined && admission?.isAdmitted === false) {
-        assert.deepEqual(admission.reply.headers.slice(-2), headers);
-      }
-    });
-  }
 });
 
 test('the error for a missing package has the command that installs it; any other error is not changed', () => {

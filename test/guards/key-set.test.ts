@@ -1,9 +1,13 @@
 // Fetching the issuer's keys, and how long they stay valid [D44]. The test sets the clock.
 
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { test } from 'node:test';
+import { Worker } from 'node:worker_threads';
 import type { FetchedKeys } from '../../packages/core/guards/ports/ports.ts';
-import { KeySet, type KeySetOptions } from '../../packages/core/guards/tokens/key-set.ts';
+import { systemClock, type Clock } from '../../packages/core/guards/time/clock.ts';
+import { within } from '../../packages/core/guards/time/deadline.ts';
+import { createKeySource, KeySet, type KeySetOptions } from '../../packages/core/guards/tokens/key-set.ts';
 import { poll } from '../helpers/changes.ts';
 import { HandClock, settle } from '../helpers/hand-clock.ts';
 import { createPair, keySetOf } from '../helpers/issuer.ts';
@@ -286,4 +290,51 @@ test('an inherited key set without a usable key is ignored', async () => {
   await started;
   assert.deepEqual(kids(), ['second']);
   keys.close();
+});
+
+const block = (ms: number): void => void Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
+
+/** Starts a server in another thread, which answers each request with `text` after `delayMs`. Returns its address. */
+async function serveInThread(text: string, delayMs: number) {
+  const code = `
+    const { parentPort, workerData: { text, delayMs } } = require('node:worker_threads');
+    const server = require('node:http').createServer((request, response) => setTimeout(() => response.end(text), delayMs));
+    server.listen(0, '127.0.0.1', () => parentPort.postMessage(server.address().port));
+  `;
+  const worker = new Worker(code, { eval: true, workerData: { text, delayMs } });
+  const [port] = (await once(worker, 'message')) as [number];
+  return {
+    url: `http://127.0.0.1:${port}/`,
+    [Symbol.asyncDispose]: async () => {
+      await worker.terminate();
+    },
+  };
+}
+
+test('keys that arrive while the loop is blocked for longer than the time limit are used', async () => {
+  await using server = await serveInThread(keySetOf(createPair('one', 'ES256')), 20);
+  // The limit of 5 s takes 100 ms.
+  const clock: Clock = { ...systemClock, after: (ms, action) => systemClock.after(ms / 50, action) };
+  const causes: unknown[] = [];
+  const keys = new KeySet({
+    settings: { authAlgorithms: ['ES256'], authJwksRefreshMs: 300_000, authJwksStaleMs: 86_400_000 },
+    source: createKeySource({ authJwksUrl: server.url, authJwksFile: '' }),
+    clock,
+    observer: { onKeys: () => undefined, onFetch: (cause) => causes.push(cause) },
+  });
+  const started = keys.start();
+  for (const turn of [1, 2, 3]) {
+    block(100 + turn);
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  await started;
+  keys.close();
+  assert.deepEqual(causes, [undefined]);
+});
+
+test('without an answer, the wait ends although the loop is blocked in every turn', async () => {
+  const timer = setInterval(() => block(30), 1);
+  const late = within(systemClock, 50, new Promise(() => undefined), 'late');
+  await assert.rejects(late, new Error('late'));
+  clearInterval(timer);
 });

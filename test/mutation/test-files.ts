@@ -73,8 +73,8 @@ export const batches: readonly Batch[] = [
   {
     name: 'guards by themselves',
     files: list(`
-      unit/client-address unit/cors unit/cross-site unit/host-names unit/shared-count unit/guard-settings
-      unit/redis-counter unit/rate-limit guards/key-set guards/key-source guards/create-guards`),
+      unit/client-address unit/cors unit/cross-site unit/host-names unit/guard-settings guards/counters
+      guards/key-set guards/key-source guards/create-guards`),
     of: /packages\/core\/(admission|guards)\//,
   },
   {
@@ -197,8 +197,8 @@ export const batches: readonly Batch[] = [
   },
   {
     name: 'counting for workers',
-    files: list('unit/primary-state'),
-    of: /packages\/(core\/guards\/rate-limit\/count|command\/cluster\/primary-counter)\.ts/,
+    files: list('guards/counters'),
+    of: /packages\/(core\/guards\/rate-limit\/windows|command\/cluster\/primary-counter)\.ts/,
   },
   {
     name: 'slow clients',

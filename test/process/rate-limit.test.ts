@@ -1,6 +1,6 @@
 // The rate limit of the built command: log and metrics [D46]; one limit for many gateways, counted by a real
-// Redis, and the gateways' behavior during outages of Redis [D47]. test/guards/hosts.test.ts and
-// test/spec/rate-limit.test.ts test the replies and clients behind proxies; pool.test.ts tests workers.
+// Redis, and the gateways' behavior during outages of Redis [D47]. test/spec/rate-limit.test.ts tests the replies,
+// test/guards/counters.test.ts the counting, test/guards/hosts.test.ts clients behind proxies, and pool.test.ts workers.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -15,6 +15,8 @@ import { useBackend } from '../helpers/suites.ts';
 const backend = await useBackend(answer('{"id":5}'));
 
 const path = '/api/work-items/5';
+const unused =
+  'RATE_LIMIT_REDIS_URL has a password, but Redis requires none: check that it is the right Redis and that its password is set';
 
 test('log and metrics report a refused request; without TRUSTED_PROXIES a forwarded address is ignored', async () => {
   await using command = await startCommand({ BACKEND_URL: backend.url, RATE_LIMIT: '1/1h' });
@@ -111,15 +113,7 @@ for (const { name, program } of redisPrograms.length > 0
       assert.deepEqual(await statusesOf(gateways, 100, `${network}::1`), { 200: 100, 429: 200 });
       assert.deepEqual(await statusesOf(gateways, 1, `${network}:ffff::9`), { 429: 3 });
     });
-    await undisturbed(gateways, async () => {
-      assert.equal(await reachable(one), '1');
-      await statusesOf([one], 1, '203.0.113.1');
-      assert.match((await redis.send('KEYS *')) ?? '', /rate:3600:203\.0\.113\.1\r/);
-    });
-    const keys = await redis.send('KEYS *');
-    assert.match(keys ?? '', /work-item-gateway:rate:3600:203\.0\.113\.1\r/);
-    const ttl = Number((await redis.send('PTTL work-item-gateway:rate:3600:203.0.113.1'))?.slice(1));
-    assert.ok(ttl > 3_500_000 && ttl <= 3_600_000, `the key expires in ${ttl} ms`);
+    assert.match((await redis.send('KEYS *')) ?? '', /work-item-gateway:rate:3600:198\.51\.100\.1\r/);
   });
 } // prettier-ignore
 
@@ -145,7 +139,7 @@ describe('while Redis does not count requests', { skip: withoutRedis }, () => {
       }
       assert.equal(await reachable(one), '0');
       await resume(redis);
-      // test/unit/shared-count.test.ts tests the delay between retries.
+      // test/guards/counters.test.ts tests the delay between retries.
       await Promise.all(gateways.map((gateway) => gateway.log(isBack, 'Redis counts again')));
       for (const { logs } of gateways) {
         assert.ok(!logs.some(({ status }) => status !== undefined && status !== 200 && status !== 429));
@@ -191,25 +185,17 @@ describe('while Redis does not count requests', { skip: withoutRedis }, () => {
     });
   });
 
-  for (const [fallback, statuses] of [
-    ['allow', { 200: 300 }],
-    ['deny', { 429: 300 }],
-  ] as const) {
-    test(`with RATE_LIMIT_FALLBACK=${fallback} and Redis down at the start, the numbers of replies by status are ${JSON.stringify(statuses)}`, async () => {
-      await using redis = await RedisServer.start();
-      await redis.kill();
-      await using gateway = await startGateway(redis.url, { RATE_LIMIT_FALLBACK: fallback });
-      assert.deepEqual(await statusesOf([gateway], 300, '203.0.113.1'), statuses);
-      if (fallback === 'deny') {
-        const reply = await gateway.call('GET', path);
-        assert.equal(reply.header('retry-after'), '1');
-        assert.equal(reply.header('ratelimit'), '"default";r=0;t=1');
-      }
-      await redis.restart();
-      await gateway.log(isBack, 'Redis counts');
-      assert.deepEqual(await statusesOf([gateway], 150, '203.0.113.1'), { 200: 100, 429: 50 });
-    });
-  }
+  test('with RATE_LIMIT_FALLBACK=deny and Redis down at the start, every request is 429 until Redis is up', async () => {
+    await using redis = await RedisServer.start();
+    await redis.kill();
+    await using gateway = await startGateway(redis.url, { RATE_LIMIT_FALLBACK: 'deny' });
+    const reply = await gateway.call('GET', path);
+    const headers = [reply.status, reply.header('retry-after'), reply.header('ratelimit')];
+    assert.deepEqual(headers, [429, '1', '"default";r=0;t=1']);
+    await redis.restart();
+    await gateway.log(isBack, 'Redis counts');
+    assert.deepEqual(await statusesOf([gateway], 150, '203.0.113.1'), { 200: 100, 429: 50 });
+  });
 
   test('after Redis is emptied, a client known to be over its limit stays refused, and other clients start at zero', async () => {
     await using redis = await RedisServer.start();
@@ -223,51 +209,6 @@ describe('while Redis does not count requests', { skip: withoutRedis }, () => {
       assert.deepEqual(await statusesOf([gateway], 5, client), { 429: 5 });
       assert.deepEqual(await statusesOf([gateway], 101, other), { 200: 100, 429: 1 });
     });
-  });
-
-  test('if Redis has an invalid value under a key of the gateway, the count of this key starts again at zero, and other counts are unaffected', async () => {
-    await using redis = await RedisServer.start();
-    await using gateway = await startGateway(redis.url);
-    const prefix = 'work-item-gateway:rate:3600:';
-    await undisturbed([gateway], async (client) => {
-      // One client for each invalid value, and one client without a value. One call to Redis counts all requests.
-      const clientOf = (index: number) => client.replace(/\d+$/, String(100 + index));
-      const ways = [
-        'SET KEY odd', 'SET KEY ""', 'SET KEY -5 PX 60000', 'SET KEY 1.5 PX 60000', 'SET KEY 007 PX 60000',
-        'SET KEY 99999999 PX 60000', 'SET KEY 9223372036854775807 PX 60000', 'SET KEY " 1" PX 60000', 'SET KEY 1e2 PX 60000',
-        'SET KEY 100', 'SET KEY 100 PX 99999999', 'RPUSH KEY a b', 'HSET KEY a b', 'SADD KEY a', 'ZADD KEY 1 a', 'XADD KEY * a b',
-      ]; // prettier-ignore
-      for (const [index, way] of ways.entries()) {
-        const key = prefix + clientOf(index);
-        await redis.send(`DEL ${key}`);
-        assert.match((await redis.send(way.replace('KEY', key))) ?? '', /^[+:$]/, way);
-      }
-      await using connection = await gateway.connect();
-      const clients = [client, ...ways.map((_, index) => clientOf(index))];
-      for (const each of clients) {
-        connection.send(requestBytes('GET', path, { headers: [['X-Forwarded-For', each]] }));
-      }
-      for (const each of clients) assert.equal((await connection.reply()).status, 200, each);
-      for (const [index, way] of ways.entries()) {
-        const key = prefix + clientOf(index);
-        assert.equal(await redis.send(`GET ${key}`), '$1\r\n1\r\n', way);
-        const left = Number((await redis.send(`PTTL ${key}`))?.slice(1));
-        assert.ok(left > 3_500_000 && left <= 3_600_000, `${way}: ${left}`);
-      }
-      assert.deepEqual(await statusesOf([gateway], 100, client), { 200: 99, 429: 1 });
-    });
-  });
-
-  test('a Redis that is out of memory does not count requests until it has memory again', async () => {
-    await using redis = await RedisServer.start();
-    await using gateway = await startGateway(redis.url);
-    await redis.send('CONFIG SET maxmemory 1');
-    assert.deepEqual(await statusesOf([gateway], 1, '203.0.113.3'), { 200: 1 });
-    await gateway.log(({ cause }) => String(cause).includes('OOM'), 'Redis reports that it is full');
-    assert.deepEqual(await statusesOf([gateway], 100, '203.0.113.4'), { 200: 100 });
-    assert.ok(!gateway.logs.some(isBack), 'Redis answers but cannot write, so it does not count');
-    await redis.send('CONFIG SET maxmemory 0');
-    await gateway.log(isBack, 'Redis counts again');
   });
 
   test('a wrong password is reported, but not shown in log, metrics, dashboard or start-up lines', async () => {
@@ -290,49 +231,42 @@ describe('while Redis does not count requests', { skip: withoutRedis }, () => {
   });
 });
 
-test('`check` reports whether Redis counts, and shows no password', { skip: withoutRedis }, async () => {
-  await using redis = await RedisServer.start({ args: ['--requirepass', 'Tr0ub4dor'] });
-  const environment = { BACKEND_URL: backend.url, RATE_LIMIT: '1/1s' };
-  for (const [password, code, expected] of [
-    ['Tr0ub4dor', 0, /^rate limit: Redis at redis:\/\/127\.0\.0\.1:\d+ counted a request in [\d.]+ ms \((Redis|Valkey) \d+\.\d/m],
-    ['hunter2', 1, /^rate limit: Redis at redis:\/\/127\.0\.0\.1:\d+ could not count a request: WRONGPASS/m],
+test('`check` reports whether Redis counts, and whether it requires the password, but shows no password', { skip: withoutRedis }, async () => {
+  await using strict = await RedisServer.start({ args: ['--requirepass', 'Tr0ub4dor'] });
+  await using open = await RedisServer.start();
+  const counted = /^rate limit: Redis at redis:\/\/127\.0\.0\.1:\d+ counted a request in [\d.]+ ms \((Redis|Valkey) \d+\.\d/m;
+  for (const [redis, password, code, ...expected] of [
+    [strict, 'Tr0ub4dor', 0, counted],
+    [strict, 'hunter2', 1, /^rate limit: Redis at redis:\/\/127\.0\.0\.1:\d+ could not count a request: WRONGPASS/m],
+    [open, 'hunter2', 0, counted, new RegExp(`^  ${unused}$`, 'm')],
   ] as const) {
-    const url = `redis://:${password}@127.0.0.1:${redis.port}`;
-    const ended = await runHere(['check'], { ...environment, RATE_LIMIT_REDIS_URL: url });
+    const environment = { BACKEND_URL: backend.url, RATE_LIMIT: '1/1s', RATE_LIMIT_REDIS_URL: `redis://:${password}@127.0.0.1:${redis.port}` };
+    const check = async () => await runHere(['check'], environment);
+    let ended = await check();
+    // On a busy machine, the answer of Redis may come too late.
+    for (let round = 0; round < 5 && ended.output.includes('no answer within'); round += 1) ended = await check();
     assert.equal(ended.code, code, ended.output);
-    assert.match(ended.stdout + ended.stderr, expected);
+    for (const each of expected) assert.match(ended.stdout + ended.stderr, each);
     assert.match(ended.stdout, /^backend: .* answered 200/m);
-    assert.doesNotMatch(ended.output, /Tr0ub4dor|hunter2/);
-  } // prettier-ignore
-});
+    assert.doesNotMatch(ended.output, /Tr0ub4dor|hunter2|WARN/);
+  }
+}); // prettier-ignore
 
-test('if RATE_LIMIT_REDIS_URL has a password that Redis does not require, Redis counts, and one log line and `check` report this', { skip: withoutRedis }, async () => {
+test('if RATE_LIMIT_REDIS_URL has a password that Redis does not require, Redis counts, and one log line reports this', { skip: withoutRedis }, async () => {
   await using redis = await RedisServer.start();
-  const url = `redis://:hunter2@127.0.0.1:${redis.port}/3`;
-  const text =
-    'RATE_LIMIT_REDIS_URL has a password, but Redis requires none: check that it is the right Redis and that its password is set';
-  await using gateway = await startGateway(url);
-  const line = await gateway.log(({ msg }) => msg === text, 'the warning');
+  await using gateway = await startGateway(`redis://:hunter2@127.0.0.1:${redis.port}/3`);
+  const line = await gateway.log(({ msg }) => msg === unused, 'the warning');
   assert.equal(line['level'], 'warn');
-  await undisturbed([gateway], async (client) => {
-    assert.deepEqual(await statusesOf([gateway], 101, client), { 200: 100, 429: 1 });
-    assert.match((await redis.send('INFO keyspace')) ?? '', /^db3:/m);
-  });
-  // The next connection causes no second warning.
-  await redis.restart();
-  await poll(async () => String(await redis.send('CLIENT LIST')).includes('cmd=eval'), 'there is a connection');
-  await undisturbed([gateway], async (client) => {
-    const other = client.replace('198.51.100', '203.0.113');
-    assert.deepEqual(await statusesOf([gateway], 101, other), { 200: 100, 429: 1 });
-  });
-  assert.equal(gateway.logs.filter(({ msg }) => msg === text).length, 1);
+  for (const round of [1, 2]) {
+    await undisturbed([gateway], async (client) => {
+      assert.deepEqual(await statusesOf([gateway], 101, `2001:db8:${round}:${client.split('.')[3] ?? ''}::1`), { 200: 100, 429: 1 });
+      assert.match((await redis.send('INFO keyspace')) ?? '', /^db3:/m);
+    });
+    // The next connection causes no second warning.
+    if (round === 1) await redis.restart();
+    await poll(async () => String(await redis.send('CLIENT LIST')).includes('cmd=eval'), 'there is a connection');
+  }
+  assert.equal(gateway.logs.filter(({ msg }) => msg === unused).length, 1);
   assert.equal(gateway.stderr, '');
   assert.doesNotMatch(gateway.output, /hunter2/);
-  await poll(async () => {
-    const { code, stdout, output } = await runHere(['check'], { BACKEND_URL: backend.url, RATE_LIMIT: '1/1s', RATE_LIMIT_REDIS_URL: url });
-    assert.doesNotMatch(output, /hunter2|WARN/);
-    return code === 0 && stdout.includes(`\n  ${text}\n`);
-  }, 'check reports the password');
-  await using stranger = await startGateway(`redis://stranger:hunter2@127.0.0.1:${redis.port}`);
-  await stranger.log(({ cause }) => /WRONGPASS|wrong number of arguments/.test(String(cause)), 'an unknown user is refused');
 }); // prettier-ignore

@@ -1,35 +1,87 @@
-// The rate limit of each client, and the replies over the limit [D46].
+// The rate limit of each client: rates, keys, and the replies of a gateway [D46, D64]. test/guards/counters.test.ts tests
+// the counting.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { createOwnCount } from '../../packages/core/guards/rate-limit/count.ts';
+import type { GuardedRequest } from '../../packages/core/call/guard.ts';
+import { parseRate, rateHeaders } from '../../packages/core/options/rate.ts';
 import { createRateLimit } from '../../packages/core/guards/rate-limit/rate-limit.ts';
+import { Windows } from '../../packages/core/guards/rate-limit/windows.ts';
 import { assertReply, operations } from '../helpers/expected.ts';
 import { startGateway } from '../helpers/gateway.ts';
-import { requestBytes } from '../helpers/raw-client.ts';
+import { requestBytes, type RawClient, type Reply } from '../helpers/raw-client.ts';
+import { repeat } from '../helpers/rate-guard.ts';
 import { answer } from '../helpers/scripted-backend.ts';
 
-const limitHeaders = ['retry-after', 'ratelimit-policy', 'ratelimit'];
-const tooMany = '{"error":"Too many requests"}';
+test('a rate is a number of requests in a window of seconds, minutes or hours', () => {
+  for (const [text, limit, windowMs] of [
+    ['100/60s', 100, 60_000], ['1/1s', 1, 1_000], ['10/1m', 10, 60_000], ['250/5m', 250, 300_000],
+    ['1000/1h', 1_000, 3_600_000], ['1000000/24h', 1_000_000, 86_400_000], ['0100/01h', 100, 3_600_000],
+  ] as const) {
+    assert.deepEqual(parseRate(text), { limit, windowMs }, text);
+  }
+  for (const text of [
+    '', '100', '100/', '/60s', '100/s', '100/60', '100/60S', '100/60ms', '100/1d', '0/60s', '00/1s', '1/0s', '1/0h',
+    '1000001/1s', '10000000/1s', '1/86401s', '1/1441m', '1/25h', '-1/1s', '+1/1s', '1.5/1s', '1/1.5s', '1e3/1s',
+    ' 1/1s', '1/1s ', '1 / 1s', '1/1s,2/1m', '1/1s\n', '٣/1s', '0x1/1s', '1//1s', '007/086400s',
+  ]) {
+    assert.equal(parseRate(text), undefined, JSON.stringify(text));
+  }
+}); // prettier-ignore
+
+test('the headers of a rate are exactly the structured fields of the IETF draft', () => {
+  assert.deepEqual(rateHeaders({ limit: 100, windowMs: 60_000 }, 7, 12), [
+    ...['ratelimit-policy', '"default";q=100;w=60'],
+    ...['ratelimit', '"default";r=7;t=12'],
+  ]);
+});
+
+test('the key of a request is its IPv4 address, the /64 of its IPv6 address, or its identity', () => {
+  const long = 'x'.repeat(64);
+  for (const [by, client, identity, expected] of [
+    ...([
+      ['192.0.2.7', '192.0.2.7'], ['2001:db8::1', '2001:db8:0:0'], ['2001:db8::ffff:ffff:ffff:ffff', '2001:db8:0:0'],
+      ['2001:db8:0:1::1', '2001:db8:0:1'], ['2001:db8:1:2:3:4:5:6', '2001:db8:1:2'], ['::1', '0:0:0:0'], ['::', '0:0:0:0'],
+      ['1::', '1:0:0:0'], ['1:2:3:4:5:6:7::', '1:2:3:4'], ['::2:3:4:5:6:7:8', '0:2:3:4'], ['1:2:3::6:7:8', '1:2:3:0'],
+      ['1::4:5:6:7:8', '1:0:0:4'], ['64:ff9b::192.0.2.7', '64:ff9b:0:0'], ['1:2:3:4:5:6:192.0.2.7', '1:2:3:4'],
+      ['::4:5:6:192.0.2.7', '0:0:0:4'], [undefined, 'unknown'],
+    ] as const).map(([client, key]) => ['address', client, 'ada', key] as const),
+    ['identity', '192.0.2.7', 'Ada Lovelace\r\n*', 'sub:Ada Lovelace\r\n*'],
+    ['identity', '192.0.2.7', '192.0.2.8', 'sub:192.0.2.8'],
+    ['identity', '192.0.2.7', '', 'sub:'],
+    ['identity', '2001:db8::1', undefined, '2001:db8:0:0'],
+    ['identity', undefined, undefined, 'unknown'],
+    ['identity', '192.0.2.7', long, `sub:${long}`],
+    ['identity', '192.0.2.7', `${long}x`, 'sub-sha256:lTfF_fEgSC99WNJentWD9SwCtOME6oFNsWM61WWu1-k'],
+  ] as const) {
+    const keys: string[] = [];
+    const guard = createRateLimit({ limit: 1, windowMs: 1_000 }, by, { take: (key) => void keys.push(key) });
+    const request = { client, identity } as GuardedRequest;
+    assert.deepEqual(guard.admit(request), { isAdmitted: true, identity }, 'a request without a count is admitted');
+    assert.deepEqual(keys, [expected]);
+  }
+}); // prettier-ignore
 
 async function serveLimited(limit: number, windowMs: number) {
   const clock = { now: 1_000_000 };
   const rate = { limit, windowMs };
-  const count = createOwnCount(rate, () => clock.now);
-  const guard = createRateLimit(rate, 'address', count);
+  const windows = new Windows(() => clock.now);
+  const guard = createRateLimit(rate, 'address', { take: (key) => windows.take(key, rate) });
   return Object.assign(await startGateway({ host: 'http1', guards: [guard] }), { clock });
 }
+
+const item = '/api/work-items/5';
 
 test('over the limit every operation is 429, byte for byte, without a backend call', async () => {
   await using server = await serveLimited(1, 60_000);
   await using client = await server.connect();
-  assert.equal((await client.call('GET', '/api/work-items/5')).status, 200);
+  assert.equal((await client.call('GET', item)).status, 200);
   server.clock.now += 48_000;
   for (const { method, path, options } of operations) {
     const reply = await client.call(method, path, { ...options, headers: [['X-Request-Id', `limited-${method}`]] });
-    assertReply(reply, 429, tooMany, limitHeaders);
+    assertReply(reply, 429, '{"error":"Too many requests"}', ['retry-after', 'ratelimit-policy', 'ratelimit']);
     const headers = reply.headers.filter(([field]) => !['Date', 'date'].includes(field));
-    assert.deepEqual(headers, [
+    assert.deepEqual(headers.slice(0, 9), [
       ['content-type', 'application/json'],
       ['cache-control', 'no-store'],
       ['x-content-type-options', 'nosniff'],
@@ -39,115 +91,85 @@ test('over the limit every operation is 429, byte for byte, without a backend ca
       ['content-length', '29'],
       ['x-request-id', `limited-${method}`],
       ['connection', 'keep-alive'],
-      ...headers.slice(9),
     ]);
   }
-  for (const [method, path, body] of [
-    ['HEAD', '/api/work-items/5', undefined],
-    ['GET', '/api/work-items/abc', undefined],
-    ['POST', '/api/work-items', '{'],
-  ] as const) {
-    assert.equal((await client.call(method, path, body === undefined ? {} : { body })).status, 429);
+  for (const { status, outcome, cause } of server.told.ended.slice(1)) {
+    assert.deepEqual([status, outcome, cause], [429, 'rate-limited', 'more than 1 requests in 60 s']);
   }
+  for (const [method, path, body] of [['HEAD', item, ''], ['GET', '/api/work-items/abc', ''], ['POST', '/api/work-items', '{']] as const) {
+    assert.equal((await client.call(method, path, body === '' ? {} : { body })).status, 429);
+  } // prettier-ignore
   assert.equal(server.backend.requests.length, 1);
-  assert.deepEqual(
-    server.told.ended.slice(1, 1 + operations.length).map(({ status, outcome, cause }) => [status, outcome, cause]),
-    operations.map(() => [429, 'rate-limited', 'more than 1 requests in 60 s']),
-  );
 });
 
-test('a window ends windowMs after its first request, to the millisecond', async () => {
+/** Reads an item. Returns the status, `retry-after` and `ratelimit` of the reply. */
+async function read(client: RawClient): Promise<string> {
+  const reply = await client.call('GET', item);
+  return [reply.status, reply.header('retry-after'), reply.header('ratelimit')].join(' ');
+}
+
+test('the seconds in a reply are rounded up, and never more than the window', async () => {
   await using server = await serveLimited(2, 10_000);
   await using client = await server.connect();
-  const ask = async (): Promise<string> => {
-    const reply = await client.call('GET', '/api/work-items/5');
-    return reply.status === 200
-      ? (reply.header('ratelimit') ?? '')
-      : `${reply.header('retry-after') ?? ''} ${reply.header('ratelimit') ?? ''}`;
-  };
-  assert.equal(await ask(), '"default";r=1;t=10');
-  server.clock.now += 9_000;
-  assert.equal(await ask(), '"default";r=0;t=1');
-  assert.equal(await ask(), '1 "default";r=0;t=1');
-  server.clock.now += 999.9;
-  assert.equal(await ask(), '1 "default";r=0;t=1');
-  server.clock.now += 0.1;
-  assert.equal(await ask(), '"default";r=1;t=10');
-  assert.equal(await ask(), '"default";r=0;t=10');
-  assert.equal(await ask(), '10 "default";r=0;t=10');
-});
-
-test('the remaining seconds in a reply are never more than the window, whatever fraction of a millisecond the clock shows', async () => {
-  await using server = await serveLimited(2, 1_000);
-  await using client = await server.connect();
+  for (const [passedMs, expected] of [
+    [0, '200  "default";r=1;t=10'], [9_000, '200  "default";r=0;t=1'], [0, '429 1 "default";r=0;t=1'],
+    [999.9, '429 1 "default";r=0;t=1'], [0.1, '200  "default";r=1;t=10'], [0, '200  "default";r=0;t=10'],
+    [0, '429 10 "default";r=0;t=10'],
+  ] as const) {
+    server.clock.now += passedMs;
+    assert.equal(await read(client), expected);
+  } // prettier-ignore
+  await using fraction = await serveLimited(2, 1_000);
+  await using other = await fraction.connect();
   // At this time, rounding makes `now + window - now` more than the window.
-  const now = 3_423.889_162_171_571_6;
-  assert.ok(now + 1_000 - now > 1_000);
-  server.clock.now = now;
-  const lefts: (string | undefined)[] = [];
-  for (let count = 0; count < 3; count += 1) {
-    lefts.push((await client.call('GET', '/api/work-items/5')).header('ratelimit'));
-  }
-  assert.deepEqual(lefts, ['"default";r=1;t=1', '"default";r=0;t=1', '"default";r=0;t=1']);
+  fraction.clock.now = 3_423.889_162_171_571_6;
+  assert.ok(fraction.clock.now + 1_000 - fraction.clock.now > 1_000);
+  assert.equal(await read(other), '200  "default";r=1;t=1');
 });
 
-test('every reply to a counted request reports how many requests are left [D64]', async () => {
+test('every reply to a request of an operation reports how many are left; other requests are not counted [D64]', async () => {
   await using server = await serveLimited(9, 60_000);
   await using client = await server.connect();
+  const assertLeft = (reply: Reply, left: number | undefined): void => {
+    const sent = reply.headers.filter(([name]) => /^(?:ratelimit|retry-after)/.test(name));
+    const expected = [['ratelimit-policy', '"default";q=9;w=60'], ['ratelimit', `"default";r=${left};t=60`]]; // prettier-ignore
+    assert.deepEqual(sent, left === undefined ? [] : expected);
+  };
+  const crossSite = ['Sec-Fetch-Site', 'cross-site'] as const;
   for (const [left, method, path, body, status] of [
-    [8, 'GET', '/api/work-items/5', undefined, 200],
+    [8, 'GET', item, undefined, 200],
     [7, 'POST', '/api/work-items', '{}', 201],
-    [6, 'PUT', '/api/work-items/5', '{}', 200],
-    [5, 'DELETE', '/api/work-items/5', undefined, 200],
+    [6, 'PUT', item, '{}', 200],
+    [5, 'DELETE', item, undefined, 200],
     [4, 'GET', '/api/work-items/abc', undefined, 400],
     [3, 'POST', '/api/work-items', '{', 500],
     [2, 'HEAD', '/api/work-items', undefined, 200],
     [undefined, 'OPTIONS', '/api/work-items', undefined, 204],
-    [undefined, 'PATCH', '/api/work-items/5', undefined, 405],
+    [undefined, 'PATCH', item, undefined, 405],
     [undefined, 'GET', '/nowhere', undefined, 404],
+    [undefined, 'POST', '/api/work-items', 'cross-site', 403],
   ] as const) {
-    const reply = await client.call(method, path, body === undefined ? {} : { body });
+    const headers = status === 403 ? [crossSite] : [];
+    const reply = await client.call(method, path, { headers, ...(body !== undefined && { body }) });
     assert.equal(reply.status, status, `${method} ${path}`);
-    const rate = left === undefined ? [] : ['ratelimit-policy', 'ratelimit'];
-    assert.deepEqual(
-      reply.headers.map(([name]) => name).filter((name) => /^(?:ratelimit|retry-after)/.test(name)),
-      rate,
-    );
-    assert.equal(reply.header('ratelimit-policy'), left === undefined ? undefined : '"default";q=9;w=60');
-    assert.equal(reply.header('ratelimit'), left === undefined ? undefined : `"default";r=${left};t=60`);
+    assertLeft(reply, left);
   }
-  server.clock.now += 59_001;
   server.backend.answers(answer('{}', { status: 404 }));
-  const missing = await client.call('GET', '/api/work-items/7');
-  assertReply(missing, 404, '{"error":"Work item not found"}', ['ratelimit-policy', 'ratelimit']);
-  assert.equal(missing.header('ratelimit'), '"default";r=1;t=1');
+  assertLeft(await client.call('GET', '/api/work-items/7'), 1);
   client.send(requestBytes('POST', '/api/work-items', { headers: [['Content-Length', '99999999']] }));
   const tooLarge = await client.reply();
   assert.equal(tooLarge.status, 413);
-  assert.equal(tooLarge.header('ratelimit'), '"default";r=0;t=1');
-});
-
-test('requests without an operation are not counted, and are served even over the limit', async () => {
-  await using server = await serveLimited(1, 60_000);
-  await using client = await server.connect();
-  for (let round = 0; round < 2; round += 1) {
-    assert.equal((await client.call('OPTIONS', '/api/work-items')).status, 204);
-    assert.equal((await client.call('PATCH', '/api/work-items/5')).status, 405);
-    assert.equal((await client.call('GET', '/nowhere')).status, 404);
-    const cross = { headers: [['Sec-Fetch-Site', 'cross-site']] as [string, string][], body: '{}' };
-    assert.equal((await client.call('POST', '/api/work-items', cross)).status, 403);
-    assert.equal((await client.call('GET', '/api/work-items/5')).status, round === 0 ? 200 : 429);
-  }
+  assertLeft(tooLarge, 0);
+  await using next = await server.connect();
+  assert.deepEqual([(await next.call('GET', item)).status, (await next.call('OPTIONS', item)).status], [429, 204]);
 });
 
 test('of 1,000 pipelined requests, exactly as many as the limit are served, and the connection stays open', async () => {
   await using server = await serveLimited(100, 60_000);
   await using client = await server.connect();
-  client.send(Buffer.concat(Array.from({ length: 1_000 }, () => requestBytes('GET', '/api/work-items/5'))));
-  const statuses: number[] = [];
+  client.send(Buffer.concat(repeat(1_000, requestBytes('GET', item))));
   for (let index = 0; index < 1_000; index += 1) {
-    statuses.push((await client.reply()).status);
+    assert.equal((await client.reply()).status, index < 100 ? 200 : 429);
   }
-  assert.deepEqual(statuses, [...Array.from({ length: 100 }, () => 200), ...Array.from({ length: 900 }, () => 429)]);
   assert.equal(server.backend.requests.length, 100);
 });

@@ -45,7 +45,7 @@ const observer: MemberObserver = {
     told('fault');
     member.leave('fault');
   },
-  onCount: (_, id, asked) => told('count', id, asked),
+  onCount: (_, requests) => told('count', requests),
   onKeys: (jwksUrl, keys) => told('keys', jwksUrl, keys),
   onUnreachable: () => told('unreachable'),
   onGone: () => told('gone'),
@@ -190,7 +190,7 @@ test('a worker gets one ping until it answers; after five heartbeats it counts a
   assert.equal(member.beat(), 10);
   member.send({ kind: 'cut' });
   assert.deepEqual((await received(3)).slice(1), [{ kind: 'ping', number: 0 }, { kind: 'cut' }]);
-  say({ kind: 'count', id: 7, question: { rate: { limit: 1, windowMs: 1 }, keys: [] } });
+  say({ kind: 'count', requests: [] });
   await poll(() => events.at(-1)?.[0] === 'count', 'the worker asks the counter');
   assert.equal(member.beat(), undefined, 'any message answers all heartbeats');
 });

@@ -218,10 +218,10 @@ test('for the rate limit, the primary process counts the requests of a worker [D
   await using worker = new TestedWorker({ rateLimit: '9/60s' });
   await using client = await RawClient.open(await worker.port());
   client.send(list);
-  const { id, question } = await worker.message('count');
-  assert.deepEqual(question, { rate: { limit: 9, windowMs: 60_000 }, keys: ['127.0.0.1'] });
+  const { requests } = await worker.message('count');
+  assert.deepEqual(requests, [{ key: '127.0.0.1', rate: { limit: 9, windowMs: 60_000 } }]);
   // No request is left.
-  worker.send({ kind: 'counted', id, answer: [-1, 5_000] });
+  worker.send({ kind: 'counted', taken: [{ left: -1, msLeft: 5_000 }] });
   assert.equal((await client.reply()).status, 429);
 });
 

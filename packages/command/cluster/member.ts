@@ -3,14 +3,14 @@
 import type { ChildProcess } from 'node:child_process';
 import type { Socket } from 'node:net';
 
-import type { FetchedKeys, Question } from '../../core/guards/ports/ports.ts';
+import type { FetchedKeys } from '../../core/guards/ports/ports.ts';
 import { startDeadline } from '../../core/hosts/common/process-deadline.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
 import type { Report, ReportRequest } from '../../figures/report.ts';
 import type { TlsInForce } from '../certificates/certificates.ts';
 import type { Settings } from '../settings/settings.ts';
 import { lateMs, type Receiver } from './distributor.ts';
-import { toPlain, type FromWorker, type ToWorker, type WorkerStart } from './messages.ts';
+import { toPlain, type CountRequest, type FromWorker, type ToWorker, type WorkerStart } from './messages.ts';
 import { nextState, type Departure, type WorkerState } from './worker-state.ts';
 
 const reportTimeoutMs = 1_000;
@@ -50,7 +50,7 @@ export interface MemberObserver {
   /** The worker has an internal error, and leaves. */
   onFault(member: Member): void;
   /** The worker asks the rate limit's counter. */
-  onCount(member: Member, id: number, question: Question): void;
+  onCount(member: Member, requests: readonly CountRequest[]): void;
   onKeys(jwksUrl: string, keys: FetchedKeys): void;
   onUnreachable(member: Member, error: Error): void;
   /** The worker has ended. Called before `exited` resolves. */
@@ -264,7 +264,7 @@ export class Member implements Receiver {
         onStarted({ kind: 'failed', message: 'a worker had an internal error during its start' });
         break;
       case 'count':
-        this.#observer.onCount(this, message.id, message.question);
+        this.#observer.onCount(this, message.requests);
         break;
       case 'keys':
         this.#observer.onKeys(message.jwksUrl, message.keys);

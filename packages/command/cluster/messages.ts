@@ -1,6 +1,7 @@
 // The messages between the primary process and its workers.
 
-import type { FetchedKeys, Question } from '../../core/guards/ports/ports.ts';
+import type { FetchedKeys, Taken } from '../../core/guards/ports/ports.ts';
+import type { Rate } from '../../core/options/rate.ts';
 import type { Report, ReportRequest } from '../../figures/report.ts';
 import type { TlsInForce } from '../certificates/certificates.ts';
 import type { Settings } from '../settings/settings.ts';
@@ -10,6 +11,12 @@ export interface WorkerStart {
   readonly tls: TlsInForce;
   /** Keys that another worker has fetched from the same `AUTH_JWKS_URL` [D44]. */
   readonly keys: FetchedKeys | undefined;
+}
+
+/** A request that the primary counts for the rate limit. */
+export interface CountRequest {
+  readonly key: string;
+  readonly rate: Rate;
 }
 
 /** Settings that can be sent to another process: addresses are text. */
@@ -40,8 +47,8 @@ export type ToWorker =
   /** Cut the remaining connections, then exit. */
   | { readonly kind: 'cut' }
   | { readonly kind: 'report'; readonly id: number; readonly request: ReportRequest }
-  /** The primary's answer to `count`: the result of `Counter.ask` (core/guards/ports/ports.ts). */
-  | { readonly kind: 'counted'; readonly id: number; readonly answer: readonly number[] };
+  /** The answer to `count`: one result for each request. */
+  | { readonly kind: 'counted'; readonly taken: readonly Taken[] };
 
 export type FromWorker =
   /** The worker serves clients. */
@@ -63,7 +70,7 @@ export type FromWorker =
   | { readonly kind: 'reload-finished'; readonly id: number }
   /** Keys that the worker fetched from `jwksUrl`. */
   | { readonly kind: 'keys'; readonly jwksUrl: string; readonly keys: FetchedKeys }
-  /** Asks the primary to count requests for the rate limit. */
-  | { readonly kind: 'count'; readonly id: number; readonly question: Question }
+  /** Asks the primary to count requests. The worker sends the next `count` after the answer. */
+  | { readonly kind: 'count'; readonly requests: readonly CountRequest[] }
   /** The answer to `report`. The last report of a worker has the id -1. */
   | { readonly kind: 'report'; readonly id: number; readonly report: Report | undefined };

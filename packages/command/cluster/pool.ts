@@ -6,7 +6,7 @@ import { createServer, type Socket } from 'node:net';
 import { extname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-import type { Question, RateLimitPart } from '../../core/guards/ports/ports.ts';
+import type { RateLimitPart } from '../../core/guards/ports/ports.ts';
 import { loadRateLimit } from '../../core/guards/parts.ts';
 import type { Listener } from '../../core/hosts/common/listen.ts';
 import { startDeadline } from '../../core/hosts/common/process-deadline.ts';
@@ -23,7 +23,7 @@ import type { ClientService } from '../service/parts.ts';
 import type { Settings } from '../settings/settings.ts';
 import { Distributor } from './distributor.ts';
 import { describeEnd, isForGroup, Member, type MemberObserver, type StartOutcome } from './member.ts';
-import type { ToWorker } from './messages.ts';
+import type { CountRequest, ToWorker } from './messages.ts';
 
 const backOffMinMs = 100;
 const backOffMaxMs = 10_000;
@@ -87,7 +87,7 @@ class WorkerPool implements ClientService {
   readonly #counted = new Figures();
   #failures: readonly Failure[] = [];
   // The counts of the rate limit for all workers together.
-  #count: ReturnType<RateLimitPart['createJoinedCount']> | undefined;
+  #counts: ReturnType<RateLimitPart['createCounts']> | undefined;
   readonly #keys = createKeeper();
   #heartbeat: NodeJS.Timeout | undefined;
   readonly #passed: readonly number[];
@@ -121,9 +121,7 @@ class WorkerPool implements ClientService {
       this.#distributor.handBack(sockets);
     },
     onFault: (member) => this.#onFault(member),
-    onCount: (member, id, question) => {
-      void this.#answerCount(member, id, question);
-    },
+    onCount: (member, requests) => void this.#count(member, requests),
     onKeys: (jwksUrl, keys) => this.#keys.keepKeys(jwksUrl, keys),
     onUnreachable: ({ pid }, error) => this.#logger.error({ err: error, worker: pid }, 'a worker cannot be reached'),
     onGone: (member) => {
@@ -363,11 +361,11 @@ class WorkerPool implements ClientService {
     }
   }
 
-  // Loads the rate limit when the first question arrives. Workers send questions only if a rate limit is set.
-  async #answerCount(member: Member, id: number, question: Question): Promise<void> {
-    const { createJoinedCount } = await loadRateLimit();
-    this.#count ??= createJoinedCount();
-    member.send({ kind: 'counted', id, answer: this.#count.answer(question, performance.now()) });
+  // Loads the rate limit for the first requests. Workers send such requests only if a rate limit is set.
+  async #count(member: Member, requests: readonly CountRequest[]): Promise<void> {
+    const { createCounts } = await loadRateLimit();
+    const counts = (this.#counts ??= createCounts());
+    member.send({ kind: 'counted', taken: requests.map(({ key, rate }) => counts.take(key, rate)) });
   }
 
   // The worker drains by itself.

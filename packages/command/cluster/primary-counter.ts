@@ -1,50 +1,56 @@
-// The rate limit's counter in a worker: sends questions to the primary process, which counts for all workers. During a
-// reload a worker has two sets of guards; both share this counter.
+// The rate limit's counter in a worker: sends requests to the primary process, which counts for all workers. During a reload
+// a worker has two sets of guards; both share this counter.
 
-import { CounterGoneError, type Counter, type Question } from '../../core/guards/ports/ports.ts';
+import { CounterGoneError, type Counter, type Taken } from '../../core/guards/ports/ports.ts';
+import type { Rate } from '../../core/options/rate.ts';
+import type { CountRequest } from './messages.ts';
+
+interface WaitingRequest extends CountRequest, Omit<PromiseWithResolvers<Taken>, 'promise'> {}
 
 export class PrimaryCounter implements Counter {
-  readonly #send: (id: number, question: Question) => void;
-  readonly #asked = new Map<number, PromiseWithResolvers<readonly number[]>>();
-  #nextId = 0;
-  // The answer to the test question. Resolved at first, so that the first `revive` sends no question: the primary
-  // process has just started this worker, so it can answer.
+  readonly #send: (requests: readonly CountRequest[]) => void;
+  // The requests of the question that the primary process has to answer. There is one question at a time.
+  #asked: readonly WaitingRequest[] = [];
+  // The requests of the next question.
+  #gathered: WaitingRequest[] = [];
+  // The test request. Resolved at first, so that the first `revive` sends no request: the primary process has just started
+  // this worker, so it can answer.
   #test: Promise<unknown> | undefined = Promise.resolve();
   #hasGone = false;
 
   /** `send` sends a question to the primary process. If that process has ended, the question is lost. */
-  constructor(send: (id: number, question: Question) => void) {
+  constructor(send: (requests: readonly CountRequest[]) => void) {
     this.#send = send;
   }
 
-  /** Receives an answer of the primary process. */
-  onAnswer(id: number, answer: readonly number[]): void {
-    this.#asked.get(id)?.resolve(answer);
-    this.#asked.delete(id);
+  /** Receives the answer of the primary process: one result for each request. */
+  onAnswer(taken: readonly Taken[]): void {
+    const asked = this.#asked;
+    this.#asked = [];
+    for (const [index, each] of taken.entries()) asked[index]?.resolve(each);
+    this.#ask();
   }
 
-  /** Rejects all open questions. Called when the primary process has ended. */
+  /** Rejects all requests. Called when the primary process has ended. */
   onGone(): void {
     this.#hasGone = true;
-    for (const { reject } of this.#asked.values()) {
-      reject(new CounterGoneError());
-    }
-    this.#asked.clear();
+    for (const { reject } of [...this.#asked, ...this.#gathered]) reject(new CounterGoneError());
+    this.#asked = [];
+    this.#gathered = [];
   }
 
-  async ask(question: Question): Promise<readonly number[]> {
+  async take(key: string, rate: Rate): Promise<Taken> {
     if (this.#hasGone) throw new CounterGoneError();
-    const id = this.#nextId;
-    this.#nextId += 1;
-    const answer = Promise.withResolvers<readonly number[]>();
-    this.#asked.set(id, answer);
-    this.#send(id, question);
-    return await answer.promise;
+    const { promise, resolve, reject } = Promise.withResolvers<Taken>();
+    this.#gathered.push({ key, rate, resolve, reject });
+    // Deferred, so that the question includes all requests of this event-loop turn.
+    if (this.#gathered.length === 1) setImmediate(() => this.#ask());
+    return await promise;
   }
 
-  /** Resolves when the primary process has answered a test question. At most one test question is open. */
+  /** Resolves when the primary process has counted a test request. At most one test request is open. */
   async revive(): Promise<void> {
-    this.#test ??= this.ask({ rate: { limit: 1, windowMs: 1 }, keys: [] });
+    this.#test ??= this.take('test', { limit: 1, windowMs: 1 });
     try {
       await this.#test;
     } finally {
@@ -54,5 +60,12 @@ export class PrimaryCounter implements Counter {
 
   close(): void {
     // Other guards of this worker may still use the counter.
+  }
+
+  #ask(): void {
+    if (this.#asked.length > 0 || this.#gathered.length === 0) return;
+    this.#asked = this.#gathered;
+    this.#gathered = [];
+    this.#send(this.#asked.map(({ key, rate }) => ({ key, rate })));
   }
 }

@@ -38,11 +38,9 @@ async function run(
   const inForce = { settings };
   const log = createLog({ ...settings, isShared: true });
   const stop = listenForStop(log.logger);
-  const counter = new PrimaryCounter((id, question) => {
-    void send({ kind: 'count', id, question });
-  });
+  const counter = new PrimaryCounter((requests) => void send({ kind: 'count', requests }));
   process.on('message', (message: ToWorker) => {
-    if (message.kind === 'counted') counter.onAnswer(message.id, message.answer);
+    if (message.kind === 'counted') counter.onAnswer(message.taken);
   });
   process.once('disconnect', () => counter.onGone());
   const own = createKeeper();

@@ -30,7 +30,7 @@ export async function createGuards(
       },
       () => logger.info(outageTexts.redis.ends),
     ),
-    primary: new OutageLines(
+    keeper: new OutageLines(
       (_, outages) => {
         logger.warn(
           { outages },
@@ -79,7 +79,7 @@ export async function createGuards(
   const close = (): void => {
     guards.close();
     lines.redis.close();
-    lines.primary.close();
+    lines.keeper.close();
   };
   // The start fails if the key file is unusable, as with any other file, because the file does not recover by itself.
   // If an issuer is down, the start succeeds, because the issuer may recover.

@@ -1,5 +1,5 @@
-// Keeps the state that must outlive the guards of a process: the issuer's keys and the counts of the rate limit. So a
-// worker can start and a reload can succeed while the issuer is down [D44], and the clients' counts continue.
+// Keeps the issuer's keys longer than the guards of a process live. So a worker can start and a reload can succeed while
+// the issuer is down [D44]. The rate limit's counts continue as long as the keeper lives.
 
 import type { Keeper } from '../../core/guards/ports/ports.ts';
 
@@ -10,7 +10,6 @@ export function createKeeper(now = () => performance.now()): Keeper {
   const kept = new Map<string, { readonly text: string; readonly askedAt: number }>();
   return {
     counter: undefined,
-    counts: new Map(),
     findKeys: (url) => {
       const found = kept.get(url);
       return found && { text: found.text, ageMs: now() - found.askedAt };

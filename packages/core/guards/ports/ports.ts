@@ -11,14 +11,14 @@ import type { Rate } from '../../options/rate.ts';
  */
 export const tokenFlawNames = [
   'malformed', // the token, its header or its claims cannot be parsed
-  'algorithm', // not in authAlgorithms
+  'algorithm', // not in `authAlgorithms`
   'unknown-key', // the issuer has no key with the token's key id and algorithm
   'signature',
   'issuer',
   'audience',
   'expired',
   'not-yet-valid',
-  'type', // not the type that authTokenType requires
+  'type', // not the type that `authTokenType` requires
   'claims', // `exp` is missing, or `exp`, `nbf`, `iat` or `sub` has the wrong type
 ] as const;
 
@@ -43,7 +43,7 @@ export interface GuardObserver {
   /** Called after `onKeys` when the guard starts with keys from the `Keeper`, which were fetched `ageMs` ago. */
   onInherited(ageMs: number): void;
   /** Called once with the cause when the counter stops answering, and once with undefined when it answers again. */
-  onCounter(who: 'redis' | 'primary', cause: unknown): void;
+  onCounter(who: 'redis' | 'keeper', cause: unknown): void;
   /** Called once if a password is set but Redis requires none. */
   onUnusedPassword(): void;
 }
@@ -61,39 +61,35 @@ export interface FetchedKeys {
   readonly ageMs: number;
 }
 
-/** State that outlives guards: a process keeps it for reloads, and the primary process keeps it for its workers. */
+/** State that outlives guards: a process keeps it for reloads, and passes it to its other processes. */
 export interface Keeper {
-  /** The counter for all workers; undefined if this process counts by itself. */
+  /** Counts the requests of all processes of a gateway; undefined if this process counts by itself. */
   readonly counter: Counter | undefined;
-  /** The counts of this process, by `rateLimitKey`. */
-  readonly counts: Map<string, object>;
   /** Returns the keys last fetched from an address; undefined if there are none. */
   readonly findKeys: (jwksUrl: string) => FetchedKeys | undefined;
   /** Keeps the keys for guards that are created later. */
   readonly keepKeys: (jwksUrl: string, keys: FetchedKeys) => void;
 }
 
-/** A question to a counter: may these requests pass? */
-export interface Question {
-  readonly rate: Rate;
-  /** The key of each request; a key can occur several times. */
-  readonly keys: readonly string[];
+/** The result of counting one request. */
+export interface Taken {
+  /** Requests left in the key's window after this one. -1: the limit was reached, and this request is not counted. */
+  readonly left: number;
+  /** Milliseconds until the window ends; always more than 0. */
+  readonly msLeft: number;
 }
 
 /** Counts requests for several processes. */
 export interface Counter {
+  /** Counts one request of `key`. Rejects if the counter cannot count. May never settle. */
+  take(key: string, rate: Rate): Promise<Taken>;
   /**
-   * Counts the requests in their order. Resolves with two numbers for each request: the requests left in the
-   * key's window after this one (-1 if the limit was reached), and the whole milliseconds until the window ends. Rejects
-   * if the counter cannot count. May never settle.
-   */
-  ask(question: Question): Promise<readonly number[]>;
-  /**
-   * Prepares for questions, with a new connection if the counter uses connections. Rejects if the counter does not answer.
-   * If the counter later closes that connection, `onGone` is called before the unanswered questions are rejected.
+   * Prepares for requests, with a new connection if the counter uses connections. Rejects if the counter does not answer.
+   * Calls `onGone` if the counter later closes that connection. If `onGone` calls `revive` at once, the requests without an
+   * answer are counted on the next connection.
    */
   revive(onGone: () => void): Promise<void>;
-  /** Releases all resources. Later questions are rejected. */
+  /** Releases all resources. Later requests are rejected. */
   close(): void;
 }
 
@@ -128,11 +124,8 @@ export interface RateLimitPart {
     observer: GuardObserver,
     keeper: Keeper | undefined,
   ) => Promise<OpenGuard & { readonly redisAnswers: () => boolean | undefined }>;
-  /** Creates the counter with which the primary process counts the requests of all workers. */
-  readonly createJoinedCount: () => {
-    /** Counts the requests at the time `now`, in milliseconds. Returns the answer to `Counter.ask`. */
-    answer(question: Question, now: number): number[];
-  };
+  /** Creates the counts of a process that counts the requests of others. */
+  readonly createCounts: () => { take(key: string, rate: Rate): Taken };
   /** Counts one request in the Redis at `address`. Rejects with an Error for the operator. */
   readonly tryRedis: (
     address: string,

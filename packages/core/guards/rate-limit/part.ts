@@ -1,70 +1,77 @@
-// Creates the rate limit guard. Requests are counted by this process, by the primary process for its workers, or by Redis.
+// Creates the rate limit guard, and chooses the counter of each request: Redis, the counter that several processes of
+// one gateway share, or this process.
 
+import type { Counter, GuardObserver, Keeper, RateLimitPart, Taken } from '../ports/ports.ts';
 import { systemClock } from '../time/clock.ts';
-import type { Keeper, RateLimitPart } from '../ports/ports.ts';
-import { createOwnCount, WindowTables } from './count.ts';
 import { createRateLimit } from './rate-limit.ts';
-import { SharedCount } from './shared-count.ts';
+import { SharedCounter } from './shared-counter.ts';
+import { Windows } from './windows.ts';
 
-export { createJoinedCount } from './count.ts';
-
-// Longest wait for the primary process. That process has little to do, so a later answer means that the whole machine
-// is slow, including this worker.
-const primaryAnswerMsMax = 1_000;
+// Longest wait for the keeper's counter. Its process has little to do, so a later answer means that the whole machine is
+// slow, including this process.
+const keeperAnswerMsMax = 1_000;
 // The result for each request while Redis does not answer, if `rateLimitFallback` is `allow` or `deny`. Refused clients
 // may retry after a second.
 const takenWithout = { allow: undefined, deny: { left: -1, msLeft: 1_000 } } as const;
 
+// The counts of each process. The guards that a reload creates continue them.
+const countsByKeeper = new WeakMap<Keeper, Windows>();
+
+export function createCounts(): Windows {
+  return new Windows(() => systemClock.steady());
+}
+
 /** Creates the guard. Rejects if the Redis client cannot be loaded. */
 export const createRateGuard: RateLimitPart['createRateGuard'] = async (settings, rate, observer, keeper) => {
   const { rateLimitKey, rateLimitRedisUrl, rateLimitFallback } = settings;
-  // The library is loaded first, so that there is nothing to close if loading fails.
-  const library = rateLimitRedisUrl === '' ? undefined : await import('./redis-counter.ts');
-  await library?.loadRedis();
-  const own = createOwnCount(rate, () => systemClock.steady(), findTables(keeper, rateLimitKey));
-  const common = { rate, clock: systemClock };
-  const primary =
-    keeper?.counter &&
-    new SharedCount({
-      ...common,
-      counter: keeper.counter,
-      answerMsMax: primaryAnswerMsMax,
-      fallback: own,
-      onChange: (cause) => observer.onCounter('primary', cause),
-    });
-  await primary?.start();
-  const local = primary ?? own;
-  const redis =
-    library &&
-    new SharedCount({
-      ...common,
-      counter: new library.RedisCounter(new URL(rateLimitRedisUrl), () => observer.onUnusedPassword()),
-      answerMsMax: library.answerMsMax,
-      fallback: rateLimitFallback === 'local' ? local : { take: () => takenWithout[rateLimitFallback] },
-      onChange: (cause) => observer.onCounter('redis', cause),
-    });
-  await redis?.start();
+  const own = (keeper && countsByKeeper.get(keeper)) ?? createCounts();
+  if (keeper !== undefined) countsByKeeper.set(keeper, own);
+  const share = (who: Parameters<GuardObserver['onCounter']>[0], counter: Counter, answerMsMax: number) => {
+    const onChange = (cause: unknown): void => observer.onCounter(who, cause);
+    return new SharedCounter({ rate, clock: systemClock, counter, answerMsMax, onChange });
+  };
+  let redis: SharedCounter | undefined;
+  if (rateLimitRedisUrl !== '') {
+    const { answerMsMax, loadRedis, RedisCounter } = await import('./redis-counter.ts');
+    await loadRedis();
+    const counter = new RedisCounter(new URL(rateLimitRedisUrl), () => observer.onUnusedPassword());
+    redis = share('redis', counter, answerMsMax);
+  }
+  const isLocal = redis === undefined || rateLimitFallback === 'local';
+  const keepers = isLocal && keeper?.counter ? share('keeper', keeper.counter, keeperAnswerMsMax) : undefined;
+  const shared = [redis, keepers].filter((each) => each !== undefined);
+  await Promise.all(shared.map((each) => each.start()));
+
+  // The first of `counters` that answers counts the request. If it fails, the request goes to the next one.
+  const take = (key: string, counters = shared): Taken | undefined | Promise<Taken | undefined> => {
+    const index = counters.findIndex(({ isAnswering }) => isAnswering);
+    const counter = counters[index];
+    if (counter !== undefined) return takeFrom(counter, key, counters.slice(index + 1));
+    return isLocal ? own.take(key, rate) : takenWithout[rateLimitFallback];
+  };
+  const takeFrom = async (counter: SharedCounter, key: string, others: SharedCounter[]) => {
+    try {
+      const taken = await counter.take(key);
+      if (taken.left < 0) own.noteOver(key, rate, taken.msLeft);
+      return taken;
+    } catch {
+      return await take(key, others);
+    }
+  };
   return {
-    guard: createRateLimit(rate, rateLimitKey, redis ?? local),
+    guard: createRateLimit(rate, rateLimitKey, { take: (key) => own.findOver(key, rate) ?? take(key) }),
     redisAnswers: () => redis?.isAnswering,
     close: () => {
-      // Redis is closed first: this sends requests that wait for Redis to the fallback, which must still be open.
-      redis?.close();
-      primary?.close();
+      // In this order, the requests that wait for Redis go to the next counter.
+      for (const each of shared) each.close();
     },
   };
 };
 
-function findTables(keeper: Keeper | undefined, name: string): WindowTables {
-  const last = keeper?.counts.get(name);
-  const tables = last instanceof WindowTables ? last : new WindowTables();
-  keeper?.counts.set(name, tables);
-  return tables;
-}
-
 /** Connects to the Redis at `address` and counts there once. Rejects with an Error for the operator. */
 export const tryRedis: RateLimitPart['tryRedis'] = async (address) => {
-  const { answerOf, RedisCounter } = await import('./redis-counter.ts');
+  const { answerOf, loadRedis, RedisCounter } = await import('./redis-counter.ts');
+  await loadRedis();
   let hasUnusedPassword = false;
   const counter = new RedisCounter(new URL(address), () => {
     hasUnusedPassword = true;
@@ -72,7 +79,7 @@ export const tryRedis: RateLimitPart['tryRedis'] = async (address) => {
   try {
     await counter.revive(() => undefined);
     const startedAt = performance.now();
-    await answerOf(counter.ask({ rate: { limit: 1, windowMs: 1_000 }, keys: ['check'] }));
+    await answerOf(counter.take('check', { limit: 1, windowMs: 1_000 }));
     const tookMs = performance.now() - startedAt;
     return { version: await counter.version(), tookMs, hasUnusedPassword };
   } finally {

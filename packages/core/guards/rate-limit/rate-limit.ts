@@ -5,8 +5,14 @@ import { createHash } from 'node:crypto';
 import type { Admission, Guard, GuardedRequest } from '../../call/guard.ts';
 import { replyTooManyRequests } from '../../replies.ts';
 import type { GuardSettings } from '../../options/guard-options.ts';
+import type { Taken } from '../ports/ports.ts';
 import { rateHeaders, type Rate } from '../../options/rate.ts';
-import type { Count, Taken } from './count.ts';
+
+/** Counts the requests of one rate. */
+interface Count {
+  /** Counts one request of `key`. Returns undefined to admit the request without a count. The promise never rejects. */
+  take(key: string): Taken | undefined | Promise<Taken | undefined>;
+}
 
 // Refusals differ only in the seconds left in the window. They are cached by this number, so their heads are reused.
 const keptRefusalsMax = 1_000;
@@ -63,11 +69,9 @@ function identityKeyOf(request: GuardedRequest): string {
 // The first four groups of an IPv6 address, if they are written without `::`.
 const fourGroups = /^(?:[^:]+:){3}[^:]+(?=:)/;
 
-/**
- * Returns an IPv4 address unchanged. For an IPv6 address, returns the first four groups. They are its /64, the smallest
- * network that a provider gives to a customer. `address` must come from `normalizeAddress`.
- */
-export function networkOf(address: string): string {
+// Returns an IPv4 address unchanged. For an IPv6 address, returns the first four groups. They are its /64, the smallest
+// network that a provider gives to a customer. `address` must come from `normalizeAddress`.
+function networkOf(address: string): string {
   if (!address.includes(':')) return address;
   const [written] = fourGroups.exec(address) ?? [];
   if (written !== undefined) return written;

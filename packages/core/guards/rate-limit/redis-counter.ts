@@ -1,5 +1,5 @@
-// Counts requests in Redis or Valkey for all gateways that share the server [D47]. One script call counts for many
-// clients. Only this file imports ioredis, and only if a Redis address is set.
+// Counts requests in Redis or Valkey for all gateways that share the server [D47]. Only this file imports ioredis, and
+// only if a Redis address is set.
 
 import { isIP } from 'node:net';
 
@@ -7,41 +7,32 @@ import type { Redis } from 'ioredis';
 
 import { describeError, nodeAuthorities, type Peer } from '../../backend/describe-error.ts';
 import { explainLoading } from '../ports/missing-package.ts';
+import type { Counter, Taken } from '../ports/ports.ts';
+import { limitMax, type Rate } from '../../options/rate.ts';
 import { systemClock } from '../time/clock.ts';
-import { limitMax } from '../../options/rate.ts';
-import type { Counter, Question } from '../ports/ports.ts';
 import { LateError, noAnswerWithin, within } from '../time/deadline.ts';
-import { isAnswer } from './shared-count.ts';
 
 // Redis runs this script atomically. A key's window begins with its first request and ends when the key expires. The
-// script returns two numbers per key: the requests left after this request (-1 if the limit was reached), and the
-// milliseconds until the window ends. If a key's value has a wrong type, number or expiry, the script replaces the value.
-// If the script failed instead, all other keys of the call would fail too.
+// script returns the requests left after this request (-1 if the limit was reached), and the milliseconds until the window
+// ends. A value with a wrong type, number or expiry is replaced.
 const script = `
 local limit, window = tonumber(ARGV[1]), tonumber(ARGV[2])
-local answer = {}
-for index, key in ipairs(KEYS) do
-  local count, left = 0, window
-  local value = redis.pcall('GET', key)
-  if type(value) == 'table' then
-    if string.sub(value.err, 1, 9) ~= 'WRONGTYPE' then
-      return value
-    end
-  elseif value and #value <= ${String(limitMax).length} and string.match(value, '^[1-9]%d*$') then
-    count, left = tonumber(value), redis.call('PTTL', key)
-    if left < 0 or left > window then
-      count, left = 0, window
-    end
+local value, left = redis.pcall('GET', KEYS[1]), redis.call('PTTL', KEYS[1])
+local count = 0
+if type(value) == 'table' then
+  if string.sub(value.err, 1, 9) ~= 'WRONGTYPE' then
+    return value
   end
-  if count == 0 then
-    redis.call('SET', key, 1, 'PX', window)
-  elseif count < limit then
-    redis.call('INCR', key)
-  end
-  answer[index * 2 - 1] = math.max(-1, limit - count - 1)
-  answer[index * 2] = left
+elseif value and #value <= ${String(limitMax).length} and string.match(value, '^[1-9]%d*$') then
+  count = tonumber(value)
 end
-return answer
+if count == 0 or left < 1 or left > window then
+  count, left = 0, window
+end
+if count < limit then
+  redis.call('SET', KEYS[1], count + 1, 'PX', left)
+end
+return { math.max(-1, limit - count - 1), left }
 `;
 
 /** Prefix of keys, followed by the window in seconds and the client. */
@@ -53,36 +44,39 @@ export const answerMsMax = 100;
 const connectMsMax = 350;
 
 interface CountingRedis extends Redis {
-  countRates(keys: number, ...keysAndArguments: (string | number)[]): Promise<number[]>;
+  countRequest(key: string, limit: number, windowMs: number): Promise<unknown>;
   /** The first error of the connection, as opposed to an error of a command. */
   failure?: NodeJS.ErrnoException;
 }
 
+interface Connection {
+  readonly redis: CountingRedis;
+  /** Resolves when the connection can be used. */
+  readonly opened: Promise<void>;
+  /** Reports once that the server has closed the connection. */
+  noteGone(): void;
+}
+
 class UnusableRedis extends Error {}
 
-type Library = Pick<typeof import('ioredis'), 'Redis' | 'ReplyError'>;
-let ioredis: Library | undefined;
+// Undefined until `loadRedis` has resolved.
+let ioredis: Pick<typeof import('ioredis'), 'Redis' | 'ReplyError'>;
 
-/** Rejects with a MissingPackageError if ioredis is not installed. */
-export async function loadRedis(): Promise<Library> {
+/** Call this before the first `revive`. Rejects with a MissingPackageError if ioredis is not installed. */
+export async function loadRedis(): Promise<void> {
   // In a `try`, so that bundlers accept that the package is not installed.
   try {
-    return (ioredis ??= await import('ioredis'));
+    ioredis = await import('ioredis');
   } catch (error) {
     throw explainLoading('rateLimitRedisUrl', 'ioredis', error);
   }
 }
 
-function isReplyError(error: unknown): boolean {
-  return ioredis !== undefined && error instanceof ioredis.ReplyError;
-}
-
 export class RedisCounter implements Counter {
   readonly #url: URL;
   #onUnusedPassword: () => void;
-  #redis: CountingRedis | undefined;
-  // Reports that the server has closed the connection; reports it once.
-  #noteGone = (): void => undefined;
+  // Undefined before the first `revive`, and after `close`.
+  #connection: Connection | undefined;
 
   /**
    * `url`: `redis:` or `rediss:`, with optional user name, password and database number. `onUnusedPassword` is called once
@@ -93,110 +87,116 @@ export class RedisCounter implements Counter {
     this.#onUnusedPassword = onUnusedPassword;
   }
 
-  async ask({ rate: { limit, windowMs }, keys }: Question): Promise<readonly number[]> {
-    const redis = this.#redis;
-    if (redis === undefined) throw new Error('not connected');
-    // The end of the server's side is known some time before 'close'.
-    if (!redis.stream.writable) {
-      this.#noteGone();
-      throw new UnusableRedis('Redis closed the connection');
-    }
-    try {
-      const prefix = `${keyPrefix}${windowMs / 1_000}:`;
-      return await redis.countRates(keys.length, ...keys.map((key) => prefix + key), limit, windowMs);
-    } catch (error) {
-      throw this.#hideSecrets(describeAnswering(error, redis));
+  async take(key: string, rate: Rate): Promise<Taken> {
+    for (;;) {
+      const connection = this.#connection;
+      if (connection === undefined) throw new Error('not connected');
+      const { redis, opened } = connection;
+      try {
+        await opened;
+        return await count(redis, key, rate);
+      } catch (error) {
+        // The end of the server's side is known some time before 'close'.
+        if (redis.status === 'ready' && !redis.stream.writable) connection.noteGone();
+        // If the connection was lost and has a successor, perhaps Redis has not counted the request.
+        if (this.#connection === connection) throw this.#explain(describeAnswering, error, redis);
+      }
     }
   }
 
   async revive(onGone: () => void): Promise<void> {
     this.close();
-    // Loaded already, except by `check`: `close` must not run during this wait.
-    const redis = createRedis(ioredis ?? (await loadRedis()), this.#url);
-    this.#redis = redis;
+    const redis = createRedis(this.#url);
     redis.on('error', (error: Error) => {
       redis.failure ??= error;
     });
     let refusal: unknown;
+    // Without a user name, the password may be unused: the server then executes commands without AUTH.
+    const onRefused = (error: unknown): void => {
+      if (this.#url.username !== '' || !isReplyError(error)) throw error;
+      refusal = error;
+    };
+    const connection: Connection = { redis, opened: this.#open(redis, onRefused), noteGone: () => undefined };
+    this.#connection = connection;
     try {
-      await within(systemClock, connectMsMax, redis.connect(), this.#noConnection);
-      const authenticated = this.#authenticate(redis).catch((error: unknown) => {
-        // Without a user name, the password may be unused: the server then executes commands without AUTH.
-        if (this.#url.username !== '' || !isReplyError(error)) throw error;
-        refusal = error;
-      });
-      const database = Number(this.#url.pathname.slice(1));
-      // AUTH and SELECT are sent together. If AUTH is refused, SELECT fails, too. AUTH is awaited first:
-      // only its error shows the cause.
-      const selected = database === 0 ? undefined : redis.select(database);
-      selected?.catch(() => undefined);
-      await answerOf(authenticated.then(() => selected));
-      // Tests a write, because a server that is read-only, full or still loading its data cannot count.
-      if (!isAnswer(await answerOf(redis.countRates(1, `${keyPrefix}probe`, limitMax, 1_000)), 1)) {
-        throw new UnusableRedis('the answer is malformed');
-      }
-      if (redis.failure !== undefined || redis.status !== 'ready')
-        throw new UnusableRedis('Redis closed the connection');
-      if (refusal !== undefined) {
-        this.#onUnusedPassword();
-        this.#onUnusedPassword = () => undefined;
-      }
-      this.#noteGone = () => {
-        this.#noteGone = () => undefined;
-        onGone();
+      await connection.opened;
+      connection.noteGone = () => {
+        connection.noteGone = () => undefined;
+        if (this.#connection === connection) onGone();
       };
-      // ioredis emits 'close' before it rejects pending commands, as `Counter.revive` requires.
-      redis.once('close', () => {
-        if (this.#redis === redis) this.#noteGone();
-      });
+      // ioredis emits 'close' before it rejects pending commands.
+      redis.once('close', () => connection.noteGone());
+      // Tests a write, because a server that is read-only, full or still loading its data cannot count.
+      await answerOf(count(redis, 'probe', { limit: limitMax, windowMs: 1_000 }));
+      if (redis.failure !== undefined || redis.status !== 'ready') {
+        throw new UnusableRedis('Redis closed the connection');
+      }
     } catch (error) {
-      const refused = isReplyError(error) ? (refusal ?? error) : error;
-      const cause = describeConnecting(redis.failure ?? refused, redis, this.#url.protocol === 'rediss:');
       redis.disconnect();
-      throw this.#hideSecrets(cause);
+      const isTls = this.#url.protocol === 'rediss:';
+      const describe = isTls ? describeAnswering : describeConnecting;
+      throw this.#explain(describe, redis.failure ?? (isReplyError(error) ? (refusal ?? error) : error), redis);
     }
-  }
-
-  // A server without TLS reads a TLS handshake as the beginning of a command, and waits for the rest.
-  get #noConnection(): string {
-    return `no connection within ${connectMsMax} ms${this.#url.protocol === 'rediss:' ? ': did you mean redis:?' : ''}`;
+    if (refusal !== undefined) {
+      this.#onUnusedPassword();
+      this.#onUnusedPassword = () => undefined;
+    }
   }
 
   /** The server's name and version, such as `Redis 8.0.2`; undefined if it does not reveal them. */
   async version(): Promise<string | undefined> {
     // INFO fails for a user who is not allowed to run it.
-    const text = this.#redis === undefined ? '' : await answerOf(this.#redis.info('server')).catch(() => '');
-    const valkey = /^valkey_version:([\w.-]{1,40})/m.exec(text)?.[1];
-    if (valkey !== undefined) return `Valkey ${valkey}`;
-    const redis = /^redis_version:([\w.-]{1,40})/m.exec(text)?.[1];
-    return redis && `Redis ${redis}`;
+    const text = this.#connection && (await answerOf(this.#connection.redis.info('server')).catch(() => ''));
+    const [, name, version] = /^(valkey|redis)_version:([\w.-]{1,40})/m.exec(text ?? '') ?? [];
+    return version && `${name === 'valkey' ? 'Valkey' : 'Redis'} ${version}`;
   }
 
   close(): void {
-    this.#noteGone = () => undefined;
-    this.#redis?.disconnect();
-    this.#redis = undefined;
+    this.#connection?.redis.disconnect();
+    this.#connection = undefined;
   }
 
-  // Sends AUTH itself, because ioredis would print a warning about an unused password for each connection.
-  async #authenticate(redis: Redis): Promise<void> {
+  // AUTH and SELECT are sent together. If AUTH is refused, SELECT fails, too. AUTH is awaited first: only its error shows
+  // the cause. ioredis itself would print a warning about an unused password for each connection.
+  async #open(redis: CountingRedis, onRefused: (error: unknown) => void): Promise<void> {
+    const isTls = this.#url.protocol === 'rediss:';
+    // A server without TLS reads a TLS handshake as the beginning of a command, and waits for the rest.
+    const message = `no connection within ${connectMsMax} ms${isTls ? ': did you mean redis:?' : ''}`;
+    await within(systemClock, connectMsMax, redis.connect(), message);
     const username = decodeURIComponent(this.#url.username);
     const password = decodeURIComponent(this.#url.password);
-    if (username !== '') {
-      await redis.auth(username, password);
-    } else if (password !== '') {
-      await redis.auth(password);
-    }
+    const credentials = [username, password] as const;
+    const database = Number(this.#url.pathname.slice(1));
+    const authenticated =
+      username + password === ''
+        ? undefined
+        : (username === '' ? redis.auth(password) : redis.auth(...credentials)).catch(onRefused);
+    const selected = database === 0 ? undefined : redis.select(database);
+    selected?.catch(() => undefined);
+    await answerOf(Promise.resolve(authenticated).then(() => selected));
   }
 
   // Makes a new error, because the error of ioredis contains the arguments of the command: for AUTH, the password. Some
   // servers repeat user name or password in their message, so both are masked.
-  #hideSecrets(cause: string): Error {
+  #explain(describe: typeof describeAnswering, error: unknown, redis: CountingRedis): Error {
     const { username, password } = this.#url;
     const secrets = [password, decodeURIComponent(password), username, decodeURIComponent(username)];
-    const text = secrets.filter((each) => each !== '').reduce((words, each) => words.replaceAll(each, '***'), cause);
+    const text = secrets
+      .filter((each) => each !== '')
+      .reduce((words, each) => words.replaceAll(each, '***'), describe(error, redis));
     return new Error(text.slice(0, causeLengthMax));
   }
+}
+
+async function count(redis: CountingRedis, key: string, { limit, windowMs }: Rate): Promise<Taken> {
+  const answer: unknown = await redis.countRequest(`${keyPrefix}${windowMs / 1_000}:${key}`, limit, windowMs);
+  const [left, msLeft] = Array.isArray(answer) ? (answer as unknown[]) : [];
+  if (!isWhole(left, -1) || !isWhole(msLeft, 0)) throw new UnusableRedis('the answer is malformed');
+  return { left, msLeft: Math.min(windowMs, Math.max(1, msLeft)) };
+}
+
+function isWhole(value: unknown, min: number): value is number {
+  return typeof value === 'number' && Number.isSafeInteger(value) && value >= min;
 }
 
 const peer: Peer = { name: 'Redis', plainScheme: 'redis:', authorities: nodeAuthorities };
@@ -208,9 +208,8 @@ export async function answerOf<T>(answer: Promise<T>): Promise<T> {
 }
 
 // Detects a wrong scheme: a server with TLS closes or resets a connection without TLS.
-function describeConnecting(error: unknown, redis: CountingRedis, isTls: boolean): string {
-  const { code } = error as NodeJS.ErrnoException;
-  return !isTls && (code === 'ECONNRESET' || faultOf(error, redis) === 'closed')
+function describeConnecting(error: unknown, redis: CountingRedis): string {
+  return (error as NodeJS.ErrnoException).code === 'ECONNRESET' || faultOf(error, redis) === 'closed'
     ? 'Redis closed the connection before it answered: did you mean rediss:?'
     : describeAnswering(error, redis);
 }
@@ -227,6 +226,11 @@ function describeAnswering(error: unknown, redis: CountingRedis): string {
   return fault === undefined ? describeError(error, peer) : causes[fault];
 }
 
+// An error that Redis sent.
+function isReplyError(error: unknown): boolean {
+  return error instanceof ioredis.ReplyError;
+}
+
 // The errors of ioredis itself have no codes, so the state of the connection distinguishes them. Undefined for an error
 // of Redis or of the OS.
 function faultOf(error: unknown, { failure, status }: CountingRedis): keyof typeof causes | undefined {
@@ -235,17 +239,19 @@ function faultOf(error: unknown, { failure, status }: CountingRedis): keyof type
   return status === 'ready' ? undefined : 'closed';
 }
 
-// ioredis connects once. It must not reconnect, queue or retry, because the caller does all this. It must not limit times,
-// because its timers run before an answer is read.
-function createRedis(library: Library, url: URL): CountingRedis {
+// Within a turn of the event loop, and while Redis owes answers, ioredis joins the calls of the script. ioredis connects
+// once. It must not reconnect, queue or retry, because the caller does all this. It must not limit times, because its timers
+// run before an answer is read.
+function createRedis(url: URL): CountingRedis {
   const host = url.hostname.replace(/^\[|\]$/g, '');
-  return new library.Redis({
+  return new ioredis.Redis({
     host,
     port: url.port === '' ? 6_379 : Number(url.port),
     ...(url.protocol === 'rediss:' && {
       tls: { rejectUnauthorized: true, ...(isIP(host) === 0 && { servername: host }) },
     }),
     lazyConnect: true,
+    enableAutoPipelining: true,
     retryStrategy: null,
     enableOfflineQueue: false,
     autoResendUnfulfilledCommands: false,
@@ -255,6 +261,6 @@ function createRedis(library: Library, url: URL): CountingRedis {
     disableClientInfo: true,
     protocol: 2,
     connectTimeout: 0,
-    scripts: { countRates: { lua: script } },
+    scripts: { countRequest: { lua: script, numberOfKeys: 1 } },
   }) as CountingRedis;
 }

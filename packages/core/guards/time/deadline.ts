@@ -4,14 +4,12 @@
 
 import type { Clock } from './clock.ts';
 
-/**
- * Number of steps of a time limit. If every turn of the event loop is long, each turn ends one step. A new connection with
- * TLS, a password and a first answer takes about eight turns.
- */
-export const stepsMax = 10;
+// Number of steps of a time limit. If every turn of the event loop is long, each turn ends one step. A new connection with
+// TLS, a password and a first answer takes about eight turns.
+const stepsMax = 10;
 
-/** Runs `action` at the end of one step of a time limit of `ms`. Returns a function that cancels it. */
-export function afterStep(clock: Clock, ms: number, action: () => void): () => void {
+// Runs `action` at the end of one step of a time limit of `ms`. Returns a function that cancels it.
+function afterStep(clock: Clock, ms: number, action: () => void): () => void {
   let immediate: NodeJS.Immediate | undefined;
   const callOff = clock.after(ms / stepsMax, () => {
     immediate = setImmediate(action);
