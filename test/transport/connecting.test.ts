@@ -75,37 +75,30 @@ async function startHole(t: TestContext): Promise<BlockingListener | undefined> 
 }
 
 describe('connecting', { skip: process.platform === 'linux' ? false : 'needs 127.0.0.2, which only Linux has' }, () => {
-  for (const addresses of [
-    [silent, ...refusing],
-    [...refusing, silent],
-  ]) {
-    test(`an address that answers after 0.7 s is used, although the others of ${addresses.join(', ')} refuse [D30]`, async (t) => {
-      const script = `
+  test('an address that answers after 0.7 s is used, although the others refuse [D30]', async (t) => {
+    const script = `
       server.on('connection', (socket) => socket.on('data', () => socket.write(${JSON.stringify(answerBytes('{}').toString())})));
       server.once('listening', () => readSync(0, Buffer.alloc(1)));
     `;
-      await using listener = await BlockingListener.start(script);
-      if (!(await listener.fill())) {
-        t.skip(backlogIsEndless);
-        return;
-      }
-      await using one = await start({
-        backendUrl: `http://backend.test:${listener.port}`,
-        lookUp: finds(...addresses),
-        connectTimeoutMs: 30_000,
-      });
-      const calls = Array.from({ length: 10 }, () => one.send(get));
-      await new Promise((resolve) => setTimeout(resolve, 700));
-      listener.process.stdin?.write('x');
-      for (const { outcome } of calls) assert.equal((await within(outcome, 'an outcome')).kind, 'ok');
+    await using listener = await BlockingListener.start(script);
+    if (!(await listener.fill())) {
+      t.skip(backlogIsEndless);
+      return;
+    }
+    await using one = await start({
+      backendUrl: `http://backend.test:${listener.port}`,
+      lookUp: finds(refusing[0], silent, refusing[1]),
+      connectTimeoutMs: 30_000,
     });
-  }
+    const calls = Array.from({ length: 10 }, () => one.send(get));
+    await new Promise((resolve) => setTimeout(resolve, 700));
+    listener.process.stdin?.write('x');
+    for (const { outcome } of calls) assert.equal((await within(outcome, 'an outcome')).kind, 'ok');
+  });
 
   for (const isTls of [false, true]) {
     for (const addresses of [
-      [silent, living],
       [living, silent],
-      [silent, refusing[0], living],
       [refusing[0], silent, living],
     ]) {
       const over = isTls ? ' over TLS' : '';
@@ -440,13 +433,11 @@ describe('connecting', { skip: process.platform === 'linux' ? false : 'needs 127
       exchange.request.indexOnConnection < count ? exchange.write(answerBytes('{}')) : void exchange.socket.destroy();
   }
 
-  for (const [name, answers, failedMax] of [
-    ['1 ms after each answer', answersOnly(1, 1), 1],
-    ['20 ms after each answer', answersOnly(1, 20), 1],
-    ['by a reset, 5 ms after each answer', answersOnly(1, 5, true), 1],
-    ['5 ms after every third answer', answersOnly(3, 5), 1],
-    ['when a second request arrives', diesAfter(1), 1],
-    ['when a fourth request arrives', diesAfter(3), 1],
+  for (const [name, answers] of [
+    ['1 ms after each answer', answersOnly(1, 1)],
+    ['by a reset, 5 ms after each answer', answersOnly(1, 5, true)],
+    ['5 ms after every third answer', answersOnly(3, 5)],
+    ['when a fourth request arrives', diesAfter(3)],
   ] as const) {
     test(`a backend closes connections without notice, ${name}: only the first write on such a connection fails [D20]`, async () => {
       await using one = await start();
@@ -456,7 +447,7 @@ describe('connecting', { skip: process.platform === 'linux' ? false : 'needs 127
         const request = index % 3 === 0 ? get : { ...put, requestId: `put-${index}` };
         if ((await one.call(request)).kind !== 'ok') failed.push(index);
       }
-      assert.ok(failed.length <= failedMax, `failed: ${failed.join(', ')}`);
+      assert.ok(failed.length <= 1, `failed: ${failed.join(', ')}`);
       const written = one.backend.requests
         .filter(({ method }) => method === 'PUT')
         .map((each) => each.header('x-request-id'));
@@ -560,20 +551,4 @@ describe('connecting', { skip: process.platform === 'linux' ? false : 'needs 127
     assert.equal((await one.call(get)).kind, 'ok');
     assert.equal(await isReused(), true);
   });
-
-  for (const ms of [1, 2, 3, 5, 20]) {
-    test(`reads that succeed on connections that the backend closes ${ms} ms after each answer: at most one write fails [D20]`, async () => {
-      await using one = await start();
-      one.backend.answers(async (exchange) => {
-        await exchange.write(answerBytes('{}'));
-        setTimeout(() => exchange.socket.end(), ms);
-      });
-      let failed = 0;
-      for (let count = 0; count < 150; count += 1) {
-        assert.equal((await one.call(get)).kind, 'ok');
-        if ((await one.call(put)).kind !== 'ok') failed += 1;
-      }
-      assert.ok(failed <= 1, `${failed} failed`);
-    });
-  }
 });
