@@ -3,19 +3,10 @@
 import { isDeepStrictEqual } from 'node:util';
 import { parentPort, workerData } from 'node:worker_threads';
 import type { AnswerHead, RequestHead } from '../../packages/core/http1/head.ts';
-import {
-  answerTexts,
-  createAnswer,
-  createChoices,
-  createRequests,
-  flawedAnswerTexts,
-  flawedRequestTexts,
-  httpParts,
-  requestTexts,
-} from '../wire/http-messages.ts';
+import { createAnswer, createChoices, createRequests, httpParts } from '../wire/http-messages.ts';
 import { judgeAnswers, judgeRequests, type Judgement } from './http-oracle.ts';
 import { byteByByte, comparable, cutAt, readAnswers, readRequests, type Reading } from '../wire/http-readings.ts';
-import type { Vector } from '../wire/http-vectors.ts';
+import { malformed, valid, type Vector } from '../wire/http-vectors.ts';
 import { createRandom, mutate } from '../json/texts.ts';
 import { compare, knownAnswerDifferences, knownRequestDifferences } from './http-differences.ts';
 import type { Told, Work } from './http.ts';
@@ -226,17 +217,9 @@ function lookAtGrowth(it: Case): void {
 
 // Keeps texts with a new combination of readings and mutates them further.
 const seen = new Set<string>();
-const textsOf = (
-  valid: Readonly<Record<string, string>>,
-  flawed: Readonly<Record<string, readonly string[]>>,
-): Buffer[] =>
-  [...Object.values(valid), ...Object.values(flawed).map((parts) => parts.join(''))].map((text) =>
-    Buffer.from(text, 'latin1'),
-  );
-const corpus: Record<Role, Buffer[]> = {
-  requests: textsOf(requestTexts, flawedRequestTexts),
-  answers: textsOf(answerTexts, flawedAnswerTexts),
-};
+const textsOf = (role: Role): Buffer[] =>
+  [...valid, ...malformed].filter((each) => each.role === role).map(({ bytes }) => Buffer.from(bytes, 'latin1'));
+const corpus: Record<Role, Buffer[]> = { requests: textsOf('requests'), answers: textsOf('answers') };
 
 function keepIfNew({ role, bytes }: Case, judgement: Judgement, { flaw, messages }: Reading<object>): void {
   const key = `${role} ${flaw?.reason ?? ''} ${judgement.error ?? ''} ${messages.map(({ head, isWhole }) => `${'bodyLength' in head ? typeof head.bodyLength : ''}${String(isWhole)}`).join()}`;

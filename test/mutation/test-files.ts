@@ -26,7 +26,7 @@ export const batches: readonly Batch[] = [
   {
     name: 'bytes of HTTP',
     files: list(`
-      wire/grammar wire/growing-buffer wire/reader wire/vectors wire/splits wire/writer wire/repeated-text`),
+      wire/grammar wire/growing-buffer wire/reader wire/vectors wire/writer wire/repeated-text`),
     of: /packages\/core\/http1\/(fields|grammar|growing-buffer|head|(answer-|chunk-|request-)?reader|repeated-text|writer)\.ts/,
   },
   {

@@ -1,5 +1,5 @@
-// The backend's answers: size, encoding, and malformed HTTP that two parsers could read differently [D17, D18, D22].
-// test/faults has one answer for each kind of fault; this file has many variants of each kind.
+// The backend's answers: size, encoding, and the malformed answers of test/vectors/http [D17, D18, D22]. test/faults has one
+// answer for each kind of fault.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -16,55 +16,20 @@ import {
 } from '../helpers/expected.ts';
 import { answer, chunked, endless, raw, rawThenClose, type Answer } from '../helpers/scripted-backend.ts';
 import { forEachTarget, forEveryTarget, type Target } from '../helpers/targets.ts';
+import { readAnswers } from '../wire/http-readings.ts';
+import { malformed } from '../wire/http-vectors.ts';
 
 const item = '{"id":5}';
-const good = (lines: string, body = item): Answer => raw(`HTTP/1.1 200 OK\r\n${lines}\r\n\r\n${body}`);
-
-const chunkedItem = `8\r\n${item}\r\n0\r\n\r\n`;
-const wholeHeads = [
-  'HTTP/1.1 200 OK\nContent-Length: 8\r\n\r\n', 'HTTP/1.1 200 OK\r\nContent-Length: 8\n\r\n', 'HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\n',
-  'HTTP/1.1 200 OK\nContent-Length: 8\n\n', 'HTTP/1.1 200 OK\rContent-Length: 8\r\r',
-]; // prettier-ignore
-const headerLines = [
-  'X-Extra: a\nContent-Length: 3\r\nContent-Length: 8', 'X-Extra: a\r\r\nContent-Length: 8', 'X-Extra: a\r\n b\r\nContent-Length: 8',
-  'X-Extra: a\r\n\tb\r\nContent-Length: 8', ' X-Extra: 1\r\nContent-Length: 8', 'Content-Length\t: 8', 'Transfer-Encoding:\r\nContent-Length: 8',
-  'X\0: 1\r\nContent-Length: 8', 'X\xe9: 1\r\nContent-Length: 8', 'X-Extra: a\x01\r\nContent-Length: 8', 'Content-Length : 8',
-  'Content-Length: 8\r\nContent-Length: 3', 'X-Extra\r\nContent-Length: 8', ': 1\r\nContent-Length: 8', 'X Extra: 1\r\nContent-Length: 8',
-  'X-Extra: a\0b\r\nContent-Length: 8', 'X-Extra: a\rb\r\nContent-Length: 8', 'X-Extra: a\rContent-Length: 3\r\nContent-Length: 8',
-  'Transfer-Encoding: identity\r\nConnection: close',
-]; // prettier-ignore
-const lengths = [
-  '\x0b8', '\xa08', '8\0', '8,', '8;', '0o8', '1e1', '8,9', '"8"', '-0', '18446744073709551624', '8 8',
-  '8, 8', '+8', '0x8', '8x', '0 8', '8.0', '', '9'.repeat(30), '\r\n 8',
-]; // prettier-ignore
-const codings = [
-  '\x0bchunked', '\xa0chunked', ',chunked', 'chunked,', 'chunked;q=1', '"chunked"', 'chunk', 'chunked \xa0', '', 'gzip, chunked',
-  'chunked\r\nTransfer-Encoding: chunked', 'chunked, chunked', 'chunked, identity', 'chunked\r\nTransfer-Encoding: identity',
-  '\r\n chunked', 'chunked\r\nContent-Length: 8',
-]; // prettier-ignore
-const statusLines = [
-  'HTTP/1.1200 OK', 'HTTP/1.1  200 OK', 'HTTP/1.1\t200 OK', 'HTTP/1.1 +200 OK', 'HTTP/1.1 200OK', ' HTTP/1.1 200 OK', '\r\nHTTP/1.1 200 OK',
-  'HTTP/1.1 200 O\rK', 'HTTP/1.1 200 O\0K', 'HTTP/1.1 200 OK\x01', 'HTTP/1.2 200 OK', 'HTTP/1.10 200 OK', 'HTTP/1.1 200.0 OK', 'HTTPS/1.1 200 OK',
-  'HTTP/1.1 OK', 'HTTP/1.1 2000 OK', 'HTTP/1.1 2x0 OK', 'http/1.1 200 OK', 'ICY 200 OK',
-]; // prettier-ignore
-const heads: [head: string, backendAnswer: Answer][] = [
-  ...wholeHeads.map((head): [string, Answer] => [head, raw(head + item)]),
-  ...headerLines.map((lines): [string, Answer] => [lines, good(lines)]),
-  ...lengths.map((length): [string, Answer] => [`Content-Length: ${length}`, good(`Content-Length: ${length}`)]),
-  ...codings.map((coding): [string, Answer] => [`Transfer-Encoding: ${coding}`, good(`Transfer-Encoding: ${coding}`, chunkedItem)]),
-  ['Transfer-Encoding : chunked', good('Transfer-Encoding : chunked', chunkedItem)],
-  ['HTTP/1.0 and chunks', raw(`HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n${chunkedItem}`)],
-  ...statusLines.map((line): [string, Answer] => [line, raw(`${line}\r\nContent-Length: 8\r\n\r\n${item}`)]),
-]; // prettier-ignore
-
-const chunkSizes = [
-  '8;', '8 ', '8\t', ' 8', '+8', '8_', '"8"', '8;a\0', '8;a\rb', '8\r', '10000000000000008', '-8', '0x8', 'fffffffffffffffff',
-]; // prettier-ignore
-const bodies: string[] = [
-  ...chunkSizes.map((size) => `${size}\r\n${item}\r\n0\r\n\r\n`),
-  `8\n${item}\r\n0\r\n\r\n`, `8\r\n${item}\n0\r\n\r\n`, `8\r\n${item}XX0\r\n\r\n`, `8\r\n${item}\r\n0\r\n\n`,
-  `8\r\n${item}\r\n0\r\nX\r\n\r\n`, `8\r\n${item}\r\n0\r\n${`X: ${'x'.repeat(1000)}\r\n`.repeat(1_100)}`,
-]; // prettier-ignore
+const answers = malformed.filter(({ role }) => role === 'answers').map(({ what, bytes }) => ({ what, bytes }));
+const longTrailers = `8\r\n${item}\r\n0\r\n${`X: ${'x'.repeat(1000)}\r\n`.repeat(1_100)}`;
+answers.push({
+  what: 'trailers of 1.1 MB',
+  bytes: `HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n${longTrailers}`,
+});
+const [heads, bodies] = [
+  answers.filter(({ bytes }) => readAnswers([Buffer.from(bytes, 'latin1')]).messages.length === 0),
+  answers.filter(({ bytes }) => readAnswers([Buffer.from(bytes, 'latin1')]).messages.length > 0),
+];
 
 const endlessBody = endless('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n', `1000\r\n${' '.repeat(4096)}\r\n`);
 
@@ -104,15 +69,15 @@ forEveryTarget((target) => {
 
 forEachTarget(
   (target) => {
-    for (const [head, backendAnswer] of heads) {
-      test(`if the backend's answer has ${JSON.stringify(head)}, each operation replies 500 with its own message [D18]`, async () => {
-        await callAll(target(), backendAnswer, failureOf);
+    for (const { what, bytes } of heads) {
+      test(`if the backend's answer has a malformed head (${what}), each operation replies 500 with its own message [D18]`, async () => {
+        await callAll(target(), raw(bytes), failureOf);
       });
     }
 
-    for (const body of bodies) {
-      test(`the chunked body ${JSON.stringify(body.slice(0, 60))} is 500 for operations that pass bodies on; the others ignore it [D17, D18]`, async () => {
-        await callAll(target(), chunked(body), (each) =>
+    for (const { what, bytes } of bodies) {
+      test(`a malformed body (${what}) is 500 for operations that pass bodies on; the others ignore it [D17, D18]`, async () => {
+        await callAll(target(), raw(bytes), (each) =>
           passing.includes(each) ? [500, each.failure] : [each.status, succeeded],
         );
       });

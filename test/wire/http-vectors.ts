@@ -1,5 +1,6 @@
-// The vectors of test/vectors/http: the bytes of a connection and the messages read from them. The fuzzer adds vectors.
+// The vectors of test/vectors/http: the bytes of a connection and how the readers must read them. The fuzzer adds vectors.
 
+import { readdirSync, readFileSync } from 'node:fs';
 import type { AnswerHead, RequestHead } from '../../packages/core/http1/head.ts';
 import type { Reading } from './http-readings.ts';
 
@@ -10,6 +11,8 @@ export interface VectorMessage {
   readonly body: string;
   readonly isWhole: boolean;
   readonly persists: boolean;
+  /** The whole head, if the vector has it. */
+  readonly head?: object;
 }
 
 export interface Vector {
@@ -24,6 +27,26 @@ export interface Vector {
   /** True if the bytes after the messages are refused. */
   readonly isRefused: boolean;
 }
+
+/** A vector of `malformed.json`, which has no whole message. */
+export interface Malformed extends Pick<Vector, 'what' | 'role' | 'bytes'> {
+  /** So many bytes show the flaw. Any fewer are valid. */
+  readonly flawAt?: number;
+  readonly reason?: string;
+}
+
+const folder = new URL('../vectors/http/', import.meta.url);
+const read = (name: string): unknown => JSON.parse(readFileSync(new URL(name, folder), 'utf8'));
+
+export const malformed = read('malformed.json') as readonly Malformed[];
+
+/** Handwritten messages with every feature. */
+export const valid = read('valid.json') as readonly Vector[];
+
+/** The findings of the fuzzer, and known attacks on other parsers. Each has a file of its own. */
+export const findings: readonly Vector[] = readdirSync(folder)
+  .filter((name) => name.endsWith('.json') && !['malformed.json', 'valid.json'].includes(name))
+  .map((name) => read(name) as Vector);
 
 /** The part of a reading that a vector contains. */
 export function summarize({

@@ -1,186 +1,15 @@
-// The readers of HTTP/1.1: heads, bodies, ends, limits, and flaws at the first byte that shows them [D11, D18, D27].
-// Split messages are in splits.test.ts, costs in work.test.ts.
+// The readers of HTTP/1.1: what they keep from head to head, limits, and ends of the connection [D11, D18, D27]. Whole and
+// split messages are in vectors.test.ts, costs in work.test.ts.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { AnswerHead, RequestHead } from '../../packages/core/http1/head.ts';
 import { AnswerReader } from '../../packages/core/http1/answer-reader.ts';
 import { RequestReader } from '../../packages/core/http1/request-reader.ts';
-import { answerTexts, flawedAnswerTexts, flawedRequestTexts, requestTexts } from './http-messages.ts';
 import { byteByByte, cutAt, headBytesMax, readAnswers, readRequests, type ReadOptions } from './http-readings.ts';
 
 const bytesOf = (text: string): Buffer => Buffer.from(text, 'latin1');
 const requests = (text: string, options?: ReadOptions) => readRequests([bytesOf(text)], options);
 const answers = (text: string, options?: ReadOptions) => readAnswers([bytesOf(text)], options);
-
-const plainRequest: RequestHead = {
-  method: 'GET',
-  target: '/a',
-  bodyLength: 0,
-  expectation: 'none',
-  persists: true,
-  version: '1.1',
-  fields: ['host', 'x'],
-};
-const plainAnswer: AnswerHead = { status: 200, bodyLength: 'until-close', persists: true, keepAliveSeconds: undefined };
-
-type Told<Head> = readonly [head: Partial<Head>, body: string, isWhole?: boolean];
-
-const post: Partial<RequestHead> = { method: 'POST', bodyLength: 'chunked' };
-const requestReadings: Readonly<Record<string, readonly Told<RequestHead>[]>> = {
-  'a plain request': [[{}, '']],
-  'empty lines before a request': [[{}, '']],
-  'known field names in any case': [
-    [
-      {
-        target: '/api/work-items?a=b&c=%20',
-        fields: [
-          ...['host', 'a.example:8080', 'x-request-id', 'id', 'traceparent', '00-1 2'],
-          ...['authorization', 'Basic YTpi', 'authorization', 'second', 'origin', '\xe9\xff'],
-        ],
-      },
-      '',
-    ],
-  ],
-  'an absolute-form target': [[{ target: 'http://u.example/a?b', fields: ['host', 'u.example'] }, '']],
-  'OPTIONS with the target *': [[{ method: 'OPTIONS', target: '*' }, '']],
-  'a tunnel': [[{ method: 'CONNECT', target: 'a.example:443', fields: ['host', 'a.example:443'] }, '']],
-  'a body with a length': [[{ method: 'PUT', bodyLength: 7 }, '{"a":1}']],
-  'a length of 0': [[{ method: 'POST' }, '']],
-  'a body in chunks': [[post, 'hello1234567890\r']],
-  'chunks with extensions and trailers': [[post, 'abc\r\n']],
-  'pipelined requests': [
-    [{ method: 'POST', target: '/1', bodyLength: 2 }, '12'],
-    [{ method: 'PUT', target: '/2', bodyLength: 'chunked' }, 'a'],
-    [{ target: '/3' }, ''],
-    [{ method: 'DELETE', target: '/4', persists: false }, ''],
-  ],
-  'HTTP/1.0': [[{ persists: false, version: '1.0', fields: [] }, '']],
-  'HTTP/1.0 on a connection that stays open': [
-    [{ version: '1.0', fields: ['connection', 'x, Keep-Alive'] }, ''],
-    [{ target: '/b', version: '1.0', persists: false, bodyLength: 1, fields: [] }, '1'],
-  ],
-  expectations: [
-    [{ method: 'PUT', bodyLength: 1, expectation: 'continue' }, '1'],
-    [{ method: 'PUT', expectation: 'unknown' }, ''],
-    // Ignored, because an HTTP/1.0 client would read a 100 as its reply.
-    [{ method: 'PUT', version: '1.0', fields: [] }, ''],
-  ],
-  'an offer to upgrade': [
-    [{ fields: ['host', 'x', 'connection', 'upgrade'] }, ''],
-    [{ target: '/b' }, ''],
-  ],
-  'a head that is not whole': [],
-  'a body that is not whole': [[{ method: 'PUT', bodyLength: 7 }, '{"a"', false]],
-  'trailers that are not whole': [[{ method: 'PUT', bodyLength: 'chunked' }, '', false]],
-};
-
-const answerReadings: Readonly<Record<string, readonly Told<AnswerHead>[]>> = {
-  'a plain answer': [[{ bodyLength: 2 }, '[]']],
-  'no reason': [[{ bodyLength: 2 }, '[]']],
-  'no reason and no space': [[{ status: 204, bodyLength: 0 }, '']],
-  'a reason of any bytes': [[{ status: 404, bodyLength: 0 }, '']],
-  'interim answers before the final one': [[{ bodyLength: 2 }, '[]']],
-  'chunks with extensions and trailers': [[{ bodyLength: 'chunked' }, '[]']],
-  'a body up to the end of the connection': [[{}, '[1,\r\n2]', false]],
-  'no body after a 204': [
-    [{ status: 204, bodyLength: 0 }, ''],
-    [{ bodyLength: 1 }, '1'],
-  ],
-  'a 204 that announces a body': [[{ status: 204, bodyLength: 0, persists: false }, '']],
-  'a 204 that announces chunks': [[{ status: 204, bodyLength: 0, persists: false }, '']],
-  'a 304 with the content-length of the missing body': [
-    [{ status: 304, bodyLength: 0 }, ''],
-    [{ bodyLength: 1 }, '1'],
-  ],
-  'consecutive answers': [
-    [{ bodyLength: 1, keepAliveSeconds: 7 }, '1'],
-    [{ status: 500, bodyLength: 'chunked' }, 'a'],
-    [{ bodyLength: 0, persists: false }, ''],
-  ],
-  'HTTP/1.0': [[{ bodyLength: 1, persists: false }, '1']],
-  'HTTP/1.0 on a connection that stays open': [
-    [{ bodyLength: 1 }, '1'],
-    [{ persists: false }, 'all', false],
-  ],
-  'a head that is not whole': [],
-  'a body that is not whole': [[{ bodyLength: 5 }, 'ab', false]],
-};
-
-function expected<Head>(plain: Head, told: readonly Told<Head>[]) {
-  return told.map(([head, body, isWhole = true]) => ({ head: { ...plain, ...head }, body: bytesOf(body), isWhole }));
-}
-
-test('every message has an expected reading', () => {
-  assert.deepEqual(Object.keys(requestReadings), Object.keys(requestTexts));
-  assert.deepEqual(Object.keys(answerReadings), Object.keys(answerTexts));
-});
-
-for (const [name, text] of Object.entries(requestTexts)) {
-  test(`requests are read correctly: ${name}`, () => {
-    const { messages, flaw, isBetween, taken } = requests(text);
-    assert.deepEqual(messages, expected(plainRequest, requestReadings[name] ?? []));
-    assert.equal(flaw, undefined);
-    assert.equal(isBetween, !name.includes('not whole'));
-    // Nothing after the last message of a connection is read.
-    const rest = text.endsWith('not read') ? 'not read' : '';
-    assert.equal(taken, text.length - rest.length);
-  });
-}
-
-for (const [name, text] of Object.entries(answerTexts)) {
-  test(`answers are read correctly: ${name}`, () => {
-    const { messages, flaw } = answers(text);
-    assert.deepEqual(messages, expected(plainAnswer, answerReadings[name] ?? []));
-    assert.equal(flaw, undefined);
-  });
-}
-
-for (const [role, read, texts] of [
-  ['requests', readRequests, flawedRequestTexts],
-  ['answers', readAnswers, flawedAnswerTexts],
-] as const) {
-  for (const [name, [upTo, after]] of Object.entries(texts)) {
-    test(`${role} are refused at the first byte that shows the flaw: ${name} [D27]`, () => {
-      const before = upTo.slice(0, -1);
-      assert.equal(read([bytesOf(before)]).flaw, undefined, 'the bytes before the flaw are valid');
-      for (const pieces of [[bytesOf(upTo)], byteByByte(bytesOf(upTo)), [bytesOf(upTo + after)]]) {
-        const { flaw, messages, taken } = read(pieces);
-        assert.match(flaw?.kind ?? '', /^invalid-(?:head|chunks)$/);
-        assert.ok((flaw?.reason.length ?? 0) > 10);
-        assert.ok(messages.every(({ isWhole }) => !isWhole));
-        // The flawed byte is consumed only if it ends the head. All letters of a long method are consumed.
-        const isTaken = upTo.endsWith('\n') || upTo.endsWith('M');
-        assert.ok(taken === before.length || (isTaken && taken <= upTo.length + 1), String(taken));
-      }
-    });
-  }
-}
-
-// prettier-ignore
-for (const [what, head, reason] of [
-  ['no host', 'GET / HTTP/1.1\r\nA: b\r\n', 'no host'],
-  ['two hosts', 'GET / HTTP/1.1\r\nHost: x\r\nHost: x\r\n', 'two host fields'],
-  ['two hosts, the first of them invalid', 'GET / HTTP/1.1\r\nHost: a b\r\nHost: x\r\n', 'an invalid host'],
-  ['an invalid host', 'GET / HTTP/1.1\r\nHost: a b\r\n', 'an invalid host'],
-  ['an invalid host in HTTP/1.0', 'GET / HTTP/1.0\r\nHost: a b\r\n', 'an invalid host'],
-  ['an invalid target', 'GET a HTTP/1.1\r\nHost: x\r\n', 'an invalid target'],
-  ['an invalid length', 'PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n', 'an invalid content-length, or more than one'],
-  ['two equal lengths', 'PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 1\r\n', 'an invalid content-length, or more than one'],
-  ['a length and a coding', 'PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n', 'both a content-length and a transfer-encoding'],
-  ['a coding and a length', 'PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n', 'both a content-length and a transfer-encoding'],
-  ['two codings', 'PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n', 'a transfer-encoding that is not exactly one "chunked"'],
-  ['another coding', 'PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n', 'a transfer-encoding that is not exactly one "chunked"'],
-  ['an empty coding', 'PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding:\r\n', 'a transfer-encoding that is not exactly one "chunked"'],
-  ['a coding in HTTP/1.0', 'PUT / HTTP/1.0\r\nHost: x\r\nTransfer-Encoding: chunked\r\n', 'a transfer-encoding in HTTP/1.0'],
-] as const) {
-  test(`a request with ${what} is refused at the end of its head [D27]`, () => {
-    assert.equal(requests(`${head}\r`).flaw, undefined);
-    const { flaw, messages } = requests(`${head}\r\n`);
-    assert.deepEqual(flaw, { kind: 'invalid-head', reason });
-    assert.deepEqual(messages, []);
-  });
-}
 
 test('a head has no effect on the next head, and two Expect fields are an unknown expectation', () => {
   const head = 'PUT / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nExpect: 100-continue\r\n\r\n';
@@ -190,27 +19,17 @@ test('a head has no effect on the next head, and two Expect fields are an unknow
     'PUT /1 HTTP/1.1\r\nHost: x\r\nOrigin: o\r\nExpect: 100-continue\r\nConnection: keep-alive\r\nContent-Length: 0\r\n\r\n' +
       'GET /2 HTTP/1.0\r\n\r\n',
   ).messages;
-  assert.deepEqual(second?.head, { ...plainRequest, ...{ target: '/2', version: '1.0', persists: false, fields: [] } });
-  const [, answer] = answers('HTTP/1.1 204 x\r\nKeep-Alive: timeout=5\r\n\r\nHTTP/1.1 200 x\r\n\r\n').messages;
-  assert.deepEqual(answer?.head, plainAnswer);
-});
-
-// prettier-ignore
-for (const [what, head, reason] of [
-  ['a status below 100', 'HTTP/1.1 099 x\r\n', 'the unexpected status 99'],
-  ['a switch of protocols', 'HTTP/1.1 101 x\r\n', 'the unexpected status 101'],
-  ['an interim status in HTTP/1.0', 'HTTP/1.0 199 x\r\n', 'an interim status in HTTP/1.0'],
-  ['two lengths (the reported reason) and a wrong status', 'HTTP/1.1 099 x\r\nContent-Length: 1\r\nContent-Length: 1\r\n', 'an invalid content-length, or more than one'],
-  ['two lengths (the reported reason) and an interim status in HTTP/1.0', 'HTTP/1.0 100 x\r\nContent-Length: 1\r\nContent-Length: 1\r\n', 'an invalid content-length, or more than one'],
-] as const) {
-  test(`an answer with ${what} is refused at the end of its head, and the reason is reported [D18]`, () => {
-    assert.equal(answers(`${head}\r`).flaw, undefined);
-    assert.deepEqual(answers(`${head}\r\n`).flaw, {
-      kind: 'invalid-head',
-      reason: `an answer with ${reason}`,
-    });
+  assert.deepEqual(second?.head, {
+    ...{ method: 'GET', target: '/2', bodyLength: 0, expectation: 'none', persists: false, version: '1.0', fields: [] },
   });
-}
+  const [, answer] = answers('HTTP/1.1 204 x\r\nKeep-Alive: timeout=5\r\n\r\nHTTP/1.1 200 x\r\n\r\n').messages;
+  assert.deepEqual(answer?.head, {
+    status: 200,
+    bodyLength: 'until-close',
+    persists: true,
+    keepAliveSeconds: undefined,
+  });
+});
 
 test('a 204 with a length of 0 keeps its connection open; a 204 with any other length does not [RFC 9112, 6.3]', () => {
   const persists = (fields: string) => answers(`HTTP/1.1 204 x\r\n${fields}\r\n`).messages[0]?.head.persists;

@@ -1,29 +1,82 @@
-// Each vector in test/vectors/http has the bytes of one connection and the expected result. Vectors are findings of
-// `npm run fuzz -- http` and known attacks on other parsers. Each vector is read whole, byte by byte, and in two pieces
-// [D18, D27].
+// Each vector of test/vectors/http is read whole, byte by byte, and split at any byte: the result does not depend on how
+// bytes are split [RFC 9112; D18, D27].
 
 import assert from 'node:assert/strict';
-import { readdirSync, readFileSync } from 'node:fs';
 import { test } from 'node:test';
-import { byteByByte, cutAt, readAnswers, readRequests } from './http-readings.ts';
-import { summarize, type Vector } from './http-vectors.ts';
+import { byteByByte, comparable, cutAt, readAnswers, readRequests, type ReadOptions } from './http-readings.ts';
+import { findings, malformed, summarize, valid, type Vector } from './http-vectors.ts';
 
-const folder = new URL('../vectors/http/', import.meta.url);
 // The maximum number of splits of a vector. Longer vectors are not split at every byte.
 const cutsMax = 600;
+// Valid messages up to this length are also split at every pair of bytes, and read with every limit of a head.
+const pairsBytesMax = 130;
 
-for (const name of readdirSync(folder)) {
-  if (!name.endsWith('.json')) continue;
-  const vector = JSON.parse(readFileSync(new URL(name, folder), 'utf8')) as Vector;
-  test(`${name}: ${vector.what}`, { timeout: 10_000 }, () => {
-    const bytes = Buffer.from(vector.bytes, 'latin1');
-    const { messages, isRefused, isEnded } = vector;
-    const read = vector.role === 'requests' ? readRequests : readAnswers;
-    const check = (pieces: readonly Buffer[], how: string): void =>
-      assert.deepEqual(summarize(read(pieces, { isEnded })), { messages, isRefused }, how);
-    check([Buffer.from(bytes)], 'whole');
-    check(byteByByte(bytes), 'byte by byte');
-    const step = Math.max(1, Math.ceil(bytes.length / cutsMax));
-    for (let cut = 0; cut <= bytes.length; cut += step) check(cutAt(bytes, [cut]), `cut at ${cut}`);
+const bytesOf = (text: string): Buffer => Buffer.from(text, 'latin1');
+const readerOf = ({ role }: Pick<Vector, 'role'>) => (role === 'requests' ? readRequests : readAnswers);
+
+/** Reads `bytes` in every way. Returns the reading of the whole. */
+function readSplit(vector: Pick<Vector, 'role' | 'bytes'>, options: ReadOptions = {}) {
+  const bytes = bytesOf(vector.bytes);
+  const whole = readerOf(vector)([Buffer.from(bytes)], options);
+  const check = (pieces: readonly Buffer[], how: string): void =>
+    assert.deepEqual(comparable(readerOf(vector)(pieces, options)), comparable(whole), how);
+  check(byteByByte(bytes), 'byte by byte');
+  const step = Math.max(1, Math.ceil(bytes.length / cutsMax));
+  for (let cut = 0; cut <= bytes.length; cut += step) check(cutAt(bytes, [cut]), `cut at ${cut}`);
+  return whole;
+}
+
+for (const vector of [...valid, ...findings]) {
+  test(`${vector.role}: ${vector.what}`, { timeout: 10_000 }, () => {
+    const { messages, flaw } = readSplit(vector, { isEnded: vector.isEnded });
+    assert.deepEqual(summarize({ messages, flaw } as never), {
+      messages: vector.messages.map(({ start, body, isWhole, persists }) => ({ start, body, isWhole, persists })),
+      isRefused: vector.isRefused,
+    });
+    for (const [index, { head }] of vector.messages.entries()) {
+      if (head !== undefined) assert.deepEqual(JSON.parse(JSON.stringify(messages[index]?.head)), head);
+    }
+  });
+}
+
+for (const vector of valid) {
+  test(`${vector.role}: ${vector.what}, before the end of the connection, in three pieces, and with any head limit`, () => {
+    const read = readerOf(vector);
+    const bytes = bytesOf(vector.bytes);
+    readSplit(vector, { isEnded: true });
+    for (let at = 1; at <= Math.min(bytes.length, pairsBytesMax); at += 1) {
+      const limited = comparable(read([Buffer.from(bytes)], { headBytesMax: at }));
+      for (const pieces of [byteByByte(bytes), cutAt(bytes, [at])]) {
+        assert.deepEqual(comparable(read(pieces, { headBytesMax: at })), limited, `${at}`);
+      }
+    }
+    if (bytes.length > pairsBytesMax) return;
+    const whole = comparable(read([Buffer.from(bytes)]));
+    for (let first = 0; first <= bytes.length; first += 1) {
+      for (let second = first; second <= bytes.length; second += 1) {
+        assert.deepEqual(comparable(read(cutAt(bytes, [first, second]))), whole, `cut at ${first} and ${second}`);
+      }
+    }
+  });
+}
+
+for (const vector of malformed) {
+  const { what, role, bytes, flawAt, reason } = vector;
+  test(`${role} are refused${flawAt === undefined ? '' : ' at the first byte that shows the flaw'}: ${what} [D18, D27]`, () => {
+    const { messages, flaw } = readSplit(vector);
+    assert.match(flaw?.kind ?? '', /^invalid-(?:head|chunks)$/);
+    assert.ok((flaw?.reason.length ?? 0) > 6);
+    if (reason !== undefined) assert.equal(flaw?.reason, reason);
+    assert.ok(messages.every(({ isWhole }) => !isWhole));
+    if (flawAt === undefined) return;
+    assert.equal(
+      readerOf(vector)([bytesOf(bytes.slice(0, flawAt - 1))]).flaw,
+      undefined,
+      'the bytes before it are valid',
+    );
+    const { taken, flaw: found } = readerOf(vector)([bytesOf(bytes.slice(0, flawAt))]);
+    assert.deepEqual(found, flaw);
+    // The flawed byte is consumed only if it ends the head. All letters of a long method are consumed.
+    assert.ok(taken === flawAt - 1 || (taken === flawAt && /[\nM]/.test(bytes[flawAt - 1] ?? '')), String(taken));
   });
 }
