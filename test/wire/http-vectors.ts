@@ -30,7 +30,7 @@ export interface Vector {
 
 /** A vector of `malformed.json`, which has no whole message. */
 export interface Malformed extends Pick<Vector, 'what' | 'role' | 'bytes'> {
-  /** So many bytes show the flaw. Any fewer are valid. */
+  /** The number of bytes that show the flaw. With one byte less they are valid. */
   readonly flawAt?: number;
   readonly reason?: string;
 }

@@ -19,7 +19,7 @@ function readSplit(vector: Pick<Vector, 'role' | 'bytes'>, options: ReadOptions 
   const bytes = bytesOf(vector.bytes);
   const whole = readerOf(vector)([Buffer.from(bytes)], options);
   const check = (pieces: readonly Buffer[], how: string): void =>
-    assert.deepEqual(comparable(readerOf(vector)(pieces, options)), comparable(whole), how);
+    assert.deepEqual(comparable<object>(readerOf(vector)(pieces, options)), comparable<object>(whole), how);
   check(byteByByte(bytes), 'byte by byte');
   const step = Math.max(1, Math.ceil(bytes.length / cutsMax));
   for (let cut = 0; cut <= bytes.length; cut += step) check(cutAt(bytes, [cut]), `cut at ${cut}`);
@@ -45,16 +45,20 @@ for (const vector of valid) {
     const bytes = bytesOf(vector.bytes);
     readSplit(vector, { isEnded: true });
     for (let at = 1; at <= Math.min(bytes.length, pairsBytesMax); at += 1) {
-      const limited = comparable(read([Buffer.from(bytes)], { headBytesMax: at }));
+      const limited = comparable<object>(read([Buffer.from(bytes)], { headBytesMax: at }));
       for (const pieces of [byteByByte(bytes), cutAt(bytes, [at])]) {
-        assert.deepEqual(comparable(read(pieces, { headBytesMax: at })), limited, `${at}`);
+        assert.deepEqual(comparable<object>(read(pieces, { headBytesMax: at })), limited, `${at}`);
       }
     }
     if (bytes.length > pairsBytesMax) return;
-    const whole = comparable(read([Buffer.from(bytes)]));
+    const whole = comparable<object>(read([Buffer.from(bytes)]));
     for (let first = 0; first <= bytes.length; first += 1) {
       for (let second = first; second <= bytes.length; second += 1) {
-        assert.deepEqual(comparable(read(cutAt(bytes, [first, second]))), whole, `cut at ${first} and ${second}`);
+        assert.deepEqual(
+          comparable<object>(read(cutAt(bytes, [first, second]))),
+          whole,
+          `cut at ${first} and ${second}`,
+        );
       }
     }
   });
