@@ -156,11 +156,6 @@ export const batches: readonly Batch[] = [
     isTimed: true,
   },
   {
-    name: 'open requests of Fastify',
-    files: list('unit/open-requests'),
-    of: /packages\/core\/hosts\/fastify\/open-requests/,
-  },
-  {
     name: 'calls of Fastify',
     files: list('spec/operations spec/errors spec/request-body transport/buffered-bytes'),
     target: 'plugin',
