@@ -58,7 +58,7 @@ export const batches: readonly Batch[] = [
   {
     name: 'fast',
     files: list(`
-      spec/operations unit/deadlines unit/body spec/errors spec/replies spec/own-faults spec/mounted spec/observer
+      spec/operations unit/deadlines unit/body spec/errors spec/replies spec/own-faults plugin/mounted spec/observer
       spec/backend-requests spec/paths-and-methods spec/item-id spec/request-body spec/resending
       transport/backend-client transport/shared-memory transport/buffered-bytes transport/fairness`),
     of: /packages\/core\/(backend|call|body)\//,
@@ -91,7 +91,7 @@ export const batches: readonly Batch[] = [
   },
   {
     name: 'guards in hosts',
-    files: list('unit/host-guards guards/hosts plugin/guards'),
+    files: list('unit/host-guards guards/hosts plugin/mounted'),
     of: /packages\/core\/(guards\/|hosts\/(common\/(fields|host-)|fastify\/fastify\.ts|fetch|node\/node-exchange|server))/,
   },
   {
@@ -101,7 +101,7 @@ export const batches: readonly Batch[] = [
   },
   {
     name: 'options of hosts',
-    files: list('node/handler plugin/order plugin/log-and-ids transport/backend-client'),
+    files: list('node/handler plugin/order plugin/mounted transport/backend-client'),
     of: /packages\/core\/(hosts\/common\/(create|host)-gateway|options\/(host-options|limits|gateway-options|rows))/,
   },
   {
@@ -135,7 +135,7 @@ export const batches: readonly Batch[] = [
     target: 'fetch',
     of: /packages\/core\/hosts\/fetch\//,
   },
-  { name: 'Node handler', files: list('node/handler node/upgrade-offers'), of: /packages\/core\/hosts\/node\// },
+  { name: 'Node handler', files: list('node/handler node/upgrade-offers spec/every-host'), of: /packages\/core\/hosts\/node\// },
   {
     name: 'turns of the Node handler',
     files: list('transport/fairness'),
@@ -150,8 +150,8 @@ export const batches: readonly Batch[] = [
   {
     name: 'Fastify',
     files: list(`
-      plugin/unreadable-targets plugin/log-and-ids plugin/hook-replies plugin/order plugin/described-routes
-      plugin/hooks-and-bodies plugin/hooks-after plugin/connections spec/mounted`),
+      plugin/unreadable-targets plugin/mounted plugin/hook-replies plugin/order
+      plugin/hooks-and-bodies plugin/hooks-after plugin/connections spec/every-host`),
     of: /packages\/core\/hosts\/(fastify\/|node\/)/,
     isTimed: true,
   },
