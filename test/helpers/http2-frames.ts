@@ -124,6 +124,31 @@ export function headers(
   return frame(frameTypes.headers, frameFlags, stream, fieldBlock(fields));
 }
 
+/** A request without a body. */
+export function get(stream: number, path = '/', others: Fields = []): Buffer {
+  return headers(stream, requestFields('GET', path, others));
+}
+
+/** The head of a PUT whose body follows. */
+export function put(stream: number, path = '/', others: Fields = []): Buffer {
+  return headers(stream, requestFields('PUT', path, others), flags.endHeaders);
+}
+
+/** DATA: these bytes, or this number of bytes. */
+export function data(stream: number, bytes: string | Uint8Array | number, frameFlags = 0): Buffer {
+  const payload = typeof bytes === 'number' ? Buffer.alloc(bytes, 'x') : Buffer.from(bytes);
+  return frame(frameTypes.data, frameFlags, stream, payload);
+}
+
+/** The setting of a client that accepts no byte of a reply's body. */
+export const closedWindow = [[settingIds.initialWindowSize, 0]] as const;
+export const ping = frame(frameTypes.ping, 0, 0, Buffer.alloc(8));
+export const goAway = frame(frameTypes.goAway, 0, 0, Buffer.alloc(8));
+
+export function repeat(bytes: Uint8Array, count: number): Buffer {
+  return Buffer.concat(Array.from({ length: count }, () => bytes));
+}
+
 export class FrameClient<S extends Socket = TLSSocket> implements AsyncDisposable {
   readonly socket: S;
   /** All received frames except acknowledgements. */
@@ -137,6 +162,7 @@ export class FrameClient<S extends Socket = TLSSocket> implements AsyncDisposabl
   constructor(socket: S) {
     this.socket = socket;
     socket
+      .setNoDelay()
       .on('data', (bytes: Buffer) => {
         this.#read(bytes);
         this.#changes.notify();

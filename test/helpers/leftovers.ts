@@ -31,10 +31,10 @@ function countHeld({ clients, gateway }: Holder) {
 }
 
 /**
- * Returns `server`, whose disposal first waits until the server holds no more than now. `backendIdleTimeoutMs` should be short,
- * because idle connections to the backend count, too.
+ * Remembers what `server` holds now. The returned function waits until it holds no more than that. `backendIdleTimeoutMs`
+ * should be short, because idle connections to the backend count, too.
  */
-export function accounted<S extends Holder & AsyncDisposable>(server: S): S {
+export function rememberHeld(server: Holder): () => Promise<void> {
   const before = countHeld(server);
   // One timer serves the deadlines of all backend calls. It stays until the latest of these deadlines.
   before.timers += 1;
@@ -45,14 +45,18 @@ export function accounted<S extends Holder & AsyncDisposable>(server: S): S {
     now = countHeld(server);
     return Object.entries(now).every(([name, count]) => count <= before[name as keyof typeof before]);
   };
-  const dispose = async () => {
+  return async () => {
     try {
       await poll(isAsBefore, 'all is released');
     } catch (error) {
       throw new Error(`left: ${JSON.stringify(now)}; before: ${JSON.stringify(before)}`, { cause: error });
-    } finally {
-      await server[Symbol.asyncDispose]();
     }
   };
+}
+
+/** Returns `server`, whose disposal first waits until the server holds no more than now. */
+export function accounted<S extends Holder & AsyncDisposable>(server: S): S {
+  const isAsBefore = rememberHeld(server);
+  const dispose = () => isAsBefore().finally(() => server[Symbol.asyncDispose]());
   return { ...server, [Symbol.asyncDispose]: dispose };
 }

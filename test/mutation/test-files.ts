@@ -169,12 +169,12 @@ export const batches: readonly Batch[] = [
   },
   {
     name: 'bytes of HTTP/2',
-    files: list('unit/frame-meter unit/http2-head'),
+    files: list('unit/http2-head transport/http2-connection'),
     of: /packages\/core\/hosts\/http2\/(field-count|frame-meter|http2-head)/,
   },
   {
     name: 'connections of HTTP/2',
-    files: list('unit/paced-socket transport/http2-connection'),
+    files: list('transport/http2-connection'),
     of: /packages\/core\/hosts\/http2\/(http2|paced)/,
   },
   {
@@ -186,7 +186,7 @@ export const batches: readonly Batch[] = [
   { name: 'HTTP/2', files: list('transport/http2'), of: /packages\/core\/hosts\/http2\/(http2|paced)/, isTimed: true },
   {
     name: 'attacks by HTTP/2',
-    files: list('transport/http2-memory transport/http2-attacks'),
+    files: list('transport/http2-hostile'),
     of: /packages\/core\/hosts\/http2\/(http2|paced)/,
     isTimed: true,
   },
