@@ -34,6 +34,10 @@ export interface Allowance {
 export class FrameMeter {
   /** Called with the id of a stream that receives more DATA than it expects. */
   onExcess: (stream: number) => void = () => undefined;
+  /** True while a head is incomplete. */
+  isInHead = false;
+  /** When the incomplete head began, in ms. The caller sets it; the meter clears it when a head begins or ends. */
+  headSince: number | undefined;
   // The number of unread bytes: first of the connection preface, then of the current frame's payload.
   #bytesLeft = prefaceBytes;
   // A frame's header: length (3 bytes), type (1), flags (1), stream id (4).
@@ -46,32 +50,22 @@ export class FrameMeter {
   // `#prefixLeft`: unread bytes before the payload's fields or data. `#padding`: length of the padding after them.
   #prefixLeft = 0;
   #padding = 0;
-  #isInHead = false;
-  #headsBegun = 0;
   #endsStream = false;
   #stop: Stop;
   readonly #fieldCount = new FieldCount();
-  // Stream id and field count of each complete head, alternating.
-  readonly #fields: number[] = [];
+  // The field count of the last complete head of each stream, until it is read.
+  readonly #fields = new Map<number, number>();
   readonly #dataLeft = new Map<number, number>();
-
-  /** The number of the incomplete head; 0 if no head is incomplete. The first head on the connection has number 1. */
-  get openHead(): number {
-    return this.#isInHead ? this.#headsBegun : 0;
-  }
 
   get stop(): Stop {
     return this.#stop;
   }
 
-  /** Returns the field count of the next head of `stream`, if known. Must be called in the heads' order of arrival. */
+  /** Returns the field count of the last head of `stream`, once. */
   fieldsOf(stream: number): number | undefined {
-    while (this.#fields.length > 0) {
-      const ofStream = this.#fields.shift();
-      const fields = this.#fields.shift();
-      if (ofStream === stream) return fields;
-    }
-    return undefined;
+    const fields = this.#fields.get(stream);
+    this.#fields.delete(stream);
+    return fields;
   }
 
   /** Sets how many bytes of DATA `stream` may still receive. */
@@ -132,8 +126,8 @@ export class FrameMeter {
     const isPadded = (this.#flags & paddedFlag) !== 0;
     if (this.#type === headersType) {
       left.heads -= 1;
-      this.#isInHead = true;
-      this.#headsBegun += 1;
+      this.isInHead = true;
+      this.headSince = undefined;
       this.#endsStream = (this.#flags & endStreamFlag) !== 0;
       this.#fieldCount.reset();
       this.#prefixLeft = (isPadded ? 1 : 0) + ((this.#flags & priorityFlag) !== 0 ? 5 : 0);
@@ -169,10 +163,11 @@ export class FrameMeter {
   #endFrame(): void {
     const isHead = this.#type === headersType || this.#type === continuationType;
     if (isHead && (this.#flags & endHeadersFlag) !== 0) {
-      this.#isInHead = false;
+      this.isInHead = false;
+      this.headSince = undefined;
       this.#stop = this.#endsStream ? undefined : 'body';
-      this.#fields.push(this.#stream, this.#fieldCount.fields);
-      if (this.#fields.length > 2 * headsKept) this.#fields.splice(0, 2);
+      this.#fields.set(this.#stream, this.#fieldCount.fields);
+      if (this.#fields.size > headsKept) this.#fields.delete(this.#fields.keys().next().value ?? 0);
     }
   }
 }

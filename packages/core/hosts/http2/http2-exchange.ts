@@ -43,7 +43,7 @@ const unreadMs = 5_000;
 /** Time for node:http2 to close a stream or a session that has ended, in ms. */
 export const closeMs = 1_000;
 
-type State = 'body' | 'answering' | 'unread' | 'sending' | 'dropping' | 'done' | 'reset' | 'closed';
+type State = 'held' | 'body' | 'answering' | 'unread' | 'sending' | 'dropping' | 'done' | 'reset' | 'closed';
 
 interface Row {
   /** The states that may follow. */
@@ -53,8 +53,10 @@ interface Row {
 }
 
 /**
- * A request without a body starts in `answering`.
+ * A request starts in `body`, or in `answering` if it has no body.
  *
+ * - `held`: the body is not read yet: a guard decides, or the client waits for `100 Continue`. The time starts with the
+ *   request.
  * - `body`: receiving the body. The time starts with the request.
  * - `answering`: waiting for the reply. The request is complete, or has timed out.
  * - `unread`: the reply has been passed to Node. The client has read nothing of it.
@@ -65,8 +67,12 @@ interface Row {
  * - `closed`: Node has emitted 'close'.
  */
 export const exchangeStates: Readonly<Record<State, Row>> = {
+  held: {
+    next: ['body', 'answering', 'unread', 'dropping', 'reset', 'closed'],
+    limitMs: ({ requestTimeoutMs }) => requestTimeoutMs,
+  },
   body: {
-    next: ['answering', 'unread', 'dropping', 'reset', 'closed'],
+    next: ['held', 'answering', 'unread', 'dropping', 'reset', 'closed'],
     limitMs: ({ requestTimeoutMs }) => requestTimeoutMs,
   },
   // The handler has time limits.
@@ -93,16 +99,12 @@ export class Http2Exchange implements Transport {
   #state: State;
   // The start of the state's time limit; undefined until the next `checkTime`.
   #since: number | undefined = this.#beganAt;
-  #hasReplied = false;
-  /** Undefined for a malformed request. */
-  incoming: RequestReceiver | undefined;
-  #isWhole: boolean;
-  #isHeld = false;
-  #isReading = false;
-  #owesContinue = false;
-  // True if the stream must be reset after the reply, so that the client stops sending the body.
-  #refusesRest = false;
-  #bodyBytes = 0;
+  // Undefined for a malformed request, and after the handler has replied to a client that had left.
+  #incoming: RequestReceiver | undefined;
+  #expectsContinue = false;
+  // The number of body bytes that may still arrive. If it is negative, the stream is reset after the reply, so that the
+  // client stops sending the body.
+  #bodyLeft: number;
   // `#body`: the reply's body; undefined when the client has read it. `#at`: the position of the next slice.
   #body: BorrowedBytes | undefined;
   #at = 0;
@@ -117,10 +119,10 @@ export class Http2Exchange implements Transport {
     this.#stream = stream;
     this.headBytes = headBytes;
     this.#isHead = isHead;
-    this.#isWhole = stream.endAfterHeaders;
     this.#state = this.#isWhole ? 'answering' : 'body';
     this.#owner = owner;
     this.#context = context;
+    this.#bodyLeft = context.requestBytesMax;
     // Ignores the error, because the 'close' listener handles the failure.
     stream.on('error', () => undefined);
     this.#listen('close', this.#onClose);
@@ -150,7 +152,12 @@ export class Http2Exchange implements Transport {
 
   /** The number of body bytes that are buffered while a guard decides [D58]. */
   get keptBytes(): number {
-    return this.#isReading || this.#isWhole ? 0 : this.#stream.readableLength;
+    return this.#state === 'held' ? this.#stream.readableLength : 0;
+  }
+
+  // True if the whole request has been read.
+  get #isWhole(): boolean {
+    return this.#stream.endAfterHeaders || this.#stream.readableEnded;
   }
 
   // True as soon as the client has reset the stream; Node emits 'close' later.
@@ -171,10 +178,11 @@ export class Http2Exchange implements Transport {
         this.#send(handler.refuse(head, this.#owner));
         return;
       }
-      this.#owesContinue = head.expectation === 'continue' && !this.#isWhole;
-      this.incoming = handler.accept(head, this, this.#owner);
-      this.incoming.start();
-      if (!this.#isWhole && !this.#isHeld) this.#read();
+      this.#expectsContinue = head.expectation === 'continue';
+      if (this.#expectsContinue) this.holdBody();
+      this.#incoming = handler.accept(head, this, this.#owner);
+      this.#incoming.start();
+      if (this.#state === 'body') this.#read();
     } catch (error) {
       this.#fail(error);
     }
@@ -191,7 +199,7 @@ export class Http2Exchange implements Transport {
         // Node closes the stream only when all its data has been read.
         this.#read();
       }
-      const isOfBody = this.#state === 'body' || this.#state === 'dropping';
+      const isOfBody = this.#state === 'held' || this.#state === 'body' || this.#state === 'dropping';
       if (isQueued && !isOfBody) {
         // The whole connection may be slow. http2.ts watches the socket.
         if (!this.isTaking) this.#since = undefined;
@@ -207,9 +215,10 @@ export class Http2Exchange implements Transport {
 
   #onLate(): void {
     switch (this.#state) {
+      case 'held':
       case 'body':
         this.enter('answering');
-        this.incoming?.onBroken('timeout');
+        this.#incoming?.onBroken('timeout');
         break;
       case 'unread':
       case 'sending':
@@ -231,47 +240,41 @@ export class Http2Exchange implements Transport {
 
   /** Reports that the client does not read the reply. Does nothing if the reply was read or reset. */
   reportStall(): void {
-    if (this.isTaking) this.incoming?.onStall();
+    if (this.isTaking) this.#incoming?.onStall();
   }
 
   holdBody(): void {
-    this.#isHeld = this.#state === 'body';
+    if (this.#state === 'body') this.enter('held', this.#beganAt);
   }
 
   readBody(): void {
-    this.#isHeld = false;
-    if (this.#owesContinue) {
-      this.#owesContinue = false;
-      if (!this.#isReset) this.#stream.additionalHeaders({ ':status': 100 });
+    if (this.#state === 'held') {
+      this.enter('body', this.#beganAt);
+      if (this.#expectsContinue && !this.#isReset) this.#stream.additionalHeaders({ ':status': 100 });
     }
     this.#read();
   }
 
   // Calls no listener itself: Node emits the body's events only after `#read` and its caller have returned.
   #read(): void {
-    if (this.#isReading || this.#isWhole || this.#state === 'closed') return;
-    this.#isReading = true;
+    if (this.#isWhole || this.#stream.readableFlowing !== null) return;
     this.#listen('data', this.#onData);
     this.#listen('end', this.#onEnd);
     this.#owner.onRoom();
   }
 
   #onData(piece: Buffer): void {
-    this.#bodyBytes += piece.length;
-    if (this.#state === 'body') {
-      this.incoming?.onBody(piece);
-    } else if (this.#hasReplied && this.#bodyBytes > this.#context.requestBytesMax) {
-      this.#refuseRest();
-    }
+    this.#bodyLeft -= piece.length;
+    if (this.#state === 'body') this.#incoming?.onBody(piece);
+    else if (this.#state === 'dropping' && this.#bodyLeft < 0) this.#reset(constants.NGHTTP2_NO_ERROR);
   }
 
   #onEnd(): void {
     // Node also emits 'end' after a reset without an error. A body that was cut off must not count as complete.
     if (this.#stream.closed) return;
-    this.#isWhole = true;
     if (this.#state === 'body') {
       this.enter('answering');
-      this.incoming?.onBodyEnd();
+      this.#incoming?.onBodyEnd();
     } else if (this.#state === 'dropping') {
       this.enter('done');
     }
@@ -284,11 +287,11 @@ export class Http2Exchange implements Transport {
   }
 
   #send(reply: Reply): void {
-    if (this.#hasReplied || this.#state === 'closed') {
+    if (this.#state !== 'reset' && !exchangeStates[this.#state].next.includes('unread')) {
       throw new Error('the request has been answered, or its client has left');
     }
     if (this.#isReset) {
-      this.#hasReplied = true;
+      this.#incoming = undefined;
       reply.body.release();
       // Reads the body: after a reset without an error, Node closes the stream only when all its data has been read.
       this.#read();
@@ -298,8 +301,7 @@ export class Http2Exchange implements Transport {
     // Without `date`, because Node adds it.
     const fields = [':status', String(reply.head.status), ...listReplyHeaders(reply)];
     this.#stream.respond(fields, { endStream: !hasBody });
-    this.#hasReplied = true;
-    this.#refusesRest ||= !this.#isWhole && (reply.closes || this.#owesContinue);
+    if (reply.closes || (this.#expectsContinue && this.#state === 'held')) this.#bodyLeft = -1;
     if (hasBody) {
       this.enter('unread', monotonicMs());
       this.#body = reply.body;
@@ -310,7 +312,6 @@ export class Http2Exchange implements Transport {
       this.#endReply();
       reply.body.release();
     }
-    if (this.#refusesRest) this.#refuseRest();
     if (!this.#stream.closed) this.#read();
   }
 
@@ -334,18 +335,13 @@ export class Http2Exchange implements Transport {
     this.#body?.release();
     this.#body = undefined;
     if (this.isTaking) this.#endReply();
-    if (this.#refusesRest) this.#refuseRest();
   };
 
+  // Resets the stream only after the whole reply, because an earlier reset would cut the reply off [RFC 9113, 8.1].
   #endReply(): void {
     if (this.#isWhole) this.enter('done');
+    else if (this.#bodyLeft < 0) this.#reset(constants.NGHTTP2_NO_ERROR);
     else this.enter('dropping', this.#beganAt);
-  }
-
-  // Resets the stream after the whole reply, because an earlier reset would cut the reply off [RFC 9113, 8.1].
-  #refuseRest(): void {
-    this.#refusesRest = true;
-    if (this.#body === undefined) this.#reset(constants.NGHTTP2_NO_ERROR);
   }
 
   /** Resets the stream as malformed. */
@@ -363,16 +359,10 @@ export class Http2Exchange implements Transport {
     this.enter('reset');
   }
 
-  /** Releases what the exchange holds, although its stream has not closed. */
-  forget(): void {
-    this.#onClose();
-  }
-
   #onClose(): void {
-    if (this.#state === 'closed') return;
     this.#owner.onClosed(this);
     this.enter('closed');
-    if (!this.#hasReplied) this.incoming?.onGone();
+    if (!this.#stream.headersSent) this.#incoming?.onGone();
     const body = this.#body;
     this.#body = undefined;
     // In the next turn of the event loop, node:http2 no longer uses the reply's bytes.

@@ -18,7 +18,7 @@ const streamsMax = 100;
 const pairsMax = 96;
 /**
  * Largest memory for the heads of a connection's open streams, in bytes as estimated by `heldBytes`. A stream that
- * would exceed this limit is refused.
+ * would exceed this limit is refused. node:http2's `maxSessionMemory` does not count them.
  */
 export const headBytesMax = 1_572_864;
 // Memory in bytes, measured with Node 26. `bytesOfStream`: an open stream. `bytesOfField`: a field without its text.
@@ -38,7 +38,7 @@ export function serveHttp2(limits: ServerLimits, handler: Http2Context['handler'
   return (socket) => new Http2Connection(socket, context);
 }
 
-// Returns limits. If a client exceeds one of them, node:http2 itself ends the stream or the session.
+// The limits that differ from Node's. If a client exceeds one, node:http2 itself ends the stream or the session.
 function sessionOptions({ requestHeadBytesMax }: ServerLimits) {
   return {
     settings: {
@@ -48,14 +48,11 @@ function sessionOptions({ requestHeadBytesMax }: ServerLimits) {
       maxHeaderListSize: 2 * requestHeadBytesMax + 32 * fieldsMax,
     },
     maxHeaderListPairs: pairsMax,
-    maxSettings: 32,
-    maxOutstandingPings: 1,
-    maxSessionInvalidFrames: 100,
-    maxSessionRejectedStreams: 100,
     // Against rapid resets (CVE-2023-44487): the largest burst of resets, and the resets per second after it.
     streamResetBurst: 200,
     streamResetRate: 20,
-    maxSessionMemory: 10,
+    // Against streams that the server must reset (CVE-2025-8671), and floods of empty frames.
+    maxSessionInvalidFrames: 100,
   };
 }
 
@@ -78,7 +75,7 @@ interface Row {
  * - `ended`: like `ending`, and no stream is open.
  * - `closed`: the socket has closed.
  *
- * Further limits apply in all states: `PacedSocket.headTook`, `PacedSocket.unreadFor`, and while the socket has unsent
+ * Further limits apply in all states: `FrameMeter.headSince`, `PacedSocket.unreadFor`, and while the socket has unsent
  * bytes, StallWatch.
  */
 export const connectionStates: Readonly<Record<State, Row>> = {
@@ -92,8 +89,7 @@ export const connectionStates: Readonly<Record<State, Row>> = {
   announced: { next: ['ending', 'ended', 'closed'], limitMs: () => noticeMs, atLimit: 'end' },
   ending: { next: ['ended', 'closed'], limitMs: () => Infinity, atLimit: 'destroy' },
   ended: { next: ['closed'], limitMs: () => closeMs, atLimit: 'destroy' },
-  // `checkTime` is no longer called. A timer forgets the exchanges that are left.
-  closed: { next: [], limitMs: () => closeMs, atLimit: 'destroy' },
+  closed: { next: [], limitMs: () => Infinity, atLimit: 'destroy' },
 };
 
 /** An HTTP/2 connection. Exported so that a test can compare its states with `connectionStates`. */
@@ -116,7 +112,6 @@ export class Http2Connection implements Connection, ExchangeOwner {
     this.address = socket.remoteAddress;
     this.#context = context;
     this.#holding = new Holding(context.handler.budget);
-    socket.once('close', () => this.#holding.count(0));
     this.#paced = new PacedSocket(socket, () => this.#keptBytes());
     // node:http2 would close the connection for DATA beyond a content-length. But it ignores DATA of a reset stream,
     // so the stream is reset before node:http2 gets the DATA.
@@ -151,7 +146,11 @@ export class Http2Connection implements Connection, ExchangeOwner {
       // Ignored, because Node closes the session and its socket after any error (malformed bytes, too many resets).
       .on('error', () => undefined)
       .on('close', () => this.#end());
-    socket.once('close', () => this.#onSocketClose());
+    // node:http2 closes all streams now.
+    socket.once('close', () => {
+      this.enter('closed');
+      this.#holding.count(0);
+    });
   }
 
   /** @internal A method, so that a test can compare each change with `connectionStates`. */
@@ -183,8 +182,8 @@ export class Http2Connection implements Connection, ExchangeOwner {
     if (!this.#holding.count(held + this.#paced.unsentBytes) && !this.#holding.count(held)) this.socket.destroy();
     const isQueued = this.socket.writableLength > 0;
     if (isQueued) this.#context.stallWatch.watch(this.socket, [...this.#exchanges.values()].find(isTaking));
-    if (this.#paced.headTook(now) >= this.#context.requestHeadersTimeoutMs) {
-      // No other frame may interrupt an incomplete head [RFC 9113, 4.3], so the connection cannot continue.
+    if (now - (this.#paced.meter.headSince ?? now) >= this.#context.requestHeadersTimeoutMs) {
+      // node:http2 has no time limit for a head. No other frame may interrupt it [RFC 9113, 4.3], so the connection ends.
       this.#session.destroy();
     }
     if (this.#session.closed || this.#session.destroyed) this.#end();
@@ -220,16 +219,6 @@ export class Http2Connection implements Connection, ExchangeOwner {
 
   destroy(): void {
     this.socket.destroy();
-  }
-
-  // node:http2 closes all streams now. An exchange whose stream does not close is forgotten.
-  #onSocketClose(): void {
-    this.enter('closed');
-    if (this.#exchanges.size > 0) {
-      setTimeout(() => {
-        for (const exchange of this.#exchanges.values()) exchange.forget();
-      }, connectionStates.closed.limitMs(this.#context)).unref();
-    }
   }
 
   // False if node:http2 has dropped malformed fields [RFC 9113, 8.2.1].

@@ -27,9 +27,6 @@ export class PacedSocket extends Duplex implements TurnTaker {
   readonly #socket: Socket;
   readonly meter = new FrameMeter();
   readonly #keptBytes: () => number;
-  // `#head`: the last value of the meter's `openHead`. `#headSince`: the time when the head with that number began.
-  #head = 0;
-  #headSince: number | undefined;
   readonly #share = new TurnShare();
   // Received bytes that are not yet passed on. `#isCopy`: they are in a buffer of `appendBytes`.
   #held: Buffer | undefined;
@@ -73,11 +70,6 @@ export class PacedSocket extends Duplex implements TurnTaker {
   /** The memory of output that the OS does not have yet. TLS encrypts a copy of it. */
   get unsentBytes(): number {
     return this.writableLength + this.#socket.writableLength;
-  }
-
-  /** Milliseconds from the start of the incomplete head to `now`; 0 if no head is incomplete. */
-  headTook(now: number): number {
-    return this.#headSince === undefined ? 0 : now - this.#headSince;
   }
 
   /**
@@ -158,14 +150,12 @@ export class PacedSocket extends Duplex implements TurnTaker {
     const room = this.meter.stop === 'excess' ? 0 : keptBytesMax - this.#keptBytes();
     if (room <= 0) {
       // The gateway causes this delay, not the client, so the time of the head starts again.
-      this.#headSince = undefined;
+      this.meter.headSince = undefined;
       this.#setReading(false);
       return;
     }
     const end = this.meter.take(bytes.subarray(0, room), this.#left);
-    const head = this.meter.openHead;
-    this.#headSince = head === 0 ? undefined : head === this.#head ? (this.#headSince ?? monotonicMs()) : monotonicMs();
-    this.#head = head;
+    if (this.meter.isInHead) this.meter.headSince ??= monotonicMs();
     const { stop } = this.meter;
     this.#held = end < bytes.length ? bytes.subarray(end) : undefined;
     this.#isYielding = stop === 'body';
