@@ -43,13 +43,13 @@ export class FrameMeter {
   // A frame's header: length (3 bytes), type (1), flags (1), stream id (4).
   readonly #header = Buffer.alloc(headerBytes);
   #headerLength = 0;
-  #payloadLength = 0;
   #type = 0;
   #flags = 0;
   #stream = 0;
-  // `#prefixLeft`: unread bytes before the payload's fields or data. `#padding`: length of the padding after them.
-  #prefixLeft = 0;
+  // `#isPadded`: the length of the padding is unread. `#priorityLeft`: unread bytes between it and the fields of a head.
+  #isPadded = false;
   #padding = 0;
+  #priorityLeft = 0;
   #endsStream = false;
   #stop: Stop;
   readonly #fieldCount = new FieldCount();
@@ -91,13 +91,12 @@ export class FrameMeter {
       if (this.#bytesLeft > 0) {
         const isOfHead = this.#type === headersType || this.#type === continuationType;
         // The padding length is read in a step of its own, because the length of the data depends on it.
-        const ofOthers = this.#prefixLeft > 0 ? 1 : this.#bytesLeft;
-        const most = isOfHead ? Math.min(this.#bytesLeft, left.headBytes) : ofOthers;
-        const step = Math.min(most, bytes.length - at);
+        const most = this.#isPadded ? 1 : this.#bytesLeft;
+        const step = Math.min(most, bytes.length - at, isOfHead ? left.headBytes : Infinity);
         if (step === 0) break;
         left.headBytes -= isOfHead ? step : 0;
-        this.#takePayload(bytes, at, at + step, isOfHead);
         this.#bytesLeft -= step;
+        this.#takePayload(bytes, at, at + step, isOfHead);
         at += step;
       } else {
         if (this.#headerLength === 0 && (left.frames === 0 || left.heads === 0)) break;
@@ -115,38 +114,36 @@ export class FrameMeter {
   #beginPayload(left: Allowance): void {
     left.frames -= 1;
     this.#headerLength = 0;
-    this.#payloadLength = this.#header.readUIntBE(0, 3);
     this.#type = this.#header.readUInt8(3);
     this.#flags = this.#header.readUInt8(4);
     // Clears the first bit, which is reserved.
     this.#stream = this.#header.readUInt32BE(5) & 0x7fffffff;
-    this.#bytesLeft = this.#payloadLength;
-    this.#prefixLeft = 0;
+    this.#bytesLeft = this.#header.readUIntBE(0, 3);
     this.#padding = 0;
-    const isPadded = (this.#flags & paddedFlag) !== 0;
+    this.#priorityLeft = 0;
+    this.#isPadded = (this.#flags & paddedFlag) !== 0 && (this.#type === headersType || this.#type === dataType);
     if (this.#type === headersType) {
       left.heads -= 1;
       this.isInHead = true;
       this.headSince = undefined;
       this.#endsStream = (this.#flags & endStreamFlag) !== 0;
       this.#fieldCount.reset();
-      this.#prefixLeft = (isPadded ? 1 : 0) + ((this.#flags & priorityFlag) !== 0 ? 5 : 0);
-    } else if (this.#type === dataType) {
-      this.#prefixLeft = isPadded ? 1 : 0;
-      if (!isPadded) this.#countData(this.#payloadLength);
+      this.#priorityLeft = (this.#flags & priorityFlag) !== 0 ? 5 : 0;
+    } else if (this.#type === dataType && !this.#isPadded) {
+      this.#countData(this.#bytesLeft);
     }
   }
 
   #takePayload(bytes: Uint8Array, from: number, end: number, isOfHead: boolean): void {
-    let at = from;
-    for (; this.#prefixLeft > 0 && at < end; at += 1) {
-      if (at === from && this.#bytesLeft === this.#payloadLength && (this.#flags & paddedFlag) !== 0) {
-        this.#padding = bytes[at] ?? 0;
-        if (!isOfHead) this.#countData(this.#payloadLength - 1 - this.#padding);
-      }
-      this.#prefixLeft -= 1;
+    if (this.#isPadded) {
+      this.#isPadded = false;
+      this.#padding = bytes[from] ?? 0;
+      if (!isOfHead) this.#countData(this.#bytesLeft - this.#padding);
+    } else if (isOfHead) {
+      const skipped = Math.min(this.#priorityLeft, end - from);
+      this.#priorityLeft -= skipped;
+      this.#fieldCount.take(bytes, from + skipped, Math.min(end, end + this.#bytesLeft - this.#padding));
     }
-    if (isOfHead) this.#fieldCount.take(bytes, at, Math.min(end, from + this.#bytesLeft - this.#padding));
   }
 
   #countData(length: number): void {

@@ -119,10 +119,6 @@ export class Http2Connection implements Connection, ExchangeOwner {
     this.#session = performServerHandshake(this.#paced, sessionOptions(context))
       .on('stream', (stream, headers, _flags, fields: readonly string[]) => {
         try {
-          if (this.#hasEnded) {
-            refuse(stream, constants.NGHTTP2_REFUSED_STREAM);
-            return;
-          }
           if (!this.#hasAllFields(stream, fields)) {
             refuse(stream, constants.NGHTTP2_PROTOCOL_ERROR);
             return;

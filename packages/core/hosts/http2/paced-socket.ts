@@ -149,8 +149,6 @@ export class PacedSocket extends Duplex implements TurnTaker {
     }
     const room = this.meter.stop === 'excess' ? 0 : keptBytesMax - this.#keptBytes();
     if (room <= 0) {
-      // The gateway causes this delay, not the client, so the time of the head starts again.
-      this.meter.headSince = undefined;
       this.#setReading(false);
       return;
     }
