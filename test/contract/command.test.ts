@@ -11,6 +11,7 @@ import { createServer } from 'node:tls';
 import type { AddressInfo } from 'node:net';
 import { describe, test } from 'node:test';
 import { startEmbeddedBackend } from '../../packages/stand-in-backend/server.ts';
+import { version } from '../../packages/core/version.ts';
 import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
 import { ItemBackend, type Item } from './item-backend.ts';
 import { runCommand } from '../helpers/command.ts';
@@ -232,9 +233,9 @@ describe('exit codes', { concurrency: 2 }, () => {
   const write = ['--contract', '--write'];
   const wrong: [title: string, flags: string[], says: RegExp[], environment?: Record<string, string>][] = [
     ['an invalid setting', ['--contract'], [/BACKEND_URL/], { BACKEND_URL: 'y' }],
-    ['--write without --contract', ['--write', '--json'], [/--write needs --contract/]],
+    ['--write without --contract', ['--write'], [/--write needs --contract/]],
     ['--audit with --contract', ['--audit', '--contract'], [/--audit and --contract cannot be combined/]],
-    ['--severity without --audit', ['--severity', 'low', '--json'], [/--severity needs --audit/]],
+    ['--severity without --audit', ['--severity', 'low'], [/--severity needs --audit/]],
     ['an unknown severity', ['--audit', '--severity', 'bad'], [/--severity must be low, medium or high/]],
     ['a body without --write', ['--contract', '--body', '{"title":"x"}'], [/--body needs --write/]],
     ['a body with an id', [...write, '--body', '{"ID":1,"title":"x"}'], [/must not have "ID"/]],
@@ -246,14 +247,17 @@ describe('exit codes', { concurrency: 2 }, () => {
     ['a misspelt flag', ['--contract', '--wirte'], [/--wirte is not a flag of check: did you mean --write\?/]],
   ]; // prettier-ignore
   for (const [title, flags, says, environment] of wrong) {
-    test(`exit code 2 for ${title}, and the backend is not called [D61]`, async () => {
+    test(`exit code 2 for ${title}, as text and as JSON, and the backend is not called [D61]`, async () => {
       await using backend = await ItemBackend.start();
-      const { code, stdout, stderr } = await check(flags, { BACKEND_URL: backend.scripted.url, ...environment });
-      assert.equal(code, 2, stdout + stderr);
-      assert.equal(stdout, '');
-      for (const pattern of says) {
-        assert.match(stderr, pattern);
-      }
+      const variables = { BACKEND_URL: backend.scripted.url, ...environment };
+      const text = await check(flags, variables);
+      assert.deepEqual([text.code, text.stdout], [2, ''], text.stderr);
+      const json = await check(['--json', ...flags], variables);
+      assert.deepEqual([json.code, json.stderr], [2, ''], json.stdout);
+      const { problems, ...others } = JSON.parse(json.stdout) as { problems: string[] };
+      assert.deepEqual(others, { schema: 'work-item-gateway/problems/1', version, exitCode: 2 });
+      assert.ok(text.stderr.startsWith(problems.map((problem) => `error: ${problem}\n`).join('')), text.stderr);
+      for (const pattern of says) assert.match(problems.join('\n'), pattern);
       assert.equal(backend.scripted.connectionsTaken, 0);
     });
   }

@@ -140,7 +140,7 @@ async function runCommand(line: CommandLine, terminal: Terminal, parts: Partial<
   const { name, argv, invocation } = line;
   const { environment } = terminal;
   const entry = commands[name];
-  const problems = [...findFlagsOfNpm(name, environment, invocation), ...findStrayWords(name, line.strayWords, argv)];
+  const known = [...findFlagsOfNpm(name, environment, invocation), ...findStrayWords(name, line.strayWords, argv)];
   const given: Partial<Record<SettingName, string>> = {};
   const ownFlags: Record<string, string | true> = {};
   for (const [setting, value] of Object.entries(line.flags) as [SettingName, string | true][]) {
@@ -152,25 +152,28 @@ async function runCommand(line: CommandLine, terminal: Terminal, parts: Partial<
     } else if (rowOf(setting).kind.isSwitch === true) {
       given[setting] = 'true';
     } else {
-      problems.push(`${flag} needs a value`);
+      known.push(`${flag} needs a value`);
     }
   }
   try {
-    problems.push(...((await entry.findProblems?.(ownFlags, parts)) ?? []));
-    const resolve = (isReload = false) => resolveSettings(name, given, environment, problems, isReload);
+    known.push(...((await entry.findProblems?.(ownFlags, parts)) ?? []));
+    const resolve = (isReload = false) => resolveSettings(name, given, environment, known, isReload);
     return await entry.run({ resolved: resolve(), resolveAgain: () => resolve(true), ownFlags, terminal, parts });
   } catch (error) {
-    if (error instanceof SettingsError) {
-      const help = `Nothing was started. \`${invocation.line(name, '--help')}\` lists every setting.`;
-      terminal.writeError(`${error.problems.map((problem) => `error: ${problem}\n`).join('')}${help}\n`);
-    } else if (error instanceof StartError) {
-      terminal.writeError(`error: ${error.message.replaceAll('\n', '\nerror: ')}\n`);
-    } else {
-      throw error;
-    }
+    if (!(error instanceof SettingsError || error instanceof StartError)) throw error;
+    const problems = error instanceof SettingsError ? error.problems : error.message.split('\n');
     // The contract check (`check` with flags that are not settings) exits 2 for wrong usage, so that a pipeline can tell
     // wrong usage from an unsuitable backend [D61].
-    return Object.keys(ownFlags).length > 0 ? 2 : 1;
+    const exitCode = Object.keys(ownFlags).length > 0 ? 2 : 1;
+    if ('--json' in ownFlags) {
+      const report = { schema: 'work-item-gateway/problems/1', version, exitCode, problems };
+      terminal.write(`${JSON.stringify(report)}\n`);
+      return exitCode;
+    }
+    const help = `Nothing was started. \`${invocation.line(name, '--help')}\` lists every setting.\n`;
+    terminal.writeError(problems.map((problem) => `error: ${problem}\n`).join(''));
+    if (error instanceof SettingsError) terminal.writeError(help);
+    return exitCode;
   }
 }
 
