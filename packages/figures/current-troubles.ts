@@ -50,11 +50,10 @@ function findFailing({ from, passed }: Stretch, failures: readonly Failure[]): F
     const weight = countOutcome(passed, outcome) / kept.length;
     for (const { trouble = 'server-error' } of kept) weights.set(trouble, (weights.get(trouble) ?? 0) + weight);
   }
-  const [first, second] = [...weights].sort(([, one], [, other]) => other - one);
-  if (first === undefined) return undefined;
-  // If two troubles are equally common, none explains the failures.
-  const code = first[1] === second?.[1] ? 'server-error' : first[0];
-  const explained = recent.filter(({ trouble }) => trouble === first[0]);
+  // Sorted, so that the choice between equally common troubles does not change with each failure.
+  const code = commonest([...weights.keys()].sort(), (each) => weights.get(each) ?? 0);
+  if (code === undefined) return undefined;
+  const explained = recent.filter(({ trouble = 'server-error' }) => trouble === code);
   const alike = [...Map.groupBy(explained, ({ operation, cause }) => JSON.stringify([operation, cause])).values()];
   const { operation, cause } = commonest(alike, ({ length }) => length)?.[0] ?? {};
   return { code, operation, cause };

@@ -74,12 +74,18 @@ test('failures that were dropped from the list count, too', (context) => {
   assert.equal(gateway.troubles().failing?.code, 'html');
 });
 
-test('two equally common failures have the advice for any failure', (context) => {
-  const gateway = new Gateway(context);
-  gateway.call(1, refused(503));
-  gateway.call(1, { outcome: 'not-json', status: 500, reason: 'page', cause: 'a body that is not JSON' });
-  assert.equal(gateway.troubles().failing?.code, 'server-error');
-});
+const page = { outcome: 'not-json', status: 500, reason: 'page', cause: 'a body that is not JSON' } as const;
+const away = { ...refused(503), operation: read };
+for (const [what, records] of [
+  ['the first', [away, page]],
+  ['the last', [page, away]],
+] as const) {
+  test(`of two equally common failures, the same one gives all words, even if it is ${what}`, (context) => {
+    const gateway = new Gateway(context);
+    for (const record of records) gateway.call(1, record);
+    assert.deepEqual(gateway.troubles().failing, { code: 'behind-is-away', operation: 'read', cause: 'status 503' });
+  });
+}
 
 for (const [what, record, flaw, code] of [
   ['no token', { outcome: 'no-token', status: 401 }, undefined, 'no-token'],
