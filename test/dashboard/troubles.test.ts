@@ -127,7 +127,7 @@ const troubles: readonly Trouble[] = [
     name: 'the backend answers with a redirect',
     begin: answering(head(302, [['Location', 'https://login.example/']])),
     level: 'unwell',
-    title: 'The backend answers with a redirect, which the gateway does not follow',
+    title: 'The backend answers with a redirect',
     detail: /Most often: list, status 302\./,
     next: /^Run `work-item-gateway check` to see where it leads/,
   },

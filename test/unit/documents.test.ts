@@ -309,19 +309,20 @@ test('README.md lists every operation, and docs/errors.md lists every error mess
   }
 });
 
-test('docs/errors.md has the titles and next steps of the dashboard [D51, D71]', () => {
-  const [, steps = ''] = read('docs/errors.md').split('## Next steps\n');
-  const listed = [...(steps.split('\n## ')[0] ?? '').matchAll(/^- \*\*(.+?)\*\*: ([^]+?)(?=\n- |\n*$(?![^]))/gm)].map(
-    ([, title, step = '']) => ({ title, step: step.replace(/\s+/g, ' ') }),
+test('docs/errors.md has the title of every trouble [D51, D71]', () => {
+  const [, section = ''] = /\n## Next steps\n([^]*?)\n## /.exec(read('docs/errors.md')) ?? [];
+  const items = section.replaceAll(/\s+/g, ' ').split(' - ').slice(1);
+  const listed = items.flatMap((item) => {
+    // A list can begin with words that all of its titles have.
+    const [, common = '', rest = item] = /^\*\*(.+)\*\* (.*)$/.exec(item) ?? [];
+    return rest.split(';').map((title) => `${common} ${title.trim()}`.trim());
+  });
+  assert.deepEqual(
+    listed.toSorted(),
+    Object.values(troubles)
+      .map(({ title }) => title)
+      .toSorted(),
   );
-  assert.ok(listed.length >= 8);
-  const known = Object.values(troubles) as { readonly title: string; readonly step: string }[];
-  for (const trouble of listed) {
-    assert.deepEqual(
-      trouble,
-      known.find(({ title }) => title === trouble.title),
-    );
-  }
 });
 
 test('the command in README.md that tests everything is the command in .ci/run', () => {
