@@ -178,3 +178,21 @@ for (const [what, start] of [
     assert.ok(isOver);
   });
 }
+
+test('after an owner throws, the later deadlines pass', async () => {
+  const thrown: unknown[] = [];
+  process.setUncaughtExceptionCaptureCallback((error) => thrown.push(error));
+  try {
+    const line = new Deadlines(durationMs);
+    const onDeadlinePassed = (): never => {
+      throw new Error('owner');
+    };
+    const later = new Deadline({ onDeadlinePassed: () => undefined });
+    line.start(new Deadline({ onDeadlinePassed }));
+    line.start(later);
+    await poll(() => !later.isRunning, 'the later deadline');
+  } finally {
+    process.setUncaughtExceptionCaptureCallback(null);
+  }
+  assert.deepEqual(thrown.map(String), ['Error: owner']);
+});

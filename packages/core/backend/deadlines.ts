@@ -70,15 +70,15 @@ export class Deadlines {
       each.spareMs -= addedMs;
       each.at = Math.max(each.at, now) + addedMs;
     }
-    for (let first = this.#end.next; first !== this.#end; first = this.#end.next) {
-      if (first.at > now) {
-        // An owner may have started a deadline, and so a timer for a later time.
-        clearTimeout(this.#timer);
-        this.#timer = this.#setTimer(first.at - now);
-        return;
+    try {
+      for (let first = this.#end.next; first !== this.#end && first.at <= now; first = this.#end.next) {
+        first.clear();
+        first.owner.onDeadlinePassed(first);
       }
-      first.clear();
-      first.owner.onDeadlinePassed(first);
+    } finally {
+      // Also if an owner throws. An owner may have started a deadline, and so a timer for a later time.
+      clearTimeout(this.#timer);
+      this.#timer = this.#end.next === this.#end ? undefined : this.#setTimer(Math.max(0, this.#end.next.at - now));
     }
   };
 
