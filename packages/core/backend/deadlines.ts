@@ -32,12 +32,11 @@ export class Deadline {
   clear(): void {
     this.previous.next = this.next;
     this.next.previous = this.previous;
-    this.previous = this;
-    this.next = this;
+    this.previous = this.next = this;
   }
 }
 
-/** Deadlines that all last `durationMs`. They pass in the order of their start, never early. */
+/** Deadlines that all last `durationMs`. They pass in the order of their times, never early. */
 export class Deadlines {
   readonly #durationMs: number;
   // The end of the ring. It is never started, so it never passes.
@@ -51,25 +50,34 @@ export class Deadlines {
 
   /** Starts `deadline`, which must not be running. */
   start(deadline: Deadline): void {
-    deadline.at = monotonicMs() + this.#durationMs;
+    const now = monotonicMs();
+    // Before the deadline is added, because a delay before its start does not extend it.
+    this.#catchUp(now);
+    deadline.at = now + this.#durationMs;
     deadline.spareMs = catchUpMsMax;
-    deadline.previous = this.#end.previous;
-    deadline.next = this.#end;
-    this.#end.previous.next = deadline;
-    this.#end.previous = deadline;
-    // A timer that is already set is for an earlier deadline. When it fires, `#passDue` sets the next timer.
-    if (this.#timer === undefined) this.#timer = this.#setTimer(this.#durationMs);
+    let { previous } = this.#end;
+    while (previous.at > deadline.at) previous = previous.previous;
+    deadline.previous = previous;
+    deadline.next = previous.next;
+    previous.next = previous.next.previous = deadline;
+    // A timer that is set for an earlier time remains. When it fires, `#passDue` sets the next timer.
+    if (this.#timer === undefined || this.#dueAt > deadline.at) this.#setTimer(this.#durationMs);
   }
 
-  readonly #passDue = (): void => {
-    this.#timer = undefined;
-    const now = monotonicMs();
+  #catchUp(now: number): void {
     const extraMs = catchUpMs(this.#dueAt, now);
+    if (extraMs > 0) this.#dueAt = now;
     for (let each = this.#end.next; extraMs > 0 && each !== this.#end; each = each.next) {
       const addedMs = Math.min(extraMs, each.spareMs);
       each.spareMs -= addedMs;
       each.at = Math.max(each.at, now) + addedMs;
     }
+  }
+
+  readonly #passDue = (): void => {
+    this.#timer = undefined;
+    const now = monotonicMs();
+    this.#catchUp(now);
     try {
       for (let first = this.#end.next; first !== this.#end && first.at <= now; first = this.#end.next) {
         first.clear();
@@ -77,15 +85,15 @@ export class Deadlines {
       }
     } finally {
       // Also if an owner throws. An owner may have started a deadline, and so a timer for a later time.
-      clearTimeout(this.#timer);
-      this.#timer = this.#end.next === this.#end ? undefined : this.#setTimer(Math.max(0, this.#end.next.at - now));
+      if (this.#end.next !== this.#end) this.#setTimer(Math.max(0, this.#end.next.at - now));
     }
   };
 
   // Rounded up, so that no deadline passes early. `setImmediate`: bytes that arrived during a long turn are read first.
   // `unref`: only the socket of a call in flight may keep the process alive.
-  #setTimer(delayMs: number): NodeJS.Timeout {
+  #setTimer(delayMs: number): void {
+    clearTimeout(this.#timer);
     this.#dueAt = monotonicMs() + delayMs;
-    return setTimeout(setImmediate, Math.ceil(delayMs), this.#passDue).unref();
+    this.#timer = setTimeout(setImmediate, Math.ceil(delayMs), this.#passDue).unref();
   }
 }

@@ -123,19 +123,13 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   // Time limits and idle time.
 
   idleMs(now: number): number {
-    const { isEmpty } = this.#ahead;
-    const isIdle =
-      (this.#writing === 'nothing' || this.#writing === 'ended') && isEmpty && this.socket.writableLength === 0;
-    return isIdle ? now - this.#since : 0;
+    const isWaiting = this.#writing === 'nothing' || this.#writing === 'ended';
+    return isWaiting && this.#ahead.isEmpty && this.socket.writableLength === 0 ? now - this.#since : 0;
   }
 
   isQuiet(quietMs: number, from: number): boolean {
-    return (
-      (this.#isIdle || this.#writing === 'ended') &&
-      this.#ahead.isEmpty &&
-      this.socket.writableLength === 0 &&
-      monotonicMs() - Math.max(this.#since, from) >= quietMs
-    );
+    const now = monotonicMs();
+    return this.#reading !== 'head' && Math.min(this.idleMs(now), now - from) >= quietMs;
   }
 
   get #isIdle(): boolean {
