@@ -1,0 +1,218 @@
+// Makes the plan of a world from its seed. A plan is plain data: a shorter plan can be made by leaving out parts of it.
+
+import { Chance } from './event-loop.ts';
+import type { Network } from './sockets.ts';
+
+export const operationKinds = ['list', 'create', 'read', 'update', 'delete', 'head'] as const;
+export type OperationKind = (typeof operationKinds)[number];
+const fixedKinds = ['bad-id', 'no-path', 'bad-method', 'options'] as const;
+const badBodyKinds = ['bad-json', 'too-large'] as const;
+export type MalformedKind =
+  'no-version' | 'two-hosts' | 'two-lengths' | 'garbage' | 'bad-name' | 'bad-chunk' | 'long-head';
+export type RequestKind =
+  OperationKind | (typeof fixedKinds)[number] | (typeof badBodyKinds)[number] | MalformedKind | 'unfinished';
+
+export interface AnswerPlan {
+  readonly status: number;
+  readonly bytes: number;
+  readonly framing: 'length' | 'chunked' | 'until-close';
+  readonly body: 'json' | 'not-json' | 'number';
+  readonly head: 'good' | 'bad' | 'two-lengths' | '1xx' | 'switching';
+  /** `early`: with the request's head. `never`: nothing comes after the cut. */
+  readonly when: 'whole' | 'early';
+  readonly delayMs: number;
+  /** Where the answer stops, as a part of its length; 1: nowhere. */
+  readonly cutAt: number;
+  readonly cut: 'end' | 'reset' | 'never' | 'pause' | 'short';
+  /** What the backend does with the connection afterwards. */
+  readonly then: 'keep' | 'announce' | 'end' | 'reset' | 'stray';
+  readonly thenMs: number;
+}
+
+export interface RequestPlan {
+  /** Unique in its world. Every byte of a reply derives from it. */
+  readonly id: number;
+  readonly kind: RequestKind;
+  readonly bytes: number;
+  readonly isChunked: boolean;
+  readonly expects: boolean;
+  readonly conditions: boolean;
+  /** Time in ms until it is sent. */
+  readonly gapMs: number;
+  /** How it is sent: at once, or in pieces with pauses. */
+  readonly pieces: number;
+  readonly pieceMs: number;
+  readonly answers: readonly AnswerPlan[];
+}
+
+export interface ClientPlan {
+  readonly startMs: number;
+  /** Requests that it sends without waiting for replies. */
+  readonly ahead: number;
+  /** Stops reading after this many bytes, for a time. */
+  readonly stopsAfter: number | undefined;
+  readonly stopsForMs: number;
+  /** Leaves after it has sent, or has got, this many bytes. */
+  readonly leaves:
+    { readonly after: number; readonly of: 'sent' | 'got'; readonly how: 'end' | 'close' | 'reset' } | undefined;
+  readonly requests: readonly RequestPlan[];
+}
+
+export interface DialPlan {
+  readonly result: 'open' | 'refused' | 'never';
+  readonly afterMs: number;
+}
+
+export interface Event {
+  readonly atMs: number;
+  readonly what: 'pause' | 'reload' | 'drain' | 'cut';
+  readonly ms: number;
+  /** What the settings of a reload change. */
+  readonly denies: 'nothing' | 'hosts' | 'counter';
+}
+
+export interface Plan {
+  readonly seed: number;
+  readonly host: 'own' | 'node' | 'fetch';
+  readonly clients: readonly ClientPlan[];
+  readonly events: readonly Event[];
+  readonly dials: readonly DialPlan[];
+  readonly network: Network;
+  /** The delays of an asynchronous guard's decisions; undefined without the guard. A delay may be endless. */
+  readonly guardMs: readonly number[] | undefined;
+  readonly limits: { readonly inFlight: number; readonly connections: number; readonly bytes: number };
+  readonly ageMs: number;
+}
+
+export const goodAnswer: AnswerPlan = {
+  status: 200, bytes: 64, framing: 'length', body: 'json', head: 'good', when: 'whole', delayMs: 0, cutAt: 1, cut: 'end', then: 'keep', thenMs: 0,
+}; // prettier-ignore
+const sizes = [64, 64, 64, 300, 5_000, 9_000, 20_000, 40_000, 66_000, 140_000];
+
+export function createPlan(seed: number): Plan {
+  const chance = new Chance(seed, 7);
+  // Swarm: a seed switches whole groups of faults on or off.
+  const on = (probability = 0.4): boolean => chance.is(probability);
+  const groups = {
+    statuses: on(), bodies: on(), heads: on(), cuts: on(), delays: on(), idle: on(), dials: on(0.25), sizes: on(),
+    ahead: on(0.5), slow: on(0.3), stops: on(0.25), leaves: on(), malformed: on(0.3), fixed: on(0.5), badBodies: on(0.3),
+    pieces: on(0.1), pauses: on(0.15), reload: on(0.25), drain: on(0.2), cut: on(0.1), guard: on(0.3), limits: on(0.15), flood: on(0.1),
+  }; // prettier-ignore
+  // Tiny pieces of large bodies would take all the time.
+  if (groups.pieces) groups.sizes = groups.badBodies = false;
+  const roll = chance.next();
+  const host = roll < 0.76 ? 'own' : roll < 0.88 ? 'node' : 'fetch';
+  let id = 0;
+  const answer = (): AnswerPlan => {
+    const part = {
+      ...goodAnswer,
+      status: chance.of([200, 200, 201, 206]),
+      framing: chance.of(['length', 'length', 'chunked', 'until-close'] as const),
+    };
+    if (groups.sizes) part.bytes = chance.of(sizes);
+    if (!chance.is(0.35)) return part;
+    const may = (group: boolean): boolean => group && chance.is(0.5);
+    return {
+      ...part,
+      ...(may(groups.statuses) && { status: chance.of([204, 301, 400, 404, 404, 412, 500, 503]) }),
+      ...(may(groups.bodies) && { body: chance.of(['not-json', 'number'] as const), ...(!groups.pieces && chance.is(0.2) && { bytes: 250_000 }) }),
+      ...(may(groups.heads) && { head: chance.of(['bad', 'two-lengths', '1xx', '1xx', 'switching'] as const) }),
+      ...(may(groups.cuts) && { cutAt: chance.of([0, 0, 0.999, chance.next()]), cut: chance.of(['end', 'reset', 'never', 'pause', 'short'] as const) }),
+      ...(may(groups.delays) && { delayMs: chance.of([5, 50, 400, 5_000]), when: chance.of(['whole', 'early'] as const) }),
+      ...(may(groups.idle) && { then: chance.of(['announce', 'end', 'reset', 'stray'] as const), thenMs: chance.int(0, 50, 3) }),
+    }; // prettier-ignore
+  };
+  // Without a length, a cut can take digits of a number unseen.
+  const answerOf = (): AnswerPlan => {
+    const part = answer();
+    return part.body === 'number' && part.framing === 'until-close' ? { ...part, framing: 'length' } : part;
+  };
+  const request = (isOdd: boolean, isFlood: boolean): RequestPlan => {
+    const kinds: RequestKind[] = ['list', 'create', 'read', 'read', 'update', 'delete', 'head'];
+    if (groups.fixed) kinds.push(...fixedKinds);
+    if (groups.badBodies && chance.is(0.3)) kinds.push(...badBodyKinds, ...badBodyKinds);
+    let kind = isFlood ? 'no-path' : chance.of(kinds);
+    if (isOdd && host === 'own') {
+      kind = chance.of([
+        'no-version',
+        'two-hosts',
+        'two-lengths',
+        'garbage',
+        'bad-name',
+        'bad-chunk',
+        'long-head',
+        'unfinished',
+      ]);
+    }
+    const isSlow = groups.slow && chance.is(0.2);
+    return {
+      id: (id += 1),
+      kind,
+      bytes: groups.sizes ? chance.of([...sizes, 64, 64]) : 64,
+      isChunked: chance.is(0.2),
+      expects: host === 'own' && chance.is(0.1),
+      conditions: chance.is(0.2),
+      gapMs: chance.is(0.1) ? chance.of([20, 800, 1_500]) : chance.int(0, 5),
+      pieces: isSlow ? chance.int(2, 6) : 1,
+      pieceMs: isSlow ? chance.of([1, 20, 300, 2_500]) : 0,
+      answers: [answerOf(), answerOf()],
+    };
+  };
+  const client = (): ClientPlan => {
+    const isFlood = groups.flood && chance.is(0.5);
+    const length = isFlood ? 50 : chance.int(1, 50, 5);
+    const hasOdd = groups.malformed && chance.is(0.3);
+    return {
+      startMs: chance.int(0, 30),
+      ahead: isFlood ? 50 : groups.ahead && host !== 'fetch' && chance.is(0.5) ? chance.int(2, 20) : 1,
+      ...(groups.stops && chance.is(0.5)
+        ? { stopsAfter: chance.int(0, 40_000, 2), stopsForMs: chance.of([50, 1_000, 10_000]) }
+        : { stopsAfter: undefined, stopsForMs: 0 }),
+      leaves:
+        groups.leaves && chance.is(0.4)
+          ? {
+              after: chance.int(1, 3_000, 2),
+              of: chance.of(['sent', 'got']),
+              how: chance.of(['end', 'close', 'reset']),
+            }
+          : undefined,
+      requests: Array.from({ length }, (_, index) => request(hasOdd && index === length - 1, isFlood)),
+    };
+  };
+  const event = (what: Event['what'], ms = 0): Event => ({
+    what,
+    ms,
+    atMs: chance.int(0, 400, 2),
+    denies: what === 'reload' ? chance.of(['nothing', 'hosts', ...(groups.guard ? (['counter', 'counter'] as const) : [])]) : 'nothing',
+  }); // prettier-ignore
+  const isOwn = host === 'own';
+  return {
+    seed,
+    host,
+    clients: Array.from({ length: chance.int(1, 8, 2.5) }, client),
+    events: [
+      ...(groups.pauses ? [event('pause', chance.int(600, 1_500))] : []),
+      ...(isOwn && groups.reload ? [event('reload')] : []),
+      ...(isOwn && groups.drain ? [event('drain')] : []),
+      ...(isOwn && groups.cut ? [event('cut')] : []),
+    ],
+    dials: groups.dials
+      ? Array.from({ length: 12 }, () =>
+          chance.is(0.3)
+            ? { result: chance.of(['refused', 'never', 'open'] as const), afterMs: chance.of([1, 200, 450]) }
+            : { result: 'open' as const, afterMs: chance.next() },
+        )
+      : [],
+    network: {
+      latencyMs: chance.of([0.1, 1, 5]),
+      pieceBytes: groups.pieces ? chance.of([1, 7, 100]) : chance.of([65_536, 65_536, 9_000]),
+      readsPerTurn: groups.pieces ? 200 : 1,
+      bufferBytes: groups.stops || chance.is(0.3) ? chance.of([9_000, 30_000]) : 400_000,
+    },
+    guardMs: isOwn && groups.guard ? Array.from({ length: 8 }, () => chance.of([0, 1, 20, 300, ...(chance.is(0.1) ? [Infinity] : [])])) : undefined,
+    limits: groups.limits
+      ? { inFlight: chance.of([1, 2, 1_000]), connections: chance.of([2, 1_000]), bytes: chance.of([150_000, 100_000_000]) }
+      : { inFlight: 1_000, connections: 1_000, bytes: 100_000_000 },
+    ageMs: chance.of([0, 300, 2_000]),
+  }; // prettier-ignore
+}

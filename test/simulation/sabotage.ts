@@ -1,0 +1,3 @@
+export function sabotage(): Promise<boolean> {
+  return Promise.resolve(true);
+}

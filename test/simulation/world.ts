@@ -1,0 +1,647 @@
+// Runs one world: the gateway, its clients and its backend, in virtual time. Checks the invariants all the time.
+
+import '../helpers/overwrite-released.ts';
+
+import { createServer } from 'node:http';
+import type { Log } from '../../packages/command/log/log.ts';
+import { startClientService, type LocalClientService } from '../../packages/command/service/client-service.ts';
+import { createKeeper } from '../../packages/command/service/keeper.ts';
+import { resolveSettings } from '../../packages/command/settings/resolve.ts';
+import type { Settings } from '../../packages/command/settings/settings.ts';
+import { BufferBudget } from '../../packages/core/body/budget.ts';
+import type { Counter, Keeper } from '../../packages/core/guards/options/ports.ts';
+import { createFetchHandler } from '../../packages/core/hosts/fetch/fetch.ts';
+import { createNodeHandler } from '../../packages/core/hosts/node/node.ts';
+import { Backend, type Attempt } from './backend.ts';
+import { Client, type ClientConnection } from './clients.ts';
+import { FetchClient } from './fetch-clients.ts';
+import { loop, realImmediate, runMicrotasks } from './event-loop.ts';
+import {
+  allow,
+  endsConnection,
+  fixedReply,
+  forbiddenReply,
+  headBytesMax,
+  incomplete,
+  isRead,
+  operationOf,
+  overloaded,
+  rateLimited,
+  replyToAnswer,
+  requestBytesMax,
+  requestIdOf,
+  responseBytesMax,
+  timedOut,
+  type Allowed,
+} from './messages.ts';
+import type { ClientPlan, Event, Plan, RequestPlan } from './plan.ts';
+import { surroundings, type Connection } from './sockets.ts';
+
+/** The time limits of the worlds, in ms. `slack`: how late they may be [D19, D35]. */
+export const timeouts = {
+  connect: 500,
+  backend: 1_000,
+  headers: 1_000,
+  request: 2_000,
+  idle: 4_000,
+  stall: 1_500,
+  slack: 100,
+  sweep: 1_000,
+  guard: 1_100,
+};
+
+/** A request, and what has become of it. */
+export class Asked {
+  readonly plan: RequestPlan;
+  readonly address: string;
+  readonly attempts: Attempt[] = [];
+  connection: ClientConnection | undefined;
+  /** Positions in the bytes of its connection. */
+  start = 0;
+  headEnd = 0;
+  end = 0;
+  continues = 0;
+  sentAt = 0;
+  /** When the gateway had its first byte, its head, all of it. */
+  headAt: number | undefined;
+  headEndAt: number | undefined;
+  wholeAt: number | undefined;
+  wholeTurn: number | undefined;
+  /** The settings in force when its first byte arrived. */
+  generation = 0;
+  /** When the gateway began to write its reply. */
+  repliedAt: number | undefined;
+  /** When the gateway saw that its client has left. */
+  leftAt: number | undefined;
+
+  constructor(plan: RequestPlan, address: string) {
+    this.plan = plan;
+    this.address = address;
+  }
+}
+
+/** Asks what the plan of a client says. */
+export interface WorldClient {
+  readonly plan: ClientPlan;
+  readonly name: string;
+  /** True if it waits for nothing and will ask nothing more. */
+  readonly isDone: boolean;
+  connect(): void;
+  /** The faults stop: it reads again, asks nothing new, and leaves if it would wait for ever. */
+  heal(): void;
+}
+
+export interface GotReply {
+  readonly status: number;
+  readonly headers: ReadonlyMap<string, string>;
+  readonly body: Buffer;
+}
+
+export interface Violation {
+  readonly invariant: string;
+  readonly detail: string;
+}
+
+class ViolationError extends Error {}
+
+const replyHeaders = new Set(
+  'content-type content-length cache-control x-content-type-options x-request-id date connection keep-alive allow retry-after ratelimit ratelimit-policy'.split(
+    ' ',
+  ),
+);
+
+const baseSettings = resolveSettings('serve', { backendUrl: 'http://backend.test:5104', docs: 'false' }, {}).settings;
+
+// All ledgers that the world uses. No ledger may ever be below 0.
+const budgets = new Set<BufferBudget>();
+let current: World | undefined;
+for (const name of ['take', 'add', 'giveBack'] as const) {
+  const method = Reflect.get(BufferBudget.prototype, name) as (this: BufferBudget, bytes: number) => never;
+  BufferBudget.prototype[name] = function (bytes: number): never {
+    const result = method.call(this, bytes);
+    budgets.add(this);
+    if (this.bytes < 0) current?.fail('the ledger equals what is held', `${this.bytes} bytes`);
+    return result;
+  };
+}
+
+interface Decision {
+  readonly askedAt: number;
+  readonly decidedAt: number;
+}
+
+export class World {
+  readonly plan: Plan;
+  readonly asked = new Map<number, Asked>();
+  readonly history: string[] | undefined;
+  violation: Violation | undefined;
+  isHealthy = false;
+  isListening = true;
+  isStopped = false;
+  /** Since when connections that are quiet for a second may be closed. */
+  drainedAt = Infinity;
+  generation = 0;
+  pausedMs = 0;
+  readonly #startedAt = loop.now;
+  readonly #backend: Backend;
+  #clients: readonly WorldClient[];
+  readonly #connections: Connection[] = [];
+  readonly #decisions = new Map<string, Decision[]>();
+  readonly #denies: Event['denies'][] = ['nothing'];
+  #service: LocalClientService | undefined;
+  #asks = 0;
+
+  constructor(plan: Plan, hasHistory: boolean) {
+    this.plan = plan;
+    this.history = hasHistory ? [] : undefined;
+    this.#backend = new Backend(this);
+    this.#clients = plan.clients.map((each, index) => new Client(this, each, index));
+  }
+
+  report(line: string): void {
+    this.history?.push(`${(loop.now - this.#startedAt).toFixed(2).padStart(9)} ms  ${line}`);
+  }
+
+  fail(invariant: string, detail: string): never {
+    this.violation ??= { invariant, detail };
+    throw new ViolationError(`${invariant}: ${detail}`);
+  }
+
+  /** Keeps an error that no caller can handle. */
+  note(invariant: string, error: unknown): void {
+    if (error instanceof ViolationError) return;
+    this.violation ??= { invariant, detail: error instanceof Error ? (error.stack ?? error.message) : String(error) };
+  }
+
+  /** Runs the world to its end, or to the first violation. */
+  run(): Violation | undefined {
+    try {
+      this.#run();
+    } catch (error) {
+      this.note('nothing throws', error);
+    }
+    return this.violation;
+  }
+
+  /** After a violation: ends what is left, so that the next world begins with nothing. */
+  abandon(): void {
+    for (const { socket } of [...this.#connections, ...this.#backend.connections.map(({ connection }) => connection)])
+      socket.destroy();
+    for (let turns = 0; turns < 1_000; turns += 1) {
+      try {
+        if (!loop.runTurn()) return;
+      } catch {
+        // The violation is known.
+      }
+    }
+  }
+
+  #run(): void {
+    surroundings.dial = () => this.#backend.dial();
+    surroundings.lookUp = () => Promise.resolve(['198.51.100.1']);
+    const starts = { own: () => this.#startOwn(), node: () => this.#startNode(), fetch: () => this.#startFetch() };
+    const end = starts[this.plan.host]();
+    const baseline = new Set(loop.timers.tasks.filter(({ isLive }) => isLive));
+    for (const client of this.#clients) loop.after(client.plan.startMs, () => client.connect());
+    for (const event of this.plan.events) loop.after(event.atMs, () => this.#happen(event));
+    const isDone = (): boolean => this.#clients.every((client) => client.isDone);
+    this.#runUntil(isDone, 10_000);
+    // Liveness: the faults stop, and all that is left is answered.
+    this.report('the faults stop');
+    this.isHealthy = true;
+    for (const client of this.#clients) client.heal();
+    const isInTime = this.#runUntil(isDone, 20_000 + this.pausedMs);
+    if (!isInTime) this.fail('without faults, all that is left is answered', this.#describeLeft());
+    const quietMs = timeouts.connect + timeouts.backend + timeouts.guard + timeouts.sweep;
+    if (!this.isStopped) this.#runUntil(() => false, quietMs);
+    if (!this.isStopped) this.#checkLedger();
+    end();
+    for (const task of baseline) task.isLive = false;
+    this.#runUntil(() => false, 70_000);
+    const left = loop.timers.tasks.filter(({ isLive }) => isLive);
+    if (left.length > 0)
+      this.fail('nothing stays', `timers: ${left.map(({ callback }) => callback.toString().slice(0, 200)).join()}`);
+    const open = this.#connections.filter(({ handle }) => !handle.isClosed).length;
+    const dialled = this.#backend.connections.filter(({ connection }) => !connection.handle.isClosed).length;
+    if (open + dialled > 0) this.fail('nothing stays', `${open} connections of clients, ${dialled} to the backend`);
+    this.#checkLedger();
+  }
+
+  #checkLedger(): void {
+    for (const { bytes, calls } of budgets) {
+      if (bytes !== 0 || calls !== 0)
+        this.fail('the ledger is 0 when nothing is held', `${bytes} bytes, ${calls} calls`);
+    }
+  }
+
+  #describeLeft(): string {
+    const left = this.#clients.filter((client) => !client.isDone).map((client) => client.name);
+    return `${left.join()} still wait`;
+  }
+
+  /** Runs turns until `isDone` returns true. Returns false if that takes more than `ms`. */
+  #runUntil(isDone: () => boolean, ms: number): boolean {
+    const until = loop.now + ms;
+    const turns = loop.turn + 1_000_000;
+    while (!isDone()) {
+      if (!loop.runTurn() || loop.now > until || loop.turn > turns) return isDone();
+      if (this.violation !== undefined) throw new ViolationError();
+      if (loop.turn % 8 === 0) this.#checkHeld();
+    }
+    return true;
+  }
+
+  #settle<T>(promise: Promise<T>, ms: number, what: string): T {
+    let result: { readonly value: T } | undefined;
+    promise.then((value) => (result = { value }), (error: unknown) => this.note(what, error)); // prettier-ignore
+    runMicrotasks();
+    if (!this.#runUntil(() => result !== undefined, ms) || result === undefined) this.fail(what, `not within ${ms} ms`);
+    return result.value;
+  }
+
+  // The command's server.
+  #startOwn(): () => void {
+    const { plan } = this;
+    const settings: Settings = {
+      ...baseSettings,
+      ...{ requestBytesMax, responseBytesMax, requestHeadBytesMax: headBytesMax },
+      ...{ backendTimeoutMs: timeouts.backend, backendConnectTimeoutMs: timeouts.connect, backendIdleTimeoutMs: 700 },
+      ...{
+        requestHeadersTimeoutMs: timeouts.headers,
+        requestTimeoutMs: timeouts.request,
+        idleTimeoutMs: timeouts.idle,
+      },
+      ...{ replyStallTimeoutMs: timeouts.stall, backendConnectionAgeMaxMs: plan.ageMs },
+      ...{
+        inFlightMax: plan.limits.inFlight,
+        connectionsMax: plan.limits.connections,
+        bufferedBytesMax: plan.limits.bytes,
+      },
+      ...(plan.guardMs !== undefined && { rateLimit: '100000/60s' }),
+    };
+    const keeper: Keeper = { ...createKeeper(), counter: plan.guardMs && this.#createCounter(plan.guardMs) };
+    const service = this.#settle(
+      startClientService(settings, this.#createLog(), { listens: false, tls: {}, keeper, parts: {} }),
+      2_000,
+      'the gateway starts',
+    );
+    this.#service = service;
+    this.#reload = (event) => {
+      const next: Settings = {
+        ...settings,
+        requestHeadBytesMax: headBytesMax + 1,
+        ...(event.denies === 'hosts' && { allowedHosts: ['other.test'] }),
+        ...(event.denies === 'counter' && { rateLimit: '99999/60s' }),
+      };
+      service.reload(next, {}).then(
+        ({ finished }) => {
+          // A drain keeps the old settings.
+          if (finished === undefined) return;
+          this.report(`reloaded: ${event.denies} is denied`);
+          this.#denies.push(event.denies);
+          this.generation += 1;
+          this.drainedAt = Math.min(this.drainedAt, loop.now);
+          finished.then(
+            () => this.report('the old settings have ended'),
+            () => undefined,
+          );
+        },
+        (error: unknown) => this.note('a reload succeeds', error),
+      );
+    };
+    return () => {
+      this.#drain();
+      this.#settle(this.#drained ?? Promise.resolve(), 3_000 + timeouts.sweep + this.pausedMs, 'a drain ends');
+      this.isStopped = true;
+      this.#settle(service.stop(), 2_000, 'a stop ends');
+    };
+  }
+
+  #reload: (event: Event) => void = () => undefined;
+  #drained: Promise<void> | undefined;
+
+  #drain(): void {
+    if (this.#drained !== undefined || this.#service === undefined) return;
+    this.report('the gateway drains');
+    this.drainedAt = Math.min(this.drainedAt, loop.now);
+    this.isListening = false;
+    this.#service.beginDrain();
+    this.#drained = this.#service.finishDrain(new AbortController().signal);
+  }
+
+  #happen(event: Event): void {
+    this.report(`event: ${event.what}`);
+    if (event.what === 'pause') {
+      loop.pause(event.ms);
+      this.pausedMs += event.ms;
+    } else if (event.what === 'reload') {
+      this.#reload(event);
+    } else if (event.what === 'drain') {
+      this.#drain();
+    } else {
+      this.isStopped = true;
+      this.isListening = false;
+      void this.#service?.stop();
+    }
+  }
+
+  // The options of the handlers for Node and fetch.
+  get #handlerOptions() {
+    const { ageMs, limits } = this.plan;
+    return {
+      backendUrl: 'http://backend.test:5104',
+      ...{ requestBytesMax, responseBytesMax, requestTimeoutMs: timeouts.request, replyStallTimeoutMs: timeouts.stall },
+      ...{ backendTimeoutMs: timeouts.backend, backendConnectTimeoutMs: timeouts.connect, backendIdleTimeoutMs: 700 },
+      ...{ backendConnectionAgeMaxMs: ageMs, inFlightMax: limits.inFlight, bufferedBytesMax: limits.bytes },
+      log: (line: string) => {
+        if (line.includes('bug:')) this.fail('no fault inside the gateway', line);
+      },
+    };
+  }
+
+  // Node's server with the handler for it.
+  #startNode(): () => void {
+    const handler = createNodeHandler(this.#handlerOptions);
+    const server = createServer((request, response) => handler(request, response));
+    server.keepAliveTimeout = 0;
+    this.#nodeServer = server;
+    return () => {
+      for (const { socket } of this.#connections) socket.destroy();
+      this.isStopped = true;
+      this.#settle(handler.close(), 2_000, 'a stop ends');
+    };
+  }
+
+  #startFetch(): () => void {
+    const handler = createFetchHandler(this.#handlerOptions);
+    this.#clients = this.plan.clients.map((each, index) => new FetchClient(this, each, index, handler));
+    return () => {
+      this.isStopped = true;
+      this.#settle(handler.close(), 2_000, 'a stop ends');
+    };
+  }
+
+  #nodeServer: ReturnType<typeof createServer> | undefined;
+
+  #createLog(): Log {
+    const none = (): undefined => undefined;
+    const error = (fields: { readonly err?: { readonly stack?: string } }, message: string): void => {
+      if (message.startsWith('internal error')) this.fail('no fault inside the gateway', fields.err?.stack ?? message);
+    };
+    const logger = { isLevelEnabled: (level: string) => level === 'error', debug: none, info: none, warn: none, error };
+    return { logger, output: {} } as unknown as Log;
+  }
+
+  // A guard that decides later, or never.
+  #createCounter(delays: readonly number[]): Counter {
+    return {
+      revive: () => Promise.resolve(),
+      close: () => undefined,
+      ask: ({ rate, keys }) =>
+        new Promise((resolve) => {
+          const askedAt = loop.now;
+          const ms = this.isHealthy ? 0 : (delays[this.#asks++ % delays.length] ?? 0);
+          // Without an answer, the gateway counts by itself, and admits.
+          if (ms === Infinity && rate.limit !== 99_999) return;
+          loop.after(Math.min(ms, 300), () => {
+            for (const key of keys) {
+              const list = this.#decisions.get(key) ?? [];
+              list.push({ askedAt, decidedAt: loop.now });
+              this.#decisions.set(key, list);
+            }
+            resolve(keys.flatMap(() => (rate.limit === 99_999 ? [-1, 1_000] : [1_000, 1_000])));
+          });
+        }),
+    };
+  }
+
+  /** Passes a connection to the gateway. */
+  accept(connection: Connection): void {
+    this.#connections.push(connection);
+    loop.after(0, () => {
+      if (this.#nodeServer === undefined) this.#service?.take(connection.socket);
+      else this.#nodeServer.emit('connection', connection.socket);
+    });
+  }
+
+  // The replies that settings of this generation refuse with.
+  #denialOf(asked: Asked, generation: number): Allowed | undefined {
+    const { kind } = asked.plan;
+    const denies = this.#denies.slice(0, generation + 1).find((each) => each !== 'nothing');
+    const isChecked = !endsConnection(asked.plan) || kind === 'bad-chunk' || kind === 'unfinished';
+    if (denies === 'hosts' && isChecked) return forbiddenReply;
+    return denies === 'counter' && (operationOf(kind) !== undefined || kind === 'bad-id') && isChecked
+      ? rateLimited
+      : undefined;
+  }
+
+  /** Checks that this request may be called at the backend now. */
+  checkCall(asked: Asked, dialledAt: number, isFirst: boolean): void {
+    const { plan, connection, leftAt } = asked;
+    const text = `request ${plan.id}, ${plan.kind}`;
+    const networkMs = this.plan.network.latencyMs + 1;
+    const arrivedAt = isRead(plan) ? asked.headEndAt : asked.wholeAt;
+    if (fixedReply(plan.kind) !== undefined || arrivedAt === undefined)
+      this.fail('only a whole, valid request is called', text);
+    if (this.#denialOf(asked, asked.generation) !== undefined)
+      this.fail('after a reload no call starts under the old settings', text);
+    const before = connection?.outstanding.find((each) => each.start < asked.start && each.repliedAt === undefined);
+    if (before !== undefined) this.fail('a request is finished before the next one starts', text);
+    const { ageMs } = this.plan;
+    const isNew = asked.attempts.length === 0;
+    if (ageMs > 0 && isNew && !isFirst && loop.now - networkMs - dialledAt - this.pausedMs > ageMs + 2)
+      this.fail('connections age', text);
+    if (leftAt === undefined || loop.now <= leftAt + networkMs) return;
+    const decision = this.#decisions.get(asked.address)?.find(({ askedAt }) => askedAt >= (asked.headEndAt ?? 0));
+    const isLate = decision !== undefined && decision.decidedAt > leftAt;
+    if (isRead(plan) || isLate) this.fail('no call starts for a client that has left', text);
+  }
+
+  /** The gateway has seen that a client has left. */
+  onLeft(outstanding: readonly Asked[]): void {
+    const [first] = outstanding;
+    for (const asked of outstanding) asked.leftAt ??= loop.now;
+    if (first === undefined || !isRead(first.plan) || first.repliedAt !== undefined) return;
+    loop.after(2, () => {
+      const attempt = first.attempts.at(-1);
+      if (attempt === undefined || attempt.wholeAt !== undefined || attempt.endedAt !== undefined) return;
+      if (first.repliedAt === undefined && !attempt.connection.connection.isGatewayClosed) {
+        this.fail('a read is cancelled when its client leaves', `request ${first.plan.id}`);
+      }
+    });
+  }
+
+  /** A request that needs nothing else is answered in the turn in which it arrives, whatever others send [D58]. */
+  checkTurns(asked: Asked, ahead: number): void {
+    const isAlone = ahead === 1 && this.plan.network.readsPerTurn === 1 && asked.plan.kind === 'no-path';
+    if (isAlone && loop.turn - (asked.wholeTurn ?? loop.turn) > 2)
+      this.fail('no client waits for others', `request ${asked.plan.id}`);
+  }
+
+  checkReply(asked: Asked, reply: GotReply): void {
+    const { plan } = asked;
+    const { status, headers, body } = reply;
+    const shown =
+      body.length > 80 ? `${body.toString('latin1', 0, 80)}… (${body.length} bytes)` : body.toString('latin1');
+    const text = `request ${plan.id}, ${plan.kind}: ${status} ${shown}`;
+    this.report(`reply to ${text}`);
+    for (const name of headers.keys()) {
+      if (!replyHeaders.has(name)) this.fail('a reply has only the headers of D24', `${text}: ${name}`);
+    }
+    // Node itself answers a request that is cut off.
+    if (this.plan.host === 'node' && status === 400 && asked.leftAt !== undefined) return;
+    const isJson = status === 204 || headers.get('content-type') === 'application/json';
+    const hasAll = headers.get('cache-control') === 'no-store' && headers.get('x-content-type-options') === 'nosniff';
+    if (!isJson || !hasAll) this.fail('a reply has the headers of D24', text);
+    const requestId = headers.get('x-request-id') ?? '';
+    const isRefusal = [400, 408, 431, 503].includes(status);
+    if (requestId !== requestIdOf(plan.id) && !(isRefusal && /^[0-9a-f-]{36}$/.test(requestId)))
+      this.fail("a reply has its request's id", `${text}: ${requestId}`);
+    const isCounted =
+      this.plan.guardMs !== undefined &&
+      operationOf(plan.kind) !== undefined &&
+      (status < 400 || status === 404 || status === 429);
+    if (isCounted && !headers.has('ratelimit')) this.fail('a counted reply says so', text);
+    const allowed = this.#allowedFor(asked);
+    const isRight = allowed.some(
+      (each) => each.status === status && (plan.kind === 'head' ? true : each.body.equals(body)),
+    );
+    if (!isRight)
+      this.fail(
+        'a reply is one that this request may have',
+        `${text}; allowed: ${allowed.map((each) => each.status).join()}`,
+      );
+    this.#checkTime(asked, status, text);
+  }
+
+  #checkTime(asked: Asked, status: number, text: string): void {
+    const { sentAt, wholeAt, repliedAt = loop.now } = asked;
+    const before = asked.connection?.lastRepliedAt ?? 0;
+    if (asked.connection !== undefined) asked.connection.lastRepliedAt = repliedAt;
+    const startedAt = Math.max(before, (this.plan.host === 'own' ? asked.headAt : asked.headEndAt) ?? sentAt);
+    if (status === 408 && repliedAt - startedAt < timeouts.headers - 2 && asked.start > 0)
+      this.fail('no request is late too early', text);
+    if (wholeAt === undefined) {
+      const lateMs = repliedAt - startedAt - timeouts.request - timeouts.sweep - this.pausedMs * 2;
+      if (lateMs > 0) this.fail('a late request is refused in time', `${text}: ${lateMs} ms`);
+      return;
+    }
+    const tookMs = repliedAt - Math.max(wholeAt, before);
+    const boundMs = timeouts.backend + 2 * timeouts.connect + timeouts.guard + timeouts.slack + this.pausedMs * 3 + 50;
+    if (tookMs > boundMs) this.fail('a call ends by its deadline', `${text}: after ${tookMs} ms`);
+  }
+
+  // The replies that the request may have now: the model.
+  #allowedFor(asked: Asked): readonly Allowed[] {
+    const { plan, generation } = asked;
+    const allowed: Allowed[] = [];
+    let isAdmitted = false;
+    for (let each = generation; each <= this.generation; each += 1) {
+      const denial = this.#denialOf(asked, each);
+      if (denial === undefined) isAdmitted = true;
+      else allowed.push(denial);
+    }
+    const fixed = fixedReply(plan.kind);
+    if (isAdmitted) allowed.push(...(fixed === undefined ? this.#answersFor(asked) : [fixed]));
+    const { limits } = this.plan;
+    if (limits.inFlight < 1_000 || limits.bytes < 1e6) allowed.push(overloaded);
+    if (asked.leftAt !== undefined && asked.wholeAt === undefined) allowed.push(incomplete);
+    const beganAt = asked.start === 0 ? (asked.connection?.openedAt ?? 0) : (asked.headAt ?? loop.now);
+    const hadMs = (asked.wholeAt ?? loop.now) - beganAt;
+    const headMs = (asked.headEndAt ?? loop.now) - beganAt;
+    if (headMs >= timeouts.headers - 2 || hadMs >= timeouts.request - 2) allowed.push(timedOut);
+    return allowed;
+  }
+
+  #answersFor(asked: Asked): Allowed[] {
+    const { plan, attempts } = asked;
+    const failure = allow(500, operationOf(plan.kind)?.failure ?? '');
+    const allowed: Allowed[] = [];
+    const last = attempts.at(-1);
+    const since = asked.headAt ?? asked.sentAt;
+    if (this.isStopped || this.plan.limits.bytes < 1e6) allowed.push(failure);
+    if (last === undefined) {
+      if (this.#backend.hasTrouble(since)) allowed.push(failure);
+      return allowed;
+    }
+    const { answer, headAt, wholeAt, endedAt, got } = last;
+    const [first = last] = attempts;
+    const decided =
+      wholeAt !== undefined
+        ? replyToAnswer(plan, last.plan, answer, false)
+        : headAt !== undefined
+          ? replyToAnswer(plan, last.plan, answer, true)
+          : undefined;
+    const decidedAt = replyToAnswer(plan, last.plan, answer, true) === undefined ? wholeAt : headAt;
+    if (decided !== undefined && !last.isSpoilt) allowed.push(decided);
+    const isLate =
+      loop.now >= since + timeouts.backend && (decidedAt ?? Infinity) > first.startedAt + timeouts.backend * 0.85;
+    const isUnusable =
+      got > 0 && (last.plan.head !== 'good' || last.plan.body === 'not-json' || answer.body.length > responseBytesMax);
+    const isResent = isRead(plan) && attempts.length === 1 && last.isReused && got === 0;
+    const isBroken = endedAt !== undefined && decided === undefined && (!isResent || this.#backend.hasTrouble(endedAt));
+    if (isLate || isUnusable || isBroken || last.isSpoilt) allowed.push(failure);
+    return allowed;
+  }
+
+  /** The gateway has closed a connection. Checks that no reply is missing. */
+  checkLost(party: ClientConnection, isCut: boolean): void {
+    const { plan, isStopped } = this;
+    const { outstanding, name, connection, client } = party;
+    const isLimited = plan.limits.connections < 1_000 || plan.limits.bytes < 1e6;
+    const isStalled = party.hasStopped && client.plan.stopsForMs >= timeouts.stall - 200;
+    if (isStopped || isLimited || isStalled || (party.isLast && !isCut) || party.hasLeft) return;
+    const closedAt = connection.closedAt ?? loop.now;
+    if (isCut) this.fail('a reply is whole', name);
+    if (outstanding[0]?.headAt !== undefined)
+      this.fail('each request gets its reply', `${name}: request ${outstanding[0].plan.id}`);
+    const idleMs = closedAt - party.activeAt;
+    const isQuiet = closedAt - Math.max(party.activeAt, this.drainedAt) >= 900;
+    if (!isQuiet && idleMs < timeouts.headers - 2)
+      this.fail('no connection is closed without a reason', `${name}: after ${idleMs} ms`);
+  }
+
+  // What waits to be sent counts [D69].
+  #checkHeld(): void {
+    let waiting = 0;
+    for (const { handle } of this.#connections) waiting += handle.isClosed ? 0 : handle.lentBytes;
+    let counted = 0;
+    for (const { bytes } of budgets) counted += bytes;
+    if (waiting > counted) this.fail('what is held is counted', `${waiting} bytes wait, ${counted} are counted`);
+  }
+}
+
+/** Runs the world of `plan`. Call it in `runInTurn`. */
+export function runWorld(
+  plan: Plan,
+  hasHistory = false,
+): { violation: Violation | undefined; history: readonly string[] } {
+  loop.reset();
+  budgets.clear();
+  const world = new World(plan, hasHistory);
+  current = world;
+  const violation = world.run();
+  if (violation !== undefined) world.abandon();
+  current = undefined;
+  return { violation, history: world.history ?? [] };
+}
+
+let hasLoaded = false;
+
+/** Calls `act` in a turn of the real event loop, because microtasks cannot be run inside a microtask. */
+export async function runInTurn<T>(act: () => T): Promise<T> {
+  if (!hasLoaded) {
+    // In virtual time, nothing can be loaded.
+    await import('../../packages/core/guards/rate-limit/part.ts');
+    hasLoaded = true;
+  }
+  return await new Promise((resolve, reject) => {
+    realImmediate(() => {
+      try {
+        resolve(act());
+      } catch (error) {
+        reject(error instanceof Error ? error : new Error(String(error)));
+      }
+    });
+  });
+}
