@@ -3,18 +3,18 @@
 import { readFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
 
-import type { CreateDashboard, DashboardSources } from '../command/admin/dashboard-port.ts';
-import { share } from '../command/admin/share.ts';
 import { callOutcomes, outcomes } from '../core/outcomes.ts';
 import { shortTextOf } from '../core/reasons.ts';
 import { createFixedReply, replyHeaders, type FixedReply } from '../core/replies.ts';
 import { version } from '../core/version.ts';
 import { latestBackendStatus } from '../figures/backend-status.ts';
 import { findTroubles } from '../figures/current-troubles.ts';
+import type { CreateDashboard, DashboardSources } from '../figures/dashboard-port.ts';
 import { joinFailures, type Failure } from '../figures/failures.ts';
 import { figureNames } from '../figures/figures.ts';
 import { addFigures, historyMs, minuteMs, stepMs, type History } from '../figures/history.ts';
 import type { Reports } from '../figures/report.ts';
+import { share } from '../figures/share.ts';
 import { troubles } from '../figures/troubles.ts';
 import { flowOf, loadOf, pointOf, sumOf, summaryOf } from './points.ts';
 import type { Details, Facts, Kind, Message, Now, Point } from './state.ts';

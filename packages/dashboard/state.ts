@@ -2,10 +2,11 @@
 // types.
 
 import type { CertificateStatus } from '../figures/certificate-status.ts';
+import type { GatewayFacts, ShownSetting } from '../figures/facts.ts';
 import type { Failure, LastFailure, Party } from '../figures/failures.ts';
 import type { CurrentTroubles, Trouble, TroubleCode } from '../figures/troubles.ts';
 
-export type { CertificateStatus, Failure, Party, Trouble, TroubleCode };
+export type { CertificateStatus, Failure, Party, ShownSetting, Trouble, TroubleCode };
 
 /** A row of the table of operations: one operation, all five together, or the requests without an operation. */
 export type FlowName = 'all' | 'list' | 'create' | 'read' | 'update' | 'delete' | 'none';
@@ -54,15 +55,6 @@ export interface Summary {
   readonly failures: Readonly<Record<string, number>>;
 }
 
-export interface ShownSetting {
-  readonly variable: string;
-  readonly flag: string;
-  readonly value: string;
-  readonly unit: string | undefined;
-  readonly source: 'default' | 'file' | 'environment' | 'flag' | 'socket';
-  readonly help: string;
-}
-
 /** An outcome of failed requests. */
 export interface Kind {
   /** The outcome in the log. */
@@ -71,23 +63,14 @@ export interface Kind {
   readonly meaning: string;
 }
 
-/** Facts that rarely or never change while the process runs. */
-export interface Facts {
+/** The gateway's facts and those that the dashboard adds. Without INSTANCE_NAME, `instanceName` is the host name. */
+export interface Facts extends GatewayFacts {
   readonly version: string;
   readonly nodeVersion: string;
   readonly startedAt: number;
-  /** INSTANCE_NAME, or else the host name. */
-  readonly instanceName: string;
   readonly hostName: string;
   /** The process with the admin listener: the only process, or the primary of several. */
   readonly pid: number;
-  readonly url: string;
-  readonly backendUrl: string;
-  readonly inFlightMax: number;
-  readonly bufferedBytesMax: number;
-  /** One entry for each `use` that has certificate files. */
-  readonly certificates: readonly CertificateStatus[];
-  readonly settings: readonly ShownSetting[];
   /** Length of the whole history. */
   readonly historyMs: number;
   /** Length of one step of the history. */

@@ -8,7 +8,7 @@ import type { PageOptions, TestBrowser, WatchedPage } from '../helpers/browser.t
 import { readState } from '../helpers/dashboard-state.ts';
 import { Figures } from '../../packages/figures/figures.ts';
 import type { Report, ReportRequest, Reports } from '../../packages/figures/report.ts';
-import type { DashboardSources } from '../../packages/command/admin/dashboard-port.ts';
+import type { DashboardSources } from '../../packages/figures/dashboard-port.ts';
 import { createAdminServer } from '../../packages/command/admin/server.ts';
 import { createDashboard } from '../../packages/dashboard/server.ts';
 

@@ -10,12 +10,17 @@ import type { BrokenReason, Reply, RequestReceiver, Transport } from '../../core
 import { BorrowedBytes } from '../../core/http1/borrowed-bytes.ts';
 import { createFixedReply, replyHeaders, describeBroken, type FixedReply } from '../../core/replies.ts';
 import { latestBackendStatus } from '../../figures/backend-status.ts';
-import { dashboardFolder, type CreateDashboard, type DashboardPort, type DashboardSources } from './dashboard-port.ts';
+import {
+  dashboardFolder,
+  type CreateDashboard,
+  type DashboardPort,
+  type DashboardSources,
+} from '../../figures/dashboard-port.ts';
 import { findTroubles } from '../../figures/current-troubles.ts';
 import { addFigures, History, stepMs } from '../../figures/history.ts';
 import { createRegistry, metricsContentType } from '../metrics/metrics.ts';
 import type { Reports } from '../../figures/report.ts';
-import { share } from './share.ts';
+import { share } from '../../figures/share.ts';
 
 interface AdminSources extends DashboardSources {
   /** Host names that are accepted in addition to IP addresses and names of this machine [D57]. */

@@ -6,7 +6,7 @@ import type { ConnectionFactory } from '../../core/http1/connection.ts';
 import type { RequestHandler } from '../../core/http1/transport.ts';
 import type { Tracer } from '../../core/call/tracer.ts';
 import type { ClientTls } from '../../core/hosts/dialing/open-socket.ts';
-import { dashboardFolder, type CreateDashboard } from '../admin/dashboard-port.ts';
+import { dashboardFolder, type CreateDashboard } from '../../figures/dashboard-port.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
 import type { Log, Logger } from '../log/log.ts';
 import type { Settings } from '../settings/settings.ts';
