@@ -1,5 +1,5 @@
 // Tokens, rate limit and identity as options of each host: replies, the order of the guards, calls of the observer, and
-// closing [D41 to D48, D50]. Forged tokens are in forged-tokens.test.ts.
+// closing [D41 to D48, D50]. Forged tokens are in tokens.test.ts.
 
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';

@@ -1,588 +1,449 @@
-// Calls with and without valid tokens [D41 to D44, D48]. hosts.test.ts tests tokens in each host.
+// The decisions of the token guard: one table of tokens, and tables of headers, scopes,
+// types and algorithms [D41 to D43]. token-keys.test.ts tests changes of keys. hosts.test.ts tests the replies of each host.
 
 import assert from 'node:assert/strict';
-import { describe, test } from 'node:test';
+import { after, before, describe, test } from 'node:test';
 import { guardRows } from '../../packages/core/options/guard-options.ts';
-import { TokenMemory } from '../../packages/core/guards/tokens/token-memory.ts';
 import { Problem } from '../../packages/core/options/problem.ts';
-import type { RequestHead } from '../../packages/core/http1/head.ts';
-import { poll } from '../helpers/changes.ts';
-import { assertReply, badRequest } from '../helpers/expected.ts';
-import { HandClock, settle } from '../helpers/hand-clock.ts';
-import { createPair, goodToken, keySetOf, signToken, claimsAt } from '../helpers/issuer.ts';
-import { requestBytes } from '../helpers/raw-client.ts';
+import { startGateway, hostNames } from '../helpers/gateway.ts';
 import {
-  assertInvalidToken,
-  assertNoKeys,
-  assertNoScope,
-  assertNoToken,
-  bearer,
-  serveWithTokens,
-  type TokenServerOptions,
-  unauthorized,
-} from '../helpers/tokens.ts';
+  audience,
+  base64url,
+  claimsAt,
+  createPair,
+  goodToken,
+  issuerName,
+  keySetOf,
+  signatureOf,
+  signToken,
+} from '../helpers/issuer.ts';
+import { oddTargets } from '../helpers/odd-targets.ts';
+import { bearer, startTokenGuard } from '../helpers/tokens.ts';
 
-const pair = createPair('one', 'ES256');
-const other = createPair('two', 'ES256');
-const read = ['GET', '/api/work-items/5'] as const;
+/** Keys of the issuer. */
+const rsa = createPair('rsa', 'RS256');
+const ec = createPair('ec', 'ES256');
+/** Keys of another issuer, with the same ids. */
+const stranger = createPair('rsa', 'RS256');
+const strangerEc = createPair('ec', 'ES256');
+/** A key that the issuer does not publish. */
+const gone = createPair('gone', 'RS256');
 
-const headWith = (token: string): RequestHead => ({
-  ...{ method: 'GET', target: '/', bodyLength: 0, expectation: 'none', persists: true, version: '1.1' },
-  fields: ['authorization', `Bearer ${token}`],
-});
+/**
+ * A title, the cause of the refusal, and a function that makes the token. The cause `cut` of a shortened token means
+ * that `malformed` and `signature` are both accepted as the cause.
+ */
+type Row = [title: string, cause: string, make: (now: number) => string];
+type Json = Readonly<Record<string, unknown>>;
 
-/** Starts a server, which fetches the key of `pair`, and connects a client. */
-async function start(options: TokenServerOptions = {}, keyText = keySetOf(pair)) {
-  const server = await serveWithTokens(keyText, options);
-  await server.keys.start();
-  const client = await server.connect();
-  return {
-    ...server,
-    client,
-    /** Reads an item with `token`. */
-    get: (token: string) => client.call(...read, { headers: [bearer(token)] }),
-    /** Asks the guard about a read with `token`. */
-    admit: (token: string) =>
-      server.guard.admit({ head: headWith(token), operation: 'read', client: undefined, identity: undefined }),
-    [Symbol.asyncDispose]: async () => {
-      await client[Symbol.asyncDispose]();
-      await server[Symbol.asyncDispose]();
-    },
+const header: Json = { alg: 'RS256', kid: 'rsa', typ: 'at+jwt' };
+const withClaims = (more: Json) => (now: number) => goodToken(rsa, now, more);
+const withHeader = (more: Json) => (now: number) => goodToken(rsa, now, {}, more);
+const claimText = (make: (text: string, now: number) => string) => (now: number) =>
+  signToken(rsa, header, make(JSON.stringify(claimsAt(now)), now));
+const headerText = (text: string) => (now: number) => signToken(rsa, text, claimsAt(now));
+const parts = (change: (header: string, claims: string, signature: string) => string) => (now: number) => {
+  const [first = '', second = '', third = ''] = goodToken(rsa, now).split('.');
+  return change(first, second, third);
+};
+const flip = (text: string, index: number) => {
+  const at = index < 0 ? text.length + index : index;
+  return `${text.slice(0, at)}${text[at] === 'A' ? 'B' : 'A'}${text.slice(at + 1)}`;
+};
+/** Returns the NumericDate (RFC 7519) that is `more` seconds after `now` (in ms). */
+const seconds = (now: number, more: number) => Math.floor(now / 1_000) + more;
+const publicPem = rsa.publicKey.export({ type: 'spki', format: 'pem' });
+const publicDer = rsa.publicKey.export({ type: 'spki', format: 'der' });
+const unsigned = (alg: unknown, signature: string) => (now: number) =>
+  `${base64url({ alg, kid: 'rsa' })}.${base64url(claimsAt(now))}.${signature}`;
+const confused =
+  (alg: string, key: string | Buffer, keyId: Json = { kid: 'rsa' }) =>
+  (now: number) => {
+    const input = `${base64url({ alg, ...keyId })}.${base64url(claimsAt(now))}`;
+    return `${input}.${signatureOf(alg, input, key)}`;
   };
+
+const forgedTokens: readonly Row[] = [
+  // Unsigned, or signed with another key.
+  ...['none', 'None', 'NONE', 'nOnE'].flatMap((alg): Row[] => [
+    [`alg ${alg}, no signature`, 'malformed', unsigned(alg, '')],
+    [`alg ${alg}, a signature of three zero bytes`, 'algorithm', unsigned(alg, 'AAAA')],
+    [`alg ${alg}, another token's signature`, 'algorithm', (now) => unsigned(alg, goodToken(rsa, now).split('.')[2] ?? '')(now)],
+  ]),
+  ['an unknown algorithm', 'algorithm', unsigned('XX256', 'AAAA')],
+  ['no algorithm', 'malformed', unsigned(undefined, 'AAAA')],
+  ['the algorithm null', 'malformed', unsigned(null, 'AAAA')],
+  ['an algorithm that is a number', 'malformed', unsigned(256, 'AAAA')],
+  ['an algorithm that is a list', 'malformed', unsigned(['RS256'], 'AAAA')],
+  ['an empty algorithm', 'algorithm', unsigned('', 'AAAA')],
+  ['an algorithm in small letters', 'algorithm', unsigned('rs256', 'AAAA')],
+  ['an algorithm with a space', 'algorithm', unsigned('RS256 ', 'AAAA')],
+  ['an algorithm with a NUL', 'algorithm', unsigned('RS256\0', 'AAAA')],
+  ['the algorithm __proto__', 'algorithm', unsigned('__proto__', 'AAAA')],
+  ['the algorithm toString', 'algorithm', unsigned('toString', 'AAAA')],
+  ['the algorithm constructor', 'algorithm', unsigned('constructor', 'AAAA')],
+  ['the encryption algorithm dir', 'algorithm', unsigned('dir', 'AAAA')],
+  ['the encryption algorithm RSA-OAEP', 'algorithm', unsigned('RSA-OAEP', 'AAAA')],
+  ['no signature', 'malformed', parts((a, b) => `${a}.${b}.`)],
+  ['no signature and no dot', 'malformed', parts((a, b) => `${a}.${b}`)],
+  ['a signature of zeros', 'signature', parts((a, b) => `${a}.${b}.${Buffer.alloc(256).toString('base64url')}`)],
+  ['a signature of one byte', 'signature', parts((a, b) => `${a}.${b}.AA`)],
+  ['a signature of 4,096 bytes', 'signature', parts((a, b) => `${a}.${b}.${Buffer.alloc(4_096, 7).toString('base64url')}`)],
+  ['an elliptic signature of one byte', 'signature', (now) => `${base64url({ alg: 'ES256', kid: 'ec' })}.${base64url(claimsAt(now))}.AA`],
+  ['an elliptic signature of zeros', 'signature', (now) => `${base64url({ alg: 'ES256', kid: 'ec' })}.${base64url(claimsAt(now))}.${Buffer.alloc(64).toString('base64url')}`],
+  ['an elliptic signature in DER', 'signature', (now) => `${goodToken(ec, now).split('.').slice(0, 2).join('.')}.${Buffer.from('3006020101020101', 'hex').toString('base64url')}`],
+  ["another issuer's key with the same id", 'signature', (now) => goodToken(stranger, now)],
+  ["another issuer's elliptic key with the same id", 'signature', (now) => goodToken(strangerEc, now)],
+  ["another issuer's key without an id", 'signature', (now) => goodToken(stranger, now, {}, { kid: undefined })],
+  ['an unpublished key', 'unknown-key', (now) => goodToken(gone, now)],
+  ["another token's signature", 'signature', (now) => parts((a, b) => `${a}.${b}.${goodToken(rsa, now, { sub: 'eve' }).split('.')[2] ?? ''}`)(now)],
+  ['other claims before the signature', 'signature', (now) => parts((a, _, c) => `${a}.${base64url(claimsAt(now, { sub: 'eve' }))}.${c}`)(now)],
+  ['another header before the signature', 'signature', parts((_, b, c) => `${base64url({ ...header, x: 1 })}.${b}.${c}`)],
+  ...[0, 1, 7, 50, 100, 200, 340].map((index): Row => [`the signature with character ${index} changed`, 'signature', parts((a, b, c) => `${a}.${b}.${flip(c, index)}`)]),
+  ...[5, 20, 60, 100].map((index): Row => [`the claims with character ${index} changed`, 'signature', parts((a, b, c) => `${a}.${flip(b, index)}.${c}`)]),
+
+  // A public key used as a secret, and keys under another algorithm.
+  ...['HS256', 'HS384', 'HS512'].flatMap((alg): Row[] => [
+    [`${alg} with the public key as PEM`, 'algorithm', confused(alg, publicPem)],
+    [`${alg} with the public key as PEM, trimmed`, 'algorithm', confused(alg, publicPem.trim())],
+    [`${alg} with the public key in DER`, 'algorithm', confused(alg, publicDer)],
+    [`${alg} with the public key as JWK`, 'algorithm', confused(alg, JSON.stringify(rsa.jwk))],
+    [`${alg} with the modulus`, 'algorithm', confused(alg, Buffer.from(String(rsa.jwk['n']), 'base64url'))],
+    [`${alg} with an empty secret`, 'algorithm', confused(alg, '')],
+    [`${alg} with the key id as secret`, 'algorithm', confused(alg, 'rsa')],
+    [`${alg} with the public key as PEM, and no key id`, 'algorithm', confused(alg, publicPem, {})],
+  ]),
+  ['the RSA key and its id, alg ES256', 'unknown-key', (now) => goodToken(rsa, now, {}, { alg: 'ES256' })],
+  ['the elliptic key and its id, alg RS256', 'unknown-key', (now) => goodToken(ec, now, {}, { alg: 'RS256' })],
+  ['the id of the other key', 'unknown-key', (now) => goodToken(rsa, now, {}, { kid: 'ec' })],
+  ...['RS384', 'RS512', 'PS256', 'PS384', 'PS512'].map((alg): Row => [`a correct ${alg} signature, which is not allowed`, 'algorithm', (now) => signToken(rsa, { alg, kid: 'rsa' }, claimsAt(now), alg)]),
+  ...['RS384', 'PS256'].map((alg): Row => [`alg RS256, but signed with ${alg}`, 'signature', (now) => signToken(rsa, header, claimsAt(now), alg)]),
+
+  // Key ids.
+  ...[
+    '', ' ', 'RSA', 'rsa ', ' rsa', 'rsa\0', 'rsa\n', './rsa', '../../etc/passwd', '/dev/null', 'file:///dev/null', "rsa' OR '1'='1",
+    "x' UNION SELECT 'c2VjcmV0' --", '__proto__', 'constructor', 'toString', 'hasOwnProperty', '*', 'rsa;id', '$(id)', '`id`', '%00', 'http://127.0.0.1/keys',
+    '‮asr', 'r\u0455a', 'x'.repeat(1_000), '0', 'null', 'undefined', '\ud800',
+  ].map((kid): Row => [`kid ${JSON.stringify(kid).slice(0, 40)}`, 'unknown-key', withHeader({ kid })]),
+  ...[7, null, true, ['rsa'], { rsa: 1 }, 0, { toString: 'rsa' }].map((kid): Row => [`kid ${JSON.stringify(kid)}`, 'malformed', withHeader({ kid })]),
+
+  // Keys in the token.
+  ['the signing key in the header', 'signature', (now) => goodToken(stranger, now, {}, { jwk: stranger.jwk })],
+  ['the signing key in the header, and no key id', 'signature', (now) => goodToken(stranger, now, {}, { jwk: stranger.jwk, kid: undefined })],
+  ['the signing key in the header, with an unknown key id', 'unknown-key', (now) => goodToken(stranger, now, {}, { jwk: stranger.jwk, kid: 'mine' })],
+  ['jku', 'signature', (now) => goodToken(stranger, now, {}, { jku: 'http://127.0.0.1:9/keys' })],
+  ['jku, and no key id', 'signature', (now) => goodToken(stranger, now, {}, { jku: 'http://127.0.0.1:9/keys', kid: undefined })],
+  ["jku with the issuer's name", 'unknown-key', (now) => goodToken(stranger, now, {}, { jku: `${issuerName}@127.0.0.1/keys`, kid: 'mine' })],
+  ['x5u', 'signature', (now) => goodToken(stranger, now, {}, { x5u: 'http://127.0.0.1:9/certificate' })],
+  ['x5c', 'signature', (now) => goodToken(stranger, now, {}, { x5c: ['MIIB'] })],
+  ['x5t', 'signature', (now) => goodToken(stranger, now, {}, { x5t: 'AAAA', 'x5t#S256': 'AAAA' })],
+  ['a key in the claims', 'signature', (now) => goodToken(stranger, now, { cnf: { jwk: stranger.jwk } })],
+
+  // Critical extensions.
+  ...[['exp'], ['x'], ['jwk'], ['http://example.com/x'], ['b64', 'x'], ['alg'], ['__proto__'], ['toString']].map((crit): Row => [`crit ${JSON.stringify(crit)}`, 'malformed', withHeader({ crit, x: 1, exp: 1, 'http://example.com/x': 1, b64: true })]),
+  ...[[], 'exp', {}, null, [7], [''], ['b64', 'b64']].map((crit): Row => [`crit ${JSON.stringify(crit)}`, 'malformed', withHeader({ crit, b64: 7 })]),
+  ['b64 false, named in crit', 'malformed', (now) => signToken(rsa, { ...header, b64: false, crit: ['b64'] }, claimsAt(now))],
+
+  // Another issuer or audience.
+  ...[
+    undefined, null, '', 'https://issuer.example', 'https://issuer.example//', 'https://ISSUER.example/', 'http://issuer.example/', 'https://issuer.example/ ',
+    ' https://issuer.example/', 'https://issuer.example/x', 'https://issuer.example.evil/', 'https://issuer.example@evil/', [issuerName], { issuer: issuerName }, 7, true,
+  ].map((iss): Row => [`iss ${iss === undefined ? 'missing' : JSON.stringify(iss)}`, 'issuer', withClaims({ iss })]),
+  ...[
+    undefined, null, '', 'others', 'work-items ', 'Work-Items', 'work-item', 'work-items,others', '*', [], ['others'], ['work-items-2', 'others'], [[audience]], [{ aud: audience }],
+    { [audience]: true }, { 0: audience, length: 1 }, 7, true, [null], audience.split(''),
+  ].map((aud): Row => [`aud ${aud === undefined ? 'missing' : JSON.stringify(aud)}`, 'audience', withClaims({ aud })]),
+
+  // Times.
+  ...[-31, -30, -60, -3_600, -1e9].map((more): Row => [`exp ${more} s from now`, 'expired', (now) => goodToken(rsa, now, { exp: seconds(now, more) })]),
+  ...[31, 60, 3_600, 1e9].map((more): Row => [`nbf ${more} s from now`, 'not-yet-valid', (now) => goodToken(rsa, now, { nbf: seconds(now, more) })]),
+  ['exp 0', 'expired', withClaims({ exp: 0 })],
+  ['exp -1', 'expired', withClaims({ exp: -1 })],
+  ['exp that is a fraction, long ago', 'expired', withClaims({ exp: 0.5 })],
+  ['no exp', 'claims', withClaims({ exp: undefined })],
+  ...[null, '', '9999999999', true, [9_999_999_999], { value: 9_999_999_999 }].flatMap((value): Row[] => [
+    [`exp ${JSON.stringify(value)}`, 'claims', withClaims({ exp: value })],
+    [`nbf ${JSON.stringify(value)}`, 'claims', withClaims({ nbf: value })],
+    [`iat ${JSON.stringify(value)}`, 'claims', withClaims({ iat: value })],
+  ]),
+  ['exp that is infinite', 'claims', claimText((text) => text.replace(/"exp":\d+/, '"exp":1e999'))],
+  ['exp that is minus infinity', 'expired', claimText((text) => text.replace(/"exp":\d+/, '"exp":-1e999'))],
+  ['nbf that is infinite', 'not-yet-valid', claimText((text) => text.replace('{', '{"nbf":1e999,'))],
+  ['exp NaN', 'malformed', claimText((text) => text.replace(/"exp":\d+/, '"exp":NaN'))],
+  ['exp in hexadecimal', 'malformed', claimText((text) => text.replace(/"exp":\d+/, '"exp":0xffffffffff'))],
+  ['two exp, the last one in the past', 'expired', claimText((text, now) => text.replace(/}$/, `,"exp":${seconds(now, -600)}}`))],
+  ['exp in __proto__', 'claims', claimText((text, now) => text.replace(/"exp":\d+/, `"__proto__":{"exp":${seconds(now, 600)}}`))],
+  ['aud renamed to __proto__', 'audience', claimText((text) => text.replace('"aud":', '"__proto__":'))],
+  ['exp in capitals', 'claims', claimText((text) => text.replace('"exp"', '"EXP"'))],
+
+  // Invalid subjects.
+  ...[null, 7, true, ['ada'], { name: 'ada' }].map((sub): Row => [`sub ${JSON.stringify(sub)}`, 'claims', withClaims({ sub })]),
+  ['sub with a lone surrogate', 'claims', claimText((text) => text.replace('"ada"', '"\\ud800"'))],
+
+  // Claims that are not an object.
+  ...['', '[]', 'null', '7', '"x"', '{', '{}x', "{'iss':1}", '\ufeff{}x', '{"iss":"x",}'].map((text): Row => [`claims ${JSON.stringify(text)}`, 'malformed', () => signToken(rsa, header, text)]),
+  ['an empty object as claims', 'issuer', () => signToken(rsa, header, '{}')],
+  ['claims that are a token', 'malformed', (now) => signToken(rsa, header, goodToken(rsa, now))],
+  ['claims that are not UTF-8', 'malformed', (now) => {
+    const bytes = Buffer.concat([Buffer.from(JSON.stringify(claimsAt(now)).slice(0, -1)), Buffer.from(',"x":"\xff"}', 'latin1')]);
+    const input = `${base64url(header)}.${bytes.toString('base64url')}`;
+    return `${input}.${signatureOf('RS256', input, rsa.privateKey)}`;
+  }],
+  // Headers that are not an object.
+  ...['[]', 'null', '7', '"RS256"', '{', '{"alg":"RS256"', '{"alg":"RS256",}', "{'alg':'RS256'}", '\u0000', 'RS256'].map((text): Row => [`header ${JSON.stringify(text)}`, 'malformed', headerText(text)]),
+  ['two alg, the last one none', 'algorithm', headerText('{"alg":"RS256","kid":"rsa","alg":"none"}')],
+  ['two alg, the last one HS256', 'algorithm', headerText('{"alg":"RS256","kid":"rsa","alg":"HS256"}')],
+  ['alg in __proto__', 'malformed', headerText('{"__proto__":{"alg":"RS256"},"kid":"rsa"}')],
+  ['two kid, the last one unknown', 'unknown-key', headerText('{"alg":"RS256","kid":"rsa","kid":"x"}')],
+
+  // The form of the token.
+  ['a word', 'malformed', () => 'x'],
+  ['dots', 'malformed', () => '..'],
+  ['one dot', 'malformed', () => '.'],
+  ['four dots', 'malformed', () => '....'],
+  ['no header', 'malformed', parts((_, b, c) => `.${b}.${c}`)],
+  ['no claims', 'malformed', parts((a, _, c) => `${a}..${c}`)],
+  ['a fourth part', 'malformed', parts((a, b, c) => `${a}.${b}.${c}.${c}`)],
+  ['an empty fourth part', 'malformed', parts((a, b, c) => `${a}.${b}.${c}.`)],
+  ['five parts, as in an encrypted token', 'malformed', parts((a, b, c) => `${a}.${b}.${c}.${c}.${c}`)],
+  ['a space after a dot', 'malformed', parts((a, b, c) => `${a}. ${b}.${c}`)],
+  ['a tab after a dot', 'malformed', parts((a, b, c) => `${a}.\t${b}.${c}`)],
+  ['a word after the token', 'malformed', parts((a, b, c) => `${a}.${b}.${c} x`)],
+  ['another token after a comma', 'malformed', parts((a, b, c) => `${a}.${b}.${c}, ${a}.${b}.${c}`)],
+  ['the scheme twice', 'malformed', parts((a, b, c) => `Bearer ${a}.${b}.${c}`)],
+  ['the token in quotes', 'malformed', parts((a, b, c) => `"${a}.${b}.${c}"`)],
+  ['the token as a parameter', 'malformed', parts((a, b, c) => `token=${a}.${b}.${c}`)],
+  ['a semicolon after the token', 'malformed', parts((a, b, c) => `${a}.${b}.${c};`)],
+  ['padding after the signature', 'malformed', parts((a, b, c) => `${a}.${b}.${c}==`)],
+  ['padding after the header', 'malformed', parts((a, b, c) => `${a}=.${b}.${c}`)],
+  ['base64 instead of base64url', 'malformed', parts((a, b, c) => `${a}.${b}.+/${c.slice(2)}`)],
+  ['a percent escape', 'malformed', parts((a, b, c) => `${a}%2E${b}.${c}`)],
+  ['a letter that is not ASCII', 'malformed', parts((a, b, c) => `${a}.${b}.\xe9${c}`)],
+  ['a part of an impossible length', 'malformed', parts((a, b, c) => `${a}.${b}.${c}AAA`)],
+  ['another last character that decodes to the same bytes', 'malformed', parts((a, b, c) => `${a}.${b}.${c.slice(0, -1)}${respell(c.at(-1) ?? '')}`)],
+  ['the header in capitals', 'malformed', parts((a, b, c) => `${a.toUpperCase()}.${b}.${c}`)],
+  ['the parts in another order', 'malformed', parts((a, b, c) => `${c}.${b}.${a}`)],
+  ['the claims in place of the header', 'malformed', parts((_, b, c) => `${b}.${b}.${c}`)],
+  ['the token as JSON', 'malformed', parts((a, b, c) => JSON.stringify({ protected: a, payload: b, signature: c }))],
+  ['7,000 dots', 'malformed', () => '.'.repeat(7_000)],
+  ['7,000 letters', 'malformed', () => 'a'.repeat(7_000)],
+  ['7,000 letters of claims', 'signature', parts((a, _, c) => `${a}.${'a'.repeat(7_000)}.${c}`)],
+  // Truncated.
+  ...[0.1, 0.3, 0.5, 0.7, 0.9].map((share): Row => [`the first ${share} of the token`, share < 0.4 ? 'malformed' : 'cut', (now) => goodToken(rsa, now).slice(0, Math.floor(goodToken(rsa, now).length * share))]),
+  ...[1, 2, 3, 4].map((count): Row => [`without the last ${count} characters`, 'cut', (now) => goodToken(rsa, now).slice(0, -count)]),
+  ...[1, 2, 3, 4].map((count): Row => [`without the first ${count} characters`, 'cut', (now) => goodToken(rsa, now).slice(count)]),
+]; // prettier-ignore
+
+// Changes one of the four unused bits in the last character of a 256-byte signature in base64url.
+function respell(last: string): string {
+  const alphabet = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_';
+  return alphabet[alphabet.indexOf(last) ^ 1] ?? '';
 }
 
-describe('with keys', () => {
-  test('a call without Authorization, with another scheme, or with the scheme alone has no token', async () => {
-    await using server = await start();
-    const { client } = server;
-    const token = goodToken(pair);
-    const values = [
-      undefined, '', ' ', 'Bearer', 'bearer', 'BEARER', 'Bearer   ', 'Basic YTpi', `Basic ${token}`,
-      `Token ${token}`, `Bearer${token}`, `Bearer:${token}`, `Bearer\t${token}`, `Bearer, ${token}`,
-      `DPoP ${token}`, `JWT ${token}`, `xBearer ${token}`, `"Bearer" ${token}`, token,
-      `Digest username="Bearer ${token}"`, `Bea rer ${token}`,
-    ]; // prettier-ignore
-    for (const value of values) {
-      const headers = value === undefined ? [] : [['Authorization', value] as const];
-      assertNoToken(await client.call(...read, { headers }));
-      assert.equal(server.last(), 'no-token undefined', String(value));
-    }
-    assert.equal(server.backend.requests.length, 0);
-  });
+const invalid = forgedTokens.map(([title, cause, make]): Row => [title, `invalid-token: ${cause}`, make]);
+const valid: readonly Row[] = [
+  ['RS256', 'ada', (now) => goodToken(rsa, now)],
+  ['ES256', 'ada', (now) => goodToken(ec, now)],
+  ['no key id, and one key fits', 'ada', withHeader({ kid: undefined })],
+  ['no typ', 'ada', withHeader({ typ: undefined })],
+  ['an ignored key in the header', 'ada', withHeader({ jwk: stranger.jwk, jku: 'http://127.0.0.1:9/' })],
+  ['several audiences', 'ada', withClaims({ aud: ['others', audience] })],
+  ['exp with a fraction of a second', 'ada', (now) => goodToken(rsa, now, { exp: seconds(now, 600) + 0.5 })],
+  ['expired within the skew', 'ada', (now) => goodToken(rsa, now, { exp: seconds(now, -29) })],
+  ['not valid yet, within the skew', 'ada', (now) => goodToken(rsa, now, { nbf: seconds(now, 30) })],
+  ['issued in the future', 'ada', (now) => goodToken(rsa, now, { iat: seconds(now, 3_600) })],
+  ['no sub', '(no identity)', withClaims({ sub: undefined })],
+  ['an empty sub', '(no identity)', withClaims({ sub: '' })],
+  ['claims of other types', 'ada', withClaims({ x: [{ y: null }], 'a b': 1e3 })],
+];
 
-  test('a token is read from the Authorization header only', async () => {
-    await using server = await start();
-    const { client } = server;
-    const token = goodToken(pair);
-    const otherNames = [
-      'Proxy-Authorization', 'X-Authorization', 'Cookie', 'X-Forwarded-Authorization', 'Authorization-', 'X-Access-Token',
-    ]; // prettier-ignore
-    for (const name of otherNames) {
-      assertNoToken(await client.call(...read, { headers: [[name, `Bearer ${token}`]] }));
-    }
-    assertNoToken(await client.call('GET', `/api/work-items/5?access_token=${token}`));
-    const headers = [['Content-Type', 'application/x-www-form-urlencoded']] as const;
-    assertNoToken(await client.call('PUT', '/api/work-items/5', { headers, body: `access_token=${token}` }));
-    // A trailer comes too late: the token is checked before the body.
-    client.send(
-      `PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTrailer: Authorization\r\n\r\n2\r\n{}\r\n0\r\nAuthorization: Bearer ${token}\r\n\r\n`,
-    );
-    assertNoToken(await client.reply());
-    assert.equal(server.backend.requests.length, 0);
-    // Name and scheme may be in any case, with any number of spaces.
-    for (const [name, value] of [
-      ['AUTHORIZATION', `bearer ${token}`],
-      ['authorization', `BEARER     ${token}  `],
-    ] as const) {
-      assertReply(await client.call(...read, { headers: [[name, value]] }), 200, '{"id":5}');
-    }
+describe('a token with', () => {
+  let guard: Awaited<ReturnType<typeof startTokenGuard>>;
+  before(async () => {
+    guard = await startTokenGuard(keySetOf(rsa, ec));
   });
+  after(() => guard[Symbol.dispose]());
 
-  test('two Authorization headers are 400, whatever their values', async () => {
-    await using server = await start();
-    const { client } = server;
-    const good = bearer(goodToken(pair));
-    const basic = ['authorization', 'Basic YTpi'] as const;
-    const empty = ['AUTHORIZATION', ''] as const;
-    for (const headers of [
-      [good, good],
-      [good, basic],
-      [basic, good],
-      [good, empty],
-      [good, good, good],
-    ]) {
-      assertReply(await client.call(...read, { headers }), 400, badRequest);
-      assert.equal(server.last(), 'bad-request two authorization fields');
-    }
-    assert.equal(server.backend.requests.length, 0);
-  });
-
-  test('HEAD without a token is 401 without a body; with a token it is served', async () => {
-    await using server = await start();
-    const { client } = server;
-    const reply = await client.call('HEAD', '/api/work-items');
-    assert.equal(reply.status, 401);
-    assert.equal(reply.header('www-authenticate'), 'Bearer realm="work-items"');
-    assert.equal(reply.header('content-length'), String(unauthorized.length));
-    assert.equal((await client.call('HEAD', '/api/work-items', { headers: [bearer(goodToken(pair))] })).status, 200);
-    assert.equal(server.backend.requests.length, 1);
-  });
-
-  test('AUTH_TOKEN_TYPE=at+jwt accepts only access tokens of RFC 9068', async () => {
-    await using server = await start({ authTokenType: 'at+jwt' });
-    for (const typ of ['at+jwt', 'AT+JWT', 'application/at+jwt']) {
-      assert.equal((await server.get(goodToken(pair, undefined, {}, { typ }))).status, 200, typ);
-    }
-    const refusedTypes = [
-      undefined, 'JWT', 'jwt', '', 'at+jwt ', 'application/jwt', 'id+jwt', 7, null, ['at+jwt'],
-    ]; // prettier-ignore
-    for (const typ of refusedTypes) {
-      assertInvalidToken(await server.get(goodToken(pair, undefined, {}, { typ })));
-      assert.equal(server.last(), 'invalid-token type', String(typ));
-    }
-  });
-
-  const signatureAlgorithms = [
-    'RS256', 'RS384', 'RS512', 'PS256', 'PS384', 'PS512', 'ES256', 'ES384', 'ES512', 'EdDSA', 'Ed25519',
-  ] as const; // prettier-ignore
-  for (const alg of signatureAlgorithms) {
-    test(`${alg} is accepted only if it is allowed`, async () => {
-      const own = createPair('own', alg);
-      for (const isAllowed of [true, false]) {
-        const allowed = isAllowed ? alg : alg === 'RS512' ? 'RS384' : 'RS512';
-        await using server = await start({ authAlgorithms: [allowed] }, keySetOf(own, createPair('x', allowed)));
-        const reply = await server.get(goodToken(own));
-        if (isAllowed) assert.equal(reply.status, 200, server.last());
-        else assertInvalidToken(reply);
-      }
+  for (const [title, expected, make] of [...invalid, ...valid]) {
+    test(`${title}: ${expected}`, async () => {
+      const { remembered } = guard.guard;
+      const decision = await guard.ask(make(guard.clock.now()));
+      if (expected === 'invalid-token: cut') assert.match(decision, /^invalid-token: (?:malformed|signature)$/);
+      else assert.equal(decision, expected);
+      assert.equal(guard.guard.remembered, remembered + (decision.startsWith('invalid-token') ? 0 : 1));
     });
   }
 });
 
-describe('scopes', () => {
-  const authScopes = ['read=items.read', 'update=items.write'];
+test('the token is read from one Authorization header with the scheme Bearer', async () => {
+  using guard = await startTokenGuard(keySetOf(rsa));
+  const token = goodToken(rsa);
+  const good = ['authorization', `Bearer ${token}`];
+  const none = [
+    '', ' ', 'Bearer', 'bearer', 'BEARER', 'Bearer   ', 'Basic YTpi', `Basic ${token}`, `Token ${token}`, `Bearer${token}`,
+    `Bearer:${token}`, `Bearer\t${token}`, `Bearer, ${token}`, `DPoP ${token}`, `JWT ${token}`, `xBearer ${token}`,
+    `"Bearer" ${token}`, token, `Digest username="Bearer ${token}"`, `Bea rer ${token}`,
+  ].map((value) => ['authorization', value]);
+  const otherNames = [
+    'proxy-authorization', 'x-authorization', 'cookie', 'x-forwarded-authorization', 'authorization-', 'x-access-token',
+  ].map((name) => [name, `Bearer ${token}`]);
+  const empty = ['authorization', ''];
+  for (const [expected, ...fields] of [
+    ...[[], ...none, ...otherNames].map((each) => ['no-token', ...each]),
+    ...[[...good, ...good], [...good, ...empty], [...empty, ...good], [...good, ...good, ...good]].map(
+      (each) => ['bad-request: two authorization fields', ...each],
+    ),
+    ['ada', ...good],
+    ['ada', 'authorization', `BEARER     ${token}`],
+    ['ada', 'x', 'y', 'authorization', `bearer ${token}`, 'z', ''],
+  ]) {
+    assert.equal(await guard.decide(fields), expected, fields.join());
+  }
+}); // prettier-ignore
 
-  test('an operation with a configured scope needs a token with that scope; other operations need only a valid token', async () => {
-    await using server = await start({ authScopes });
-    const { client } = server;
-    const rows: [claim: unknown, mayRead: boolean, mayUpdate: boolean][] = [
-      ['items.read', true, false],
-      ['items.read items.write', true, true],
-      ['openid items.write  profile', false, true],
-      [['items.read'], true, false],
-      [['items.write', 'items.read', 7, null], true, true],
-      [undefined, false, false],
-      [null, false, false],
-      ['', false, false],
-      ['items.reads', false, false],
-      ['ITEMS.READ', false, false],
-      ['items.read,items.write', false, false],
-      ['items.read\titems.write', false, false],
-      ['items.*', false, false],
-      [[['items.read']], false, false],
-      [['items.read items.write'], false, false],
-      [{ 'items.read': true }, false, false],
-      [{ 0: 'items.read', length: 1 }, false, false],
-      [7, false, false],
-      [true, false, false],
-    ];
-    for (const [scope, mayRead, mayUpdate] of rows) {
-      const headers = [bearer(goodToken(pair, undefined, { scope }))];
-      // The second round uses the remembered token.
-      for (let round = 0; round < 2; round += 1) {
-        const readReply = await client.call(...read, { headers });
-        if (mayRead) assert.equal(readReply.status, 200);
-        else assertNoScope(readReply, 'items.read');
-        const updateReply = await client.call('PUT', '/api/work-items/5', { headers, body: '{}' });
-        if (mayUpdate) assert.equal(updateReply.status, 200);
-        else assertNoScope(updateReply, 'items.write');
-        assert.equal((await client.call('DELETE', '/api/work-items/5', { headers })).status, 200);
-      }
-    }
-    const allowed = rows.flatMap(([, ...may]) => may).filter(Boolean).length + rows.length;
-    assert.equal(server.backend.requests.length, 2 * allowed);
-  });
-
-  test('the scope claims may have other names and be in objects; inherited properties are ignored', async () => {
-    const client = { 'my.client': { roles: ['items.read'] }, other: { roles: ['items.write'] } };
-    for (const [claims, more, isAllowed] of [
-      ['scp', { scp: ['items.read'] }, true],
-      ['scp', { scope: 'items.read' }, false],
-      ['permissions', { permissions: 'items.read' }, true],
-      ['__proto__', { scope: 'items.read' }, false],
-      ['toString', {}, false],
-      // Entra ID: `scp` for users, `roles` for applications.
-      ['scp,roles', { scp: 'openid items.read' }, true],
-      ['scp,roles', { roles: ['items.read'] }, true],
-      ['scp,roles', { scp: 'items.write', roles: ['items.read'] }, true],
-      ['scp,roles', { scp: 'items.write', roles: ['items.delete'] }, false],
-      ['scp,roles', { scope: 'items.read', 'scp,roles': 'items.read' }, false],
-      // Keycloak.
-      ['realm_access.roles', { realm_access: { roles: ['offline_access', 'items.read'] } }, true],
-      ['realm_access.roles', { realm_access: { roles: 'items.write items.read' } }, true],
-      ['realm_access.roles', { roles: ['items.read'], realm_access: ['items.read'] }, false],
-      ['realm_access.roles', { realm_access: 'items.read' }, false],
-      ['realm_access.roles', { realm_access: null }, false],
-      ['realm_access.roles', { realm_access: { roles: { 'items.read': true } } }, false],
-      ['realm_access', { realm_access: { roles: ['items.read'] } }, false],
-      ['resource_access.api.roles', { resource_access: { api: { roles: ['items.read'] } } }, true],
-      ['resource_access.api.roles', { resource_access: { web: { roles: ['items.read'] } } }, false],
-      ['resource_access.my.client.roles', { resource_access: client }, true],
-      ['resource_access.other.roles', { resource_access: client }, false],
-      ['scope,realm_access.roles', { realm_access: { roles: ['items.read'] } }, true],
-      ['a.0', { a: ['items.read'] }, false],
-      ['realm_access.constructor.name', { realm_access: {} }, false],
-      // A name with dots, as Auth0 requires for own claims.
-      ['https://x.y/roles', { 'https://x.y/roles': ['items.read'] }, true],
-      ['https://x.y/auth.roles', { 'https://x.y/auth': { roles: ['items.read'] } }, true],
-      ['https://x.y/roles', { 'https://x': { 'y/roles': ['items.read'] } }, true],
-      ['https://x.y/roles', { 'https://x.z/roles': ['items.read'] }, false],
-      ['cognito:groups', { 'cognito:groups': ['items.read'] }, true],
-      ['sub', { sub: 'items.read' }, true],
-    ] as const) {
-      const authScopeClaim = guardRows.authScopeClaim.kind.parse(claims);
-      assert.ok(!(authScopeClaim instanceof Problem), claims);
-      await using server = await start({ authScopes, authScopeClaim });
-      const reply = await server.get(goodToken(pair, undefined, more));
-      assert.equal(reply.status, isAllowed ? 200 : 403, `${claims} ${JSON.stringify(more)}`);
-      if (!isAllowed) assert.equal(server.last(), 'insufficient-scope the token lacks the scope items.read');
-    }
-  });
+test('with authTokenType at+jwt, only access tokens of RFC 9068 are accepted', async () => {
+  using guard = await startTokenGuard(keySetOf(rsa), { authTokenType: 'at+jwt' });
+  for (const [typ, expected] of [
+    ...['at+jwt', 'AT+JWT', 'application/at+jwt'].map((typ) => [typ, 'ada'] as const),
+    ...[undefined, 'JWT', 'jwt', '', 'at+jwt ', 'application/jwt', 'id+jwt', 7, null, ['at+jwt']].map(
+      (typ) => [typ, 'invalid-token: type'] as const,
+    ),
+  ]) {
+    assert.equal(await guard.ask(goodToken(rsa, undefined, {}, { typ })), expected, String(typ));
+  }
 });
 
-describe('remembered tokens', () => {
-  test('a valid token is remembered, and similar tokens are refused', async () => {
-    await using server = await start();
-    const token = goodToken(pair, server.clock.now());
-    for (let round = 0; round < 5; round += 1) {
-      assert.equal((await server.get(token)).status, 200);
+for (const alg of ['RS256', 'RS384', 'RS512', 'PS256', 'PS384', 'PS512', 'ES256', 'ES384', 'ES512', 'EdDSA', 'Ed25519']) {
+  test(`${alg} is accepted only if it is allowed`, async () => {
+    const own = createPair('own', alg);
+    const other = alg === 'ES256' ? 'ES384' : 'ES256';
+    for (const [allowed, expected] of [[alg, 'ada'], [other, 'invalid-token: algorithm']] as const) {
+      using guard = await startTokenGuard(keySetOf(own, createPair('x', allowed)), { authAlgorithms: [allowed] });
+      assert.equal(await guard.ask(goodToken(own)), expected);
     }
-    assert.equal(server.guard.remembered, 1);
-    // The last character of an ES256 signature in base64url has four unused bits, so `_` can decode to the same bytes.
-    for (const like of [`${token.slice(0, -1)}_`, token.slice(0, -1), `${token}A`, token.toLowerCase(), `x${token}`]) {
-      assertInvalidToken(await server.get(like));
-    }
-    assert.equal(server.guard.remembered, 1);
   });
+} // prettier-ignore
 
-  test('a remembered token is admitted synchronously', async () => {
-    await using server = await start();
-    const token = goodToken(pair, server.clock.now());
-    const admit = () => server.admit(token);
-    const first = admit();
-    assert.ok(first instanceof Promise);
-    const admission = await first;
-    assert.deepEqual(admission, { isAdmitted: true, identity: 'ada' });
-    assert.equal(admit(), admission);
-  });
+const authScopes = ['read=items.read', 'update=items.write'];
+const lacks = (scope: string) => `insufficient-scope: the token lacks the scope ${scope}`;
 
-  test('a token is remembered until its exp; after that, it is verified for each call', async () => {
-    await using server = await start();
-    const now = server.clock.now();
-    const token = signToken(pair, { alg: 'ES256', kid: 'one' }, claimsAt(now, { exp: Math.floor(now / 1_000) + 60 }));
-    const call = async () => (await server.get(token)).status;
-    assert.equal(await call(), 200);
-    server.clock.set(now + 61_000);
-    // After its exp, but within the skew, the token is valid but no longer remembered.
-    assert.equal(await call(), 200);
-    await poll(() => server.guard.remembered <= 1, 'at most one token is remembered');
-    server.clock.set(now + 91_000);
-    assert.equal(await call(), 401);
-    assert.equal(server.last(), 'invalid-token expired');
-  });
-
-  test('a token is remembered for at most 5 minutes of monotonic time', async () => {
-    await using server = await start();
-    const token = goodToken(pair, server.clock.now(), { exp: 9_999_999_999 });
-    const call = async () => (await server.get(token)).status;
-    assert.equal(await call(), 200);
-    // The wall clock is set back, and the issuer is down.
-    server.clock.set(0);
-    server.issuer.read = () => Promise.reject(new Error('down'));
-    await server.clock.pass(299_999);
-    assert.equal(server.guard.remembered, 1);
-    const remembered = server.guard.remembered;
-    assert.equal(await call(), 200);
-    await server.clock.pass(1);
-    await settle();
-    // nbf and exp are checked again: the token is verified and remembered again.
-    assert.equal(await call(), 200);
-    assert.equal(server.guard.remembered, remembered);
-  });
-
-  test('when the keys change, all tokens are forgotten: a token signed with a removed key is refused', async () => {
-    await using server = await start();
-    const token = goodToken(pair, server.clock.now(), { exp: 9_999_999_999 });
-    assert.equal((await server.get(token)).status, 200);
-    server.issuer.read = () => Promise.resolve(keySetOf(other));
-    await server.clock.pass(300_000);
-    await poll(() => server.keys.current.some(({ kid }) => kid === 'two'), 'the new keys are fetched');
-    assert.equal(server.guard.remembered, 0);
-    assertInvalidToken(await server.get(token));
-    assert.equal(server.last(), 'invalid-token unknown-key');
-  });
-
-  test('a token verified while the keys change is not remembered', async () => {
-    await using server = await start();
-    const token = goodToken(pair, server.clock.now());
-    const admission = server.admit(token);
-    // The verification runs in another thread: it cannot end in this turn of the event loop.
-    await Promise.resolve();
-    await Promise.resolve();
-    await Promise.resolve();
-    server.guard.forgetAll();
-    await admission;
-    assert.equal(server.guard.remembered, 0);
-  });
-
-  test('a token with a long subject is verified each time', async () => {
-    await using server = await start();
-    const call = async (length: number) => {
-      const token = goodToken(pair, server.clock.now(), { sub: 'a'.repeat(length) });
-      assert.equal((await server.get(token)).status, 200);
-      return server.guard.remembered;
-    };
-    assert.equal(await call(1_025), 0);
-    assert.equal(await call(1_024), 1);
-  });
-
-  test('at most 10,000 of 100,000 distinct tokens stay in memory', () => {
-    const memory = new TokenMemory<number>(new HandClock(0), 10_000);
-    memory.remember('kept', -1, 1e12, 1e12);
-    for (let index = 0; index < 100_000; index += 1) {
-      memory.remember(String(index), index, 1e12, 1e12);
-      if (index % 1_000 === 0) assert.equal(memory.find('kept'), -1, 'used tokens stay');
-      assert.ok(memory.size <= 10_000);
-    }
-    assert.equal(memory.find('99999'), 99_999);
-    assert.equal(memory.find('0'), undefined);
-  });
-});
-
-describe('the issuer', () => {
-  test('without keys, a call without a token is 401, and a call with any token is 503', async () => {
-    await using server = await serveWithTokens('{"keys":[]}');
-    server.issuer.read = () => Promise.reject(new Error('down'));
-    await server.keys.start();
-    await using client = await server.connect();
-    assertNoToken(await client.call(...read));
-    for (const token of [goodToken(pair), 'x.y.z', 'x']) {
-      assertNoKeys(await client.call(...read, { headers: [bearer(token)] }));
-      assert.equal(server.last(), 'no-keys undefined');
-    }
-    server.issuer.read = () => Promise.resolve(keySetOf(pair));
-    await server.clock.pass(1_000);
-    await poll(() => server.keys.current.length === 1, 'the key is fetched');
-    assert.equal((await client.call(...read, { headers: [bearer(goodToken(pair))] })).status, 200);
-    assert.equal(server.backend.requests.length, 1);
-  });
-
-  test('a call with a token waits for the first keys', async () => {
-    const gate = Promise.withResolvers<string>();
-    await using server = await serveWithTokens('');
-    server.issuer.read = () => gate.promise;
-    void server.keys.start();
-    await using client = await server.connect();
-    client.send(requestBytes(...read, { headers: [bearer(goodToken(pair))] }));
-    await using second = await server.connect();
-    assertNoToken(await second.call(...read));
-    gate.resolve(keySetOf(pair));
-    assert.equal((await client.reply()).status, 200);
-  });
-
-  test('when the keys are too stale, every token is 503, even if it is remembered', async () => {
-    await using server = await start({ authJwksStaleMs: 400_000 });
-    const { client } = server;
-    await server.clock.pass(200_000);
-    const token = goodToken(pair, undefined, { exp: 9_999_999_999 });
-    assert.equal((await server.get(token)).status, 200);
-    server.issuer.read = () => Promise.reject(new Error('down'));
-    await server.clock.pass(199_999);
-    assert.equal((await server.get(token)).status, 200);
-    await server.clock.pass(1);
-    assertNoKeys(await server.get(token));
-    assertNoToken(await client.call(...read));
-    assert.equal(server.backend.requests.length, 2);
-  });
-
-  test('the first tokens signed with a new key cause one fetch, and their calls wait for the key', async () => {
-    await using server = await start();
-    const gate = Promise.withResolvers<string>();
-    server.issuer.read = () => gate.promise;
-    const clients = await Promise.all(Array.from({ length: 10 }, () => server.connect()));
-    const now = server.clock.now();
-    for (const [index, client] of clients.entries()) {
-      client.send(requestBytes(...read, { headers: [bearer(goodToken(other, now, { jti: index }))] }));
-    }
-    await poll(() => server.issuer.fetches === 2, 'the fetch has begun');
-    await using known = await server.connect();
-    assert.equal((await known.call(...read, { headers: [bearer(goodToken(pair, now))] })).status, 200);
-    gate.resolve(keySetOf(pair, other));
-    for (const client of clients) {
-      assert.equal((await client.reply()).status, 200);
-      client.destroy();
-    }
-    assert.equal(server.issuer.fetches, 2);
-  });
-
-  test('if two keys have the same id, a token signed with either key is valid', async () => {
-    const twin = createPair('one', 'ES256');
-    await using server = await start({}, keySetOf(pair, twin));
-    for (const each of [pair, twin]) assert.equal((await server.get(goodToken(each))).status, 200);
-    assertInvalidToken(await server.get(goodToken(createPair('one', 'ES256'))));
-    assert.equal(server.last(), 'invalid-token signature');
-    assertInvalidToken(await server.get(goodToken(pair, 0)));
-    assert.equal(server.last(), 'invalid-token expired', 'the cause comes from the key that signed the token');
-  });
-
-  const withoutId = createPair(undefined, 'ES256');
-  for (const [title, before, after] of [
-    ['has the id of the old key', pair, createPair('one', 'ES256')],
-    ['has the id of the old key and another algorithm', pair, createPair('one', 'RS256')],
-    ['has no id, like the old key', withoutId, createPair(undefined, 'ES256')],
-    ['has no id, and the old key had one', pair, withoutId],
+test('an operation with a scope requires it; other operations require only a valid token', async () => {
+  using guard = await startTokenGuard(keySetOf(ec), { authScopes });
+  for (const [scope, mayRead, mayUpdate] of [
+    ['items.read', true, false], ['items.read items.write', true, true], ['openid items.write  profile', false, true],
+    [['items.read'], true, false], [['items.write', 'items.read', 7, null], true, true],
+    ...[
+      undefined, null, '', 'items.reads', 'ITEMS.READ', 'items.read,items.write', 'items.read\titems.write', 'items.*',
+      [['items.read']], ['items.read items.write'], { 'items.read': true }, { 0: 'items.read', length: 1 }, 7, true,
+    ].map((none) => [none, false, false] as const),
   ] as const) {
-    test(`a new key that ${title} is fetched for the first tokens signed with it [D44]`, async () => {
-      await using server = await start({}, keySetOf(before));
-      assert.equal((await server.get(goodToken(before))).status, 200);
-      server.issuer.read = () => Promise.resolve(keySetOf(after));
-      const replies = await Promise.all(
-        Array.from({ length: 20 }, async (_, jti) => {
-          await using client = await server.connect();
-          return await client.call(...read, { headers: [bearer(goodToken(after, undefined, { jti }))] });
-        }),
-      );
-      assert.deepEqual(new Set(replies.map(({ status }) => status)), new Set([200]));
-      assert.equal(server.issuer.fetches, 2);
-      assertInvalidToken(await server.get(goodToken(before)));
-      assert.equal(server.issuer.fetches, 2);
-    });
+    const token = goodToken(ec, undefined, { scope });
+    // The second round uses the remembered token.
+    for (let round = 0; round < 2; round += 1) {
+      assert.equal(await guard.ask(token, 'read'), mayRead ? 'ada' : lacks('items.read'), JSON.stringify(scope));
+      assert.equal(await guard.ask(token, 'update'), mayUpdate ? 'ada' : lacks('items.write'), JSON.stringify(scope));
+      assert.equal(await guard.ask(token, 'delete'), 'ada');
+    }
   }
+  const refusal = await guard.admit(['authorization', `Bearer ${goodToken(ec)}`]);
+  assert.equal(refusal.identity, 'ada', 'the log has the subject');
+}); // prettier-ignore
 
-  test('a new key is fetched, too, if the issuer replaces its key while a fetch is in progress [D44]', async (t) => {
-    await using server = await start();
-    const gate = Promise.withResolvers<string>();
-    const next = createPair('one', 'ES256');
-    server.issuer.read = () => gate.promise;
-    await server.clock.pass(300_000);
-    assert.equal(server.issuer.fetches, 2, 'a regular fetch is in progress');
-    const seek = t.mock.method(server.keys, 'seek');
-    const reply = server.get(goodToken(next));
-    server.issuer.read = () => Promise.resolve(keySetOf(next));
-    await poll(() => seek.mock.callCount() === 1, 'the token waits for the fetch in progress');
-    gate.resolve(keySetOf(pair));
-    assert.equal((await reply).status, 200);
-    assert.equal(server.issuer.fetches, 3);
-  });
+test('the scope claims may have other names and be in objects; inherited properties are ignored', async () => {
+  const client = { 'my.client': { roles: ['items.read'] }, other: { roles: ['items.write'] } };
+  const read = ['items.read'];
+  for (const [claims, more, isAllowed] of [
+    ['scp', { scp: read }, true], ['scp', { scope: 'items.read' }, false], ['permissions', { permissions: 'items.read' }, true],
+    ['__proto__', { scope: 'items.read' }, false], ['toString', {}, false],
+    // Entra ID: `scp` for users, `roles` for applications.
+    ['scp,roles', { scp: 'openid items.read' }, true], ['scp,roles', { roles: read }, true],
+    ['scp,roles', { scp: 'items.write', roles: read }, true], ['scp,roles', { scp: 'items.write', roles: ['items.delete'] }, false],
+    ['scp,roles', { scope: 'items.read', 'scp,roles': 'items.read' }, false],
+    // Keycloak.
+    ['realm_access.roles', { realm_access: { roles: ['offline_access', 'items.read'] } }, true],
+    ['realm_access.roles', { realm_access: { roles: 'items.write items.read' } }, true],
+    ['realm_access.roles', { roles: read, realm_access: read }, false],
+    ['realm_access.roles', { realm_access: 'items.read' }, false], ['realm_access.roles', { realm_access: null }, false],
+    ['realm_access.roles', { realm_access: { roles: { 'items.read': true } } }, false],
+    ['realm_access', { realm_access: { roles: read } }, false],
+    ['resource_access.api.roles', { resource_access: { api: { roles: read } } }, true],
+    ['resource_access.api.roles', { resource_access: { web: { roles: read } } }, false],
+    ['resource_access.my.client.roles', { resource_access: client }, true],
+    ['resource_access.other.roles', { resource_access: client }, false],
+    ['scope,realm_access.roles', { realm_access: { roles: read } }, true],
+    ['a.0', { a: read }, false], ['realm_access.constructor.name', { realm_access: {} }, false],
+    // A name with dots, as Auth0 requires for own claims.
+    ['https://x.y/roles', { 'https://x.y/roles': read }, true], ['https://x.y/auth.roles', { 'https://x.y/auth': { roles: read } }, true],
+    ['https://x.y/roles', { 'https://x': { 'y/roles': read } }, true], ['https://x.y/roles', { 'https://x.z/roles': read }, false],
+    ['cognito:groups', { 'cognito:groups': read }, true], ['sub', { sub: 'items.read' }, true],
+  ] as const) {
+    const authScopeClaim = guardRows.authScopeClaim.kind.parse(claims);
+    assert.ok(!(authScopeClaim instanceof Problem), claims);
+    using guard = await startTokenGuard(keySetOf(ec), { authScopes, authScopeClaim });
+    const decision = await guard.ask(goodToken(ec, undefined, more));
+    assert.equal(decision !== lacks('items.read'), isAllowed, `${claims} ${JSON.stringify(more)}`);
+  }
+}); // prettier-ignore
 
-  test('forged tokens with a known key id cause one fetch in 30 s, and each is verified once while the keys stay', async (t) => {
-    await using server = await start();
-    const { subtle } = globalThis.crypto;
-    const verify = t.mock.method(subtle, 'verify', subtle.verify.bind(subtle));
-    const forger = createPair('one', 'ES256');
-    const forge = (jti: number) => goodToken(forger, undefined, { jti }, { kid: jti % 2 === 0 ? 'one' : undefined });
-    for (let jti = 0; jti < 300; jti += 1) assertInvalidToken(await server.get(forge(jti)));
-    assert.deepEqual([server.issuer.fetches, verify.mock.callCount()], [2, 300]);
-    assert.equal(server.last(), 'invalid-token signature');
-    await server.clock.pass(30_000);
-    for (let jti = 300; jti < 350; jti += 1) assertInvalidToken(await server.get(forge(jti)));
-    assert.equal(server.issuer.fetches, 3);
-    assert.equal((await server.get(goodToken(pair))).status, 200);
-  });
+const subjects: readonly (readonly [sub: unknown, sent: string | undefined])[] = [
+  ['ada', 'ada'], ['auth0|5f7c8ec7c33c6c004bbafe82', 'auth0|5f7c8ec7c33c6c004bbafe82'],
+  ['Ada Lovelace', 'Ada Lovelace'], [' ada', '%20ada'], ['ada  ', 'ada%20%20'], [' ', '%20'],
+  ['100%', '100%25'], ['%41', '%2541'], ['é', '%C3%A9'], ['日本', '%E6%97%A5%E6%9C%AC'],
+  ['👩', '%F0%9F%91%A9'], ['a\r\nX-Admin: true', 'a%0D%0AX-Admin: true'], ['\0\t\x7f', '%00%09%7F'],
+  ['a, b; c="d"', 'a, b; c="d"'],
+  ['~!@#$^&*()_+`-={}|[]\\:";\'<>?,./', '~!@#$^&*()_+`-={}|[]\\:";\'<>?,./'], ['\ufeffx', '%EF%BB%BFx'],
+  ['x'.repeat(3_000), 'x'.repeat(3_000)], ['', undefined], [undefined, undefined],
+]; // prettier-ignore
 
-  test('if the issuer fails during its rotation, the old keys stay valid, and a token fetches the new key 30 s later', async () => {
-    await using server = await start();
-    const next = createPair('one', 'ES256');
-    for (const read of [() => Promise.reject(new Error('status 503')), () => Promise.resolve('<html>')]) {
-      server.issuer.read = read;
-      assertInvalidToken(await server.get(goodToken(next)));
-      assert.equal((await server.get(goodToken(pair))).status, 200);
-      await server.clock.pass(30_000);
+test('the backend gets the verified sub, percent-encoded, and no header of the client with that name [D48]', async () => {
+  using guard = await startTokenGuard(keySetOf(ec));
+  await using server = await startGateway({ host: 'http1', guards: [guard.guard], identityHeader: 'X-User' });
+  await using client = await server.connect();
+  const forged = [['x-user', 'eve'], ['X-User', 'mallory'], ['x_user', 'eve'], ['connection', 'x-user']] as const; // prettier-ignore
+  for (const [sub, sent] of subjects) {
+    const headers = [bearer(goodToken(ec, undefined, { sub })), ...forged];
+    for (const [method, path, body] of [
+      ['GET', '/api/work-items', undefined],
+      ['PUT', '/api/work-items/5', '{}'],
+      ['DELETE', '/api/work-items/5', undefined],
+    ] as const) {
+      await client.call(method, path, { headers, ...(body !== undefined && { body }) });
+      const { method: sentMethod, headers: fields } = server.backend.requests.at(-1) ?? assert.fail();
+      assert.equal(sentMethod, method);
+      const own = fields
+        .filter(([name]) => /user(?!-agent)/i.test(name))
+        .map(([name, value]) => [name.toLowerCase(), value]);
+      assert.deepEqual(own, sent === undefined ? [] : [['x-user', sent]], JSON.stringify(sub));
+      if (sent !== undefined) assert.equal(decodeURIComponent(sent), sub);
     }
-    server.issuer.read = () => Promise.resolve(keySetOf(next));
-    assert.equal((await server.get(goodToken(next))).status, 200);
-    assert.equal(server.issuer.fetches, 4);
+  }
+  assert.equal(server.backend.requests.length, subjects.length * 3);
+  assert.deepEqual(server.backend.violations, []);
+  await using without = await startGateway({ host: 'http1', guards: [guard.guard] });
+  // Not `ada`: these letters are hexadecimal digits, so a traceparent can contain them by chance.
+  await without.call('GET', '/api/work-items/5', {
+    headers: [bearer(goodToken(ec, undefined, { sub: 'grace.hopper' }))],
   });
-
-  test('a token that is invalid for another reason causes no fetch', async () => {
-    await using server = await start();
-    const invalid = [{ exp: 1 }, { aud: 'x' }, { iss: 'x' }, { exp: undefined }, { sub: 7 }];
-    for (const more of invalid) assertInvalidToken(await server.get(goodToken(pair, undefined, more)));
-    for (const token of ['x', goodToken(createPair('one', 'ES384'))]) assertInvalidToken(await server.get(token));
-    assert.equal(server.issuer.fetches, 1);
-  });
-
-  test('a token with a known key id, or with no key id at all, causes no fetch', async () => {
-    await using server = await start();
-    for (const kid of ['one', undefined]) {
-      assert.equal((await server.get(goodToken(pair, server.clock.now(), {}, { kid }))).status, 200);
-    }
-    assert.equal(server.issuer.fetches, 1);
-  });
-
-  test('at most four keys with the same id are tried', async () => {
-    const pairs = Array.from({ length: 5 }, () => createPair('one', 'ES256'));
-    await using server = await start({}, keySetOf(...pairs));
-    for (const [index, each] of pairs.entries()) {
-      const reply = await server.get(goodToken(each));
-      if (index < 4) assert.equal(reply.status, 200);
-      else assertInvalidToken(reply);
-    }
-  });
-
-  test('if no key verifies a token and the new key set has no usable key, the call is 503', async () => {
-    const forEncryption = JSON.stringify({ keys: [{ ...other.jwk, use: 'enc' }] });
-    for (const text of ['{"keys":[]}', forEncryption]) {
-      for (const signer of [other, createPair('one', 'ES256')]) {
-        await using server = await start();
-        server.issuer.read = () => Promise.resolve(text);
-        assertNoKeys(await server.get(goodToken(signer)));
-        assert.equal(server.last(), 'no-keys undefined');
-      }
-    }
-  });
+  assert.equal(without.backend.requests[0]?.head.includes('grace.hopper'), false, 'without the setting');
 });
 
-describe('identity for the backend [D48]', () => {
-  const rows: [sub: unknown, expected: string | undefined][] = [
-    ['ada', 'ada'], ['auth0|5f7c8ec7c33c6c004bbafe82', 'auth0|5f7c8ec7c33c6c004bbafe82'],
-    ['Ada Lovelace', 'Ada Lovelace'], [' ada', '%20ada'], ['ada  ', 'ada%20%20'], [' ', '%20'],
-    ['100%', '100%25'], ['%41', '%2541'], ['é', '%C3%A9'], ['日本', '%E6%97%A5%E6%9C%AC'],
-    ['👩', '%F0%9F%91%A9'], ['a\r\nX-Admin: true', 'a%0D%0AX-Admin: true'], ['\0\t\x7f', '%00%09%7F'],
-    ['a, b; c="d"', 'a, b; c="d"'],
-    ['~!@#$^&*()_+`-={}|[]\\:";\'<>?,./', '~!@#$^&*()_+`-={}|[]\\:";\'<>?,./'], ['\ufeffx', '%EF%BB%BFx'],
-    ['x'.repeat(3_000), 'x'.repeat(3_000)], ['', undefined], [undefined, undefined],
-  ]; // prettier-ignore
-
-  test('the backend gets the verified sub, percent-encoded, and no header of the client with that name', async () => {
-    await using server = await start({ backendIdentityHeader: 'X-User' });
-    const { client } = server;
-    for (const [sub, expected] of rows) {
-      const forged = [['x-user', 'eve'], ['X-User', 'mallory'], ['x_user', 'eve'], ['connection', 'x-user']] as const; // prettier-ignore
-      const headers = [bearer(goodToken(pair, undefined, { sub })), ...forged];
-      for (const [method, path, body] of [
-        ['GET', '/api/work-items', undefined],
-        ['PUT', '/api/work-items/5', '{}'],
-        ['DELETE', '/api/work-items/5', undefined],
-      ] as const) {
-        await client.call(method, path, { headers, ...(body !== undefined && { body }) });
-        const request = server.backend.requests.at(-1);
-        assert.equal(request?.method, method);
-        assert.equal(request.header('x-user'), expected, JSON.stringify(sub));
-        assert.ok(!request.headers.some(([name, value]) => /user/i.test(name) && /eve|mallory/.test(value)));
-        if (expected !== undefined) assert.equal(decodeURIComponent(request.header('x-user') ?? ''), sub);
-      }
+const wanted = process.env['TEST_TARGETS']?.split(',');
+for (const host of hostNames.filter((each) => wanted?.includes(each) ?? true)) {
+  test(`${host}: a request without a token never reaches the backend, whatever its target, method or encoding`, async () => {
+    const settings = { authIssuer: issuerName, authAudience: [audience], authJwksUrl: 'http://127.0.0.1:1/keys' };
+    await using server = await startGateway({ host, settings });
+    const methods = ['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'get', 'TRACE', 'QUERY', 'OPTIONS'];
+    const statuses = new Set<number>();
+    for (const [index, target] of oddTargets().entries()) {
+      const method = methods[index % methods.length] ?? 'GET';
+      await using connection = await server.connect();
+      connection.send(
+        `${method} ${target} HTTP/1.1\r\nHost: x\r\nX-Forwarded-User: ada\r\nX-Http-Method-Override: GET\r\nX-Original-Url: /api/work-items\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}`,
+      );
+      statuses.add((await connection.reply({ hasBody: method !== 'HEAD' })).status);
     }
-    assert.equal(server.backend.requests.length, rows.length * 3);
-    assert.deepEqual(server.backend.violations, []);
+    assert.equal(server.backend.requests.length, 0);
+    assert.ok(statuses.has(401) && !statuses.has(200) && !statuses.has(201), String([...statuses]));
+    if (host === 'server') assert.deepEqual([...statuses].sort(), [204, 400, 401, 404, 405]);
   });
-
-  test('without the setting the backend gets no identity', async () => {
-    await using server = await start();
-    // Not `ada`: these letters are hexadecimal digits, so a traceparent can contain them by chance.
-    const sub = 'grace.hopper';
-    await server.get(goodToken(pair, undefined, { sub }));
-    assert.equal(server.backend.requests.length, 1);
-    assert.equal(server.backend.requests[0]?.head.includes(sub), false);
-  });
-});
+}

@@ -1,12 +1,13 @@
-// A gateway in the test's process that requires tokens, with keys in memory and a clock that the test sets.
+// Replies to requests with tokens, and a token guard.
 
 import assert from 'node:assert/strict';
+import type { Admission } from '../../packages/core/call/guard.ts';
 import { guardRows, type GuardSettings } from '../../packages/core/options/guard-options.ts';
 import { KeySet } from '../../packages/core/guards/tokens/key-set.ts';
 import { TokenGuard } from '../../packages/core/guards/tokens/tokens.ts';
+import type { OperationName } from '../../packages/core/operations.ts';
 import { defaultsOf } from '../../packages/core/options/rows.ts';
-import { assertReply, unavailable } from './expected.ts';
-import { type EventListener, startGateway } from './gateway.ts';
+import { assertReply, badRequest, forbidden, unavailable } from './expected.ts';
 import { HandClock } from './hand-clock.ts';
 import { audience, issuerName } from './issuer.ts';
 import type { Reply } from './raw-client.ts';
@@ -34,15 +35,34 @@ export function assertNoKeys(reply: Reply): void {
   assert.equal(reply.header('retry-after'), '1');
 }
 
-export interface TokenServerOptions extends Partial<GuardSettings> {
-  readonly waitingMax?: number;
+/** The refusals of tokens: status, body, and the headers after those that every reply has. */
+const refusals: Readonly<Record<string, readonly [number, string, ...string[]]>> = {
+  'no-token': [401, unauthorized, 'www-authenticate', challenge],
+  'invalid-token': [401, unauthorized, 'www-authenticate', `${challenge}, error="invalid_token"`],
+  'bad-request': [400, badRequest],
+  'no-keys': [503, unavailable, 'retry-after', '1'],
+  overload: [503, unavailable, 'retry-after', '1'],
+};
+
+/**
+ * Returns the decision in words: `ada` or `(no identity)` for an admitted request, otherwise outcome and cause. Checks the reply
+ * of a refusal.
+ */
+function describeAdmission(admission: Admission): string {
+  if (admission.isAdmitted) return admission.identity ?? '(no identity)';
+  const { reply, outcome, cause } = admission;
+  const [scope] = /[^ ]+$/.exec(cause ?? '') ?? [];
+  const noScope = [403, forbidden, 'www-authenticate', `${challenge}, error="insufficient_scope", scope="${scope}"`];
+  const expected = outcome === 'insufficient-scope' ? noScope : refusals[outcome];
+  assert.deepEqual([reply.status, reply.body.toString(), ...reply.headers.slice(6)], expected, outcome);
+  return cause === undefined ? outcome : `${outcome}: ${cause}`;
 }
 
-export async function serveWithTokens(keyText: string, options: TokenServerOptions = {}, listener?: EventListener) {
+/** A guard without a gateway. Its keys come from memory, and the test sets its clock. */
+export function createTokenGuard(keyText: string, options: Partial<GuardSettings> = {}, waitingMax?: number) {
   const clock = new HandClock();
-  const { waitingMax, ...given } = options;
   const own = { authIssuer: issuerName, authAudience: [audience] };
-  const settings: GuardSettings = { ...defaultsOf(guardRows), ...own, ...given };
+  const settings: GuardSettings = { ...defaultsOf(guardRows), ...own, ...options };
   const issuer = { read: (): Promise<string> => Promise.resolve(keyText), fetches: 0 };
   const keys = new KeySet({
     source: async () => {
@@ -54,29 +74,39 @@ export async function serveWithTokens(keyText: string, options: TokenServerOptio
     observer: { onKeys: () => guard.forgetAll(), onFetch: () => undefined },
   });
   const guard = new TokenGuard(settings, keys, clock, waitingMax);
-  const server = await startGateway({
-    host: 'http1',
-    guards: [guard],
-    identityHeader: given.backendIdentityHeader,
-    onEvent: listener,
-  });
+  const admit = (fields: readonly string[], operation: OperationName = 'read') =>
+    guard.admit({ head: { ...head, fields }, operation, client: undefined, identity: undefined });
   return {
-    ...server,
     clock,
     keys,
     guard,
     issuer,
-    /** The outcome and the cause of the last request. */
-    last: () => {
-      const { outcome, cause } = server.told.ended.at(-1) ?? {};
-      return `${outcome ?? ''} ${String(cause)}`;
-    },
-    [Symbol.asyncDispose]: async () => {
-      keys.close();
-      await server[Symbol.asyncDispose]();
-    },
+    admit,
+    /** Describes the decision about a request with these fields. */
+    decide: async (fields: readonly string[], operation?: OperationName) =>
+      describeAdmission(await admit(fields, operation)),
+    /** Describes the decision about a request with `token`. */
+    ask: async (token: string, operation?: OperationName) =>
+      describeAdmission(await admit(['authorization', `Bearer ${token}`], operation)),
+    [Symbol.dispose]: () => keys.close(),
   };
 }
+
+/** Like `createTokenGuard`, but the guard has its first keys. */
+export async function startTokenGuard(...options: Parameters<typeof createTokenGuard>) {
+  const started = createTokenGuard(...options);
+  await started.keys.start();
+  return started;
+}
+
+const head = {
+  method: 'GET',
+  target: '/',
+  bodyLength: 0,
+  expectation: 'none',
+  persists: true,
+  version: '1.1',
+} as const;
 
 export function bearer(token: string): readonly [string, string] {
   return ['Authorization', `Bearer ${token}`];

@@ -74,7 +74,7 @@ export const batches: readonly Batch[] = [
     name: 'guards by themselves',
     files: list(`
       unit/client-address unit/cors unit/cross-site unit/host-names unit/guard-settings guards/counters
-      guards/key-set guards/key-source guards/create-guards`),
+      guards/keys`),
     of: /packages\/core\/(admission|guards)\//,
   },
   {
@@ -82,7 +82,7 @@ export const batches: readonly Batch[] = [
     files: list('spec/allowed-hosts spec/cors spec/cross-site-writes spec/rate-limit transport/guards'),
     of: /packages\/core\/(admission|guards)\//,
   },
-  { name: 'tokens', files: list('guards/tokens guards/forged-tokens'), of: /packages\/core\/guards\/(parts|tokens\/)/ },
+  { name: 'tokens', files: list('guards/tokens guards/token-keys'), of: /packages\/core\/guards\/(parts|tokens\/)/ },
   {
     name: 'Redis',
     files: list('guards/redis'),

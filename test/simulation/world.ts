@@ -9,7 +9,7 @@ import { createKeeper } from '../../packages/command/service/keeper.ts';
 import { resolveSettings } from '../../packages/command/settings/resolve.ts';
 import type { Settings } from '../../packages/command/settings/settings.ts';
 import { BufferBudget } from '../../packages/core/body/budget.ts';
-import type { Counter, Keeper } from '../../packages/core/guards/options/ports.ts';
+import type { Counter, Keeper } from '../../packages/core/guards/ports/ports.ts';
 import { createFetchHandler } from '../../packages/core/hosts/fetch/fetch.ts';
 import { createNodeHandler } from '../../packages/core/hosts/node/node.ts';
 import { Backend, type Attempt } from './backend.ts';

@@ -15,7 +15,7 @@ import { audience, createPair, issuerName, keySetOf } from '../helpers/issuer.ts
 import { bytesOf, chunk, RawClient, request, requestBytes } from '../helpers/raw-client.ts';
 import { answer, behind, type ScriptedBackend } from '../helpers/scripted-backend.ts';
 import { useFolder } from '../helpers/suites.ts';
-import { serveWithTokens } from '../helpers/tokens.ts';
+import { startTokenGuard } from '../helpers/tokens.ts';
 
 type Server = AsyncDisposable & { readonly backend: ScriptedBackend; readonly port: number };
 type Start = (onEvent: EventListener) => Promise<Server>;
@@ -72,9 +72,8 @@ const refusals: [string, Buffer, number, Start?][] = [
     withToken,
     401,
     async (listener) => {
-      const server = await serveWithTokens(keySetOf(createPair('one', 'ES256')), {}, listener);
-      await server.keys.start();
-      return server;
+      const { guard } = await startTokenGuard(keySetOf(createPair('one', 'ES256')));
+      return await startGateway({ host: 'http1', guards: [guard], onEvent: listener });
     },
   ],
   ...(['node', 'plugin'] as const).map((host): [string, Buffer, number, Start] => [
