@@ -397,19 +397,17 @@ export class World {
     return {
       revive: () => Promise.resolve(),
       close: () => undefined,
-      ask: ({ rate, keys }) =>
+      take: (key, { limit }) =>
         new Promise((resolve) => {
           const askedAt = loop.now;
           const ms = this.isHealthy ? 0 : (delays[this.#asks++ % delays.length] ?? 0);
           // Without an answer, the gateway counts by itself, and admits.
-          if (ms === Infinity && rate.limit !== 99_999) return;
+          if (ms === Infinity && limit !== 99_999) return;
           loop.after(Math.min(ms, 300), () => {
-            for (const key of keys) {
-              const list = this.#decisions.get(key) ?? [];
-              list.push({ askedAt, decidedAt: loop.now });
-              this.#decisions.set(key, list);
-            }
-            resolve(keys.flatMap(() => (rate.limit === 99_999 ? [-1, 1_000] : [1_000, 1_000])));
+            const list = this.#decisions.get(key) ?? [];
+            list.push({ askedAt, decidedAt: loop.now });
+            this.#decisions.set(key, list);
+            resolve({ left: limit === 99_999 ? -1 : 1_000, msLeft: 1_000 });
           });
         }),
     };
