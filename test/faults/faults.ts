@@ -278,6 +278,7 @@ const badHeads: Fault[] = (
     ['an unknown coding', (secret) => raw(head(secret, 'Transfer-Encoding: xchunked') + chunks(secret))],
     ['a space before the colon', after('X-Extra : 1\r\nContent-Length: 8')],
     ['headers of 1.1 MB', after(`X-Extra: ${'x'.repeat(1_100_000)}\r\nContent-Length: 8`)],
+    ['a connection field of 20 KB', after(`Connection: ${'x'.repeat(20_000)}\r\nContent-Length: 8`)],
     ['a status of two digits', (secret) => raw(`HTTP/1.1 20 OK\r\nContent-Length: 8\r\n\r\n${bodyOf(secret)}`)],
     ['HTTP/2.0', (secret) => raw(`HTTP/2.0 200 OK\r\nContent-Length: 8\r\n\r\n${bodyOf(secret)}`)],
     ['an SSH greeting', (secret) => rawThenClose(`SSH-2.0-${secret}\r\n`)],
@@ -346,6 +347,10 @@ const unusual: Fault[] = [
   ]),
   fault('no reason phrase', succeeds, 'kept', (secret) =>
     raw(`HTTP/1.1 200 \r\nContent-Length: ${bodyOf(secret).length}\r\n\r\n${bodyOf(secret)}`)),
+  fault('60 cookies of 4 KB', succeeds, 'kept', (secret) =>
+    raw(head(secret, `${`Set-Cookie: ${'v'.repeat(4_096)}\r\n`.repeat(60)}Content-Length: ${bodyOf(secret).length}`) + bodyOf(secret))),
+  fault('trailers of 100 KB', succeeds, 'kept', (secret) =>
+    raw(`${chunkedHead(secret)}${chunks(secret).slice(0, -2)}X: ${'x'.repeat(100_000)}\r\n\r\n`)),
   fault('many headers', succeeds, 'kept', (secret) =>
     raw(head(secret, `${`X-Extra: ${secret}\r\n`.repeat(100)}Content-Length: ${bodyOf(secret).length}`) + bodyOf(secret))),
   fault('a body that ends with the connection', succeeds, 'closed', (secret) => rawThenClose(head(secret, 'Connection: close') + bodyOf(secret))),

@@ -58,17 +58,4 @@ forEachTarget((target) => {
       });
     }
   }
-
-  test('if the reused connections of ten concurrent GETs die, all GETs succeed, and each is sent at most twice [D20]', async () => {
-    await warm(target(), 10);
-    target().backend.answers(onReused(resetPeer()));
-    const replies = await Promise.all(
-      Array.from({ length: 10 }, (_, index) => target().call('GET', `/api/work-items/${index}`)),
-    );
-    for (const reply of replies) assertReply(reply, 200, '{"id":5}');
-    for (let index = 0; index < 10; index += 1) {
-      const calls = target().backend.requests.filter((call) => call.target.endsWith(`/${index}`));
-      assert.ok(calls.length <= 2 && calls.some(isNew));
-    }
-  });
 }, {}, { kinds: ['in-process'] }); // prettier-ignore

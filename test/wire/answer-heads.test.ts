@@ -46,10 +46,6 @@ for (const [what, text] of [
   ['many small fields', `${start}${cookies(700)}${end}`],
   ['one large field', `${start}Set-Cookie: ${'v'.repeat(90_000)}\r\n${end}`],
   ['a large field whose name begins like one that is read', `${start}Content-Lengths: ${'1'.repeat(90_000)}\r\n${end}`],
-  ...['Origin', 'Upgrade', 'X-Request-Id', 'Authorization', 'Access-Control-Request-Headers', 'Content-Range'].map(
-    (name) =>
-      [`a large ${name}, which is read of requests only`, `${start}${name}: ${'v'.repeat(90_000)}\r\n${end}`] as const,
-  ),
   ['a large field after those that are read', `${start}Content-Length: 2\r\nX: ${'v'.repeat(90_000)}\r\n\r\n[]`],
   ['a long field name', `${start}${'n'.repeat(90_000)}: v\r\n${end}`],
   ['much white space before a value', `${start}X:${' \t'.repeat(45_000)}v\r\n${end}`],
@@ -60,13 +56,13 @@ for (const [what, text] of [
     .map((name) => [`a large ${name}`, `${start}${name}: ${'v'.repeat(20_000)}\r\n${end}`] as const),
   ['a field that is read and has just the allowed size', `${start}Connection: ${'x'.repeat(1_999)}\r\n${end}`],
 ] as const) {
-  for (const size of sizes) {
-    test(`an answer with ${what} is read in pieces of ${size} bytes`, () => {
+  test(`an answer with ${what} is read in pieces of any size`, () => {
+    for (const size of sizes) {
       const { heads, body, flaw, isDone } = read(text, size);
       assert.equal(flaw, undefined);
       assert.deepEqual([heads.length, heads[0]?.status, heads[0]?.bodyLength, body, isDone], [1, 200, 2, '[]', true]);
-    });
-  }
+    }
+  });
 }
 
 test('a large head takes the memory of a small one [D69]', () => {
