@@ -74,7 +74,7 @@ const list = requestBytes('GET', '/api/work-items');
 const textOf = (size: number): string => `[${' '.repeat(size - 2)}]`;
 
 const answers: Case[] = [
-  ...[2, 100_000, 3_000_000].map((size) => ({ method: 'GET', status: 200, body: textOf(size), then: answer(textOf(size)) })),
+  ...[2, 3_000_000].map((size) => ({ method: 'GET', status: 200, body: textOf(size), then: answer(textOf(size)) })),
   { method: 'POST', status: 201, body: '{"id":5}', then: answer('{"id":5}') },
   { method: 'PUT', status: 200, body: succeeded, then: noContent },
 ].map(({ method, status, body, then }) => ({
@@ -109,7 +109,7 @@ function inTwoParts(title: string, bytes: Buffer, firstLength: number, status: n
   };
 }
 
-const bodies = [2, 100_000, 5_000_000].map((size) => {
+const bodies = [2, 5_000_000].map((size) => {
   const bytes = requestBytes('PUT', '/api/work-items/5', { body: textOf(size) });
   const firstLength = bytes.length - size + 1;
   return inTwoParts(`a body of ${size} bytes is forwarded [D35]`, bytes, firstLength, 200, succeeded);

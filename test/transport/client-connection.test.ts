@@ -311,18 +311,6 @@ for (const [what, strike] of [
   });
 }
 
-for (const size of [1, 300, 16_384, 16_385, 100_000]) {
-  test(`a body of ${size} bytes is sent unchanged`, async (t) => {
-    const body = Buffer.from(Array.from({ length: size }, (_, index) => 255 - (index % 256)));
-    const { exchange, socket, received } = await begin(t, { body: [body] });
-    const whole = head + body.toString('latin1');
-    await poll(() => received[0]?.length === whole.length, 'the request');
-    assert.ok(received[0] === whole);
-    (await socket(0)).write(small);
-    await poll(() => exchange.last === 'end, reusable', 'the answer');
-  });
-}
-
 test('if the server resets a connection just before a request, the request has been sent or can be sent on another connection [D20]', async (t) => {
   const { connection, end } = await beginIdle(t);
   end.resetAndDestroy();
