@@ -69,7 +69,7 @@ describe('over HTTP/1.1', () => {
     await server.counts((bytes) => bytes === 0, 'nothing counts');
   });
 
-  for (const size of [300, 3_000, 15_500]) {
+  for (const size of [300, 15_500]) {
     test(`unread replies of ${size} bytes count until the client reads them or leaves [D69]`, async () => {
       await using server = await serve();
       const body = JSON.stringify('x'.repeat(size - 2));
