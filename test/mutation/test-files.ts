@@ -135,7 +135,11 @@ export const batches: readonly Batch[] = [
     target: 'fetch',
     of: /packages\/core\/hosts\/fetch\//,
   },
-  { name: 'Node handler', files: list('node/handler node/upgrade-offers spec/every-host'), of: /packages\/core\/hosts\/node\// },
+  {
+    name: 'Node handler',
+    files: list('node/handler node/upgrade-offers spec/every-host'),
+    of: /packages\/core\/hosts\/node\//,
+  },
   {
     name: 'turns of the Node handler',
     files: list('transport/fairness'),

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { PassThrough, Readable, Transform } from 'node:stream';
 import { describe, test } from 'node:test';
 import { createGunzip, gzipSync } from 'node:zlib';
-import type { FastifyInstance, FastifyReply, preParsingHookHandler, RequestPayload } from 'fastify';
+import type { FastifyInstance, preParsingHookHandler, RequestPayload } from 'fastify';
 import { createGate, poll, within } from '../helpers/changes.ts';
 import {
   assertReply,
@@ -38,7 +38,6 @@ const readAlong: preParsingHookHandler = (_request, _reply, payload, done) => {
 };
 
 const readers: readonly (readonly [name: string, add: (app: FastifyInstance) => void])[] = [
-  ['listens to the body', (app) => app.addHook('preParsing', readAlong)],
   [
     'listens to the body, before a hook that waits for all of it',
     (app) => {
@@ -74,15 +73,12 @@ const readers: readonly (readonly [name: string, add: (app: FastifyInstance) => 
     (app) =>
       app.addHook('preParsing', (_request, _reply, payload, done) => done(null, payload.pipe(new PassThrough()))),
   ],
-  [
-    'listens for `readable` only',
-    (app) => {
-      app.addHook('preParsing', (_request, _reply, payload, done) => {
-        payload.once('readable', () => undefined);
-        done(null, payload);
-      });
-    },
-  ],
+];
+
+type StreamCase = readonly [
+  what: string,
+  makeStream: (payload: RequestPayload) => Readable,
+  cases: readonly (readonly [body: string | Buffer, status: number])[],
 ];
 
 for (const host of hosts) {
@@ -110,18 +106,67 @@ for (const host of hosts) {
       });
     }
 
-    test('a hook may decompress the body: the stream that it passes on is checked and sent', async () => {
-      const app = host.create();
-      app.addHook('preParsing', (_request, _reply, payload, done) => done(null, payload.pipe(createGunzip())));
-      await using server = await serve(app);
-      await using client = await RawClient.open(server.port);
-      assertReply(await client.call('PUT', update.path, { body: gzipSync(text) }), 200, succeeded);
-      assert.equal(String(server.backend.requests[0]?.body), text);
-      for (const body of [gzipSync('{'), text, gzipSync(text).subarray(0, 60)]) {
-        assertReply(await server.call('PUT', update.path, { body }), 500, update.failure);
-      }
-      assert.equal(server.backend.requests.length, 1);
-    });
+    const failing = (error: unknown) =>
+      new Transform({
+        transform: (piece, _encoding, next) => next(null, piece),
+        flush(next) {
+          next(error as Error);
+        },
+      });
+    for (const [what, makeStream, cases] of [
+      [
+        'decompresses the body',
+        (payload) => payload.pipe(createGunzip()),
+        [
+          [gzipSync(text), 200],
+          [gzipSync('{'), 500],
+          [text, 500],
+          [gzipSync(text).subarray(0, 60), 500],
+        ],
+      ],
+      [
+        'passes on a stream of objects',
+        () => Readable.from([{ no: 'bytes' }, '{}']),
+        [
+          [text, 500],
+          [text, 500],
+        ],
+      ],
+      [
+        'passes on a stream that fails with a status',
+        (payload) => payload.pipe(failing(Object.assign(new Error('broken'), { statusCode: 400 }))),
+        [[text, 400]],
+      ],
+      ['passes on a stream that fails', (payload) => payload.pipe(failing(new Error('broken'))), [[text, 500]]],
+      // Any value can be an error of a stream.
+      ...[undefined, null, 'a word', 5].map((reason): StreamCase => [
+        `passes on a stream that fails with ${reason}`,
+        () =>
+          new Readable({
+            read() {
+              this.push('{}');
+              setImmediate(() => this.emit('error', reason));
+            },
+          }),
+        [[text, 500]],
+      ]),
+    ] satisfies StreamCase[]) {
+      test(`a hook ${what}: this stream is checked and sent`, async () => {
+        const app = host.create();
+        app.addHook('preParsing', (_request, _reply, payload, done) => done(null, makeStream(payload)));
+        await using server = await serve(app);
+        for (const [body, status] of cases) {
+          const reply = await server.call('PUT', update.path, { body });
+          assert.equal(reply.status, status);
+          if (status !== 400) assertReply(reply, status, status === 200 ? succeeded : update.failure);
+        }
+        const sent = cases.filter(([, status]) => status === 200).map(() => text);
+        assert.deepEqual(
+          server.backend.requests.map(({ body }) => String(body)),
+          sent,
+        );
+      });
+    }
 
     test('a receivedEncodedLength of a stream that is not the content-length is 400 without a backend call [D70]', async () => {
       const app = host.create();
@@ -162,28 +207,6 @@ for (const host of hosts) {
       assertReply(await server.call(read.method, read.path, { body: text }), 200, read.body);
     });
 
-    test("if a hook's stream fails with a status, the client gets that status; after any other error, the client gets 500", async () => {
-      const app = host.create();
-      app.addHook('preParsing', (request, _reply, payload, done) => {
-        const error = new Error('broken', { cause: 1 });
-        if (request.headers['x-refuse'] !== undefined) Object.assign(error, { statusCode: 400 });
-        const breaking = new Transform({
-          transform(piece, _encoding, next) {
-            next(null, piece);
-          },
-          flush(next) {
-            next(error);
-          },
-        });
-        done(null, payload.pipe(breaking));
-      });
-      await using server = await serve(app);
-      assertReply(await server.call('PUT', update.path, { body: text }), 500, update.failure);
-      const refused = await server.call('PUT', update.path, { body: text, headers: [['X-Refuse', '1']] });
-      assert.equal(refused.status, 400);
-      assert.deepEqual(server.backend.requests, []);
-    });
-
     test("if a hook's stream fails while the body is arriving, the client gets the refusal immediately", async () => {
       const app = host.create();
       app.addHook('preParsing', () => {
@@ -196,29 +219,6 @@ for (const host of hosts) {
       await using client = await RawClient.open(server.port);
       client.send(`PUT ${update.path} HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n1234`);
       assert.equal((await client.reply()).status, 401);
-    });
-
-    test("if a hook's stream fails with any value, the client gets 500, and the process lives", async () => {
-      for (const reason of [undefined, null, 'a word', 5]) {
-        const app = host.create();
-        const read = function (this: Readable) {
-          this.push('{}');
-          setImmediate(() => this.emit('error', reason));
-        };
-        app.addHook('preParsing', () => Promise.resolve(new Readable({ read })));
-        await using server = await serve(app);
-        assertReply(await server.call('PUT', update.path, { body: text }), 500, update.failure);
-        assert.deepEqual(server.backend.requests, []);
-      }
-    });
-
-    test('if a hook passes on a stream of objects, the client gets 500', async () => {
-      const app = host.create();
-      app.addHook('preParsing', () => Promise.resolve(Readable.from([{ no: 'bytes' }, '{}'])));
-      await using server = await serve(app);
-      assertReply(await server.call('PUT', update.path, { body: text }), 500, update.failure);
-      assertReply(await server.call('PUT', update.path, { body: text }), 500, update.failure);
-      assert.deepEqual(server.backend.requests, []);
     });
 
     test('a large body that a hook turns into objects is read to its end, and the next request is served', async () => {
@@ -291,55 +291,51 @@ for (const host of hosts) {
       }
     });
 
-    for (const type of ['text/plain', 'nonsense', 'application/json; charset=x', undefined]) {
-      test(`every hook sees the client's content-type, which the gateway ignores: ${type} [D10]`, async () => {
-        const app = host.create();
-        app.addHttpMethod('PROPFIND');
-        const seen: unknown[] = [];
-        for (const hookName of ['onRequest', 'preParsing', 'preValidation', 'preHandler', 'onResponse']) {
-          app.addHook(hookName as 'onRequest', (incoming) => {
-            seen.push(incoming.headers['content-type']);
-            return Promise.resolve();
-          });
-        }
-        await using server = await serve(app);
+    test("every hook sees the client's content-type, which the gateway ignores [D10]", async () => {
+      const app = host.create();
+      app.addHttpMethod('PROPFIND');
+      const seen: unknown[] = [];
+      for (const hookName of ['onRequest', 'preParsing', 'preValidation', 'preHandler', 'onResponse']) {
+        app.addHook(hookName as 'onRequest', (incoming) => {
+          seen.push(incoming.headers['content-type']);
+          return Promise.resolve();
+        });
+      }
+      await using server = await serve(app);
+      for (const type of ['text/plain', 'nonsense', 'application/json; charset=x', undefined]) {
         const headers = type === undefined ? [] : ([['Content-Type', type]] as const);
-        for (const { method, path, options, status, body } of operations) {
+        // Fastify does not read the body of a PROPFIND request, so only its last hook sees the type again.
+        const propfind = { method: 'PROPFIND', path: read.path, options: {}, status: 405 };
+        for (const { method, path, options, status } of [...operations, propfind]) {
           seen.length = 0;
-          assertReply(await server.call(method, path, { ...options, headers }), status, body);
+          assert.equal((await server.call(method, path, { ...options, headers })).status, status);
           await poll(() => seen.length === 5, 'all hooks have run');
-          assert.deepEqual(seen, [type, type, type, type, type], method);
+          if (method === 'PROPFIND') seen.splice(0, 4);
+          assert.deepEqual([...new Set(seen)], [type], method);
         }
-        seen.length = 0;
-        // Fastify does not read the body of a PROPFIND request.
-        await server.call('PROPFIND', read.path, { headers });
-        await poll(() => seen.length === 5, 'all hooks have run');
-        assert.deepEqual(seen.at(-1), type);
-      });
-    }
+      }
+    });
 
-    for (const [name, refuse] of [
-      ['refuses', (reply: FastifyReply) => reply.code(401).send({})],
-      ['fails', () => Promise.reject(new Error('broken'))],
-    ] as const) {
-      test(`the body of a request is released when a later hook ${name} [D26]`, async () => {
-        const app = host.create();
-        for (const hookName of ['preValidation', 'preHandler'] as const) {
-          app.addHook(hookName, async ({ headers }, reply) => {
-            if (headers['x-refuse'] === hookName) await refuse(reply);
-          });
-        }
-        await using server = await serve(app, { bufferedBytesMax: 3 * text.length });
-        for (let count = 0; count < 10; count += 1) {
+    test('the body of a request is released when a later hook refuses or fails [D26]', async () => {
+      const app = host.create();
+      for (const hookName of ['preValidation', 'preHandler'] as const) {
+        app.addHook(hookName, async ({ headers }, reply) => {
+          if (headers['x-refuse'] === hookName) await reply.code(401).send({});
+          if (headers['x-fail'] === hookName) throw new Error('broken');
+        });
+      }
+      await using server = await serve(app, { bufferedBytesMax: 3 * text.length });
+      for (let count = 0; count < 5; count += 1) {
+        for (const name of ['X-Refuse', 'X-Fail']) {
           for (const hookName of ['preValidation', 'preHandler']) {
-            const options = { headers: [['X-Refuse', hookName]] as const, body: text };
-            assert.ok((await server.call('PUT', update.path, options)).status >= 400);
+            const reply = await server.call('PUT', update.path, { headers: [[name, hookName]], body: text });
+            assert.ok(reply.status >= 400);
           }
         }
-        assert.deepEqual(server.backend.requests, []);
-        assertReply(await server.call('PUT', update.path, { body: text }), 200, succeeded);
-      });
-    }
+      }
+      assert.deepEqual(server.backend.requests, []);
+      assertReply(await server.call('PUT', update.path, { body: text }), 200, succeeded);
+    });
 
     test('bodies of waiting pipelined requests are released when their client leaves [D26]', async () => {
       const app = host.create();
@@ -429,23 +425,6 @@ for (const host of hosts) {
       client.send('5');
       assertReply(await client.reply(), 500, update.failure);
       assert.deepEqual(server.backend.requests, []);
-    });
-
-    test('a client that leaves while a hook waits for the body does not affect other clients', async () => {
-      const app = host.create();
-      const { promise: begun, resolve: begin } = Promise.withResolvers<undefined>();
-      app.addHook('preParsing', async (_request, _reply, payload) => {
-        begin(undefined);
-        return Readable.from([await readAll(payload)]);
-      });
-      await using server = await serve(app);
-      const client = await RawClient.open(server.port);
-      client.send(`PUT ${update.path} HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n1234`);
-      await within(begun, 'the hook is called');
-      client.reset();
-      server.backend.answers(answer('{}'));
-      assertReply(await server.call('PUT', update.path, { body: text }), 200, succeeded);
-      assert.equal(server.backend.requests.length, 1);
     });
   });
 }

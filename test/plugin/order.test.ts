@@ -2,13 +2,11 @@
 // before the next call begins [D27].
 
 import assert from 'node:assert/strict';
-import dns from 'node:dns';
-import { describe, mock, test } from 'node:test';
+import { describe, test } from 'node:test';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
-import { workItemGateway } from '../../packages/core/hosts/index.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { assertReply, invalidId, succeeded } from '../helpers/expected.ts';
-import { hosts, serve, serveApp } from './hosts.ts';
+import { hosts, serve } from './hosts.ts';
 import { RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { answer, behind } from '../helpers/scripted-backend.ts';
 
@@ -35,31 +33,6 @@ function reverse(app: FastifyInstance, hookName: (typeof hookNames)[number], cou
       }
     });
   });
-}
-
-/** Makes localhost resolve to 127.0.0.1 and ::1 for Fastify, because some machines have only one address for it. */
-function onBothAddresses() {
-  const { lookup } = dns;
-  const both = [
-    { address: '127.0.0.1', family: 4 },
-    { address: '::1', family: 6 },
-  ];
-  let isUsed = false;
-  const mocked = mock.method(dns, 'lookup', (name: string, options: { all?: boolean }, ...others: unknown[]) => {
-    if (name !== 'localhost' || !options.all) {
-      (lookup as (...all: unknown[]) => void)(name, options, ...others);
-      return;
-    }
-    isUsed = true;
-    const [callback] = others as [(error: null, addresses: typeof both) => void];
-    callback(null, both);
-  });
-  return {
-    get isUsed() {
-      return isUsed;
-    },
-    [Symbol.dispose]: () => mocked.mock.restore(),
-  };
 }
 
 for (const host of hosts) {
@@ -133,43 +106,6 @@ for (const host of hosts) {
         targetsOf(server.backend),
         [1, 2, 4, 5].map((id) => `PUT /api/WorkItem/${id}`),
       );
-    });
-
-    test('the order is kept on each address of localhost, and with an asynchronous route constraint', async () => {
-      const app = host.create({
-        router: {
-          constraints: {
-            tenant: {
-              name: 'tenant',
-              storage: () => ({ get: () => null, set: () => undefined }),
-              deriveConstraint: (
-                { url = '' }: { url?: string },
-                _context: unknown,
-                done: (error: Error | null, tenant?: string) => void,
-              ) => {
-                // The first request takes longer.
-                if (url.endsWith('/1')) setImmediate(() => setImmediate(done, null));
-                else setImmediate(done, null);
-              },
-              validate: () => true,
-            },
-          },
-        },
-      });
-      app.get('/of-tenant', { constraints: { tenant: 'a' } }, () => 'host');
-      reverse(app, 'onRequest', 2);
-      const register = (backendUrl: string) => app.register(workItemGateway, { backendUrl });
-      using names = onBothAddresses();
-      await using server = await serveApp(app, register, 'localhost');
-      assert.ok(names.isUsed);
-      for (const address of ['127.0.0.1', '::1']) {
-        server.backend.reset();
-        await using client = await RawClient.open(server.port, address);
-        client.send(Buffer.concat([put(1), put(2)]));
-        assertReply(await client.reply(), 200, succeeded);
-        assertReply(await client.reply(), 200, succeeded);
-        assert.deepEqual(targetsOf(server.backend), ['PUT /api/WorkItem/1', 'PUT /api/WorkItem/2'], address);
-      }
     });
 
     test('if a client leaves while a hook delays its first request, none of its requests reaches the backend', async () => {

@@ -5,8 +5,7 @@ import { Readable } from 'node:stream';
 import { describe, test } from 'node:test';
 import { createGate, poll } from '../helpers/changes.ts';
 import { assertReply, operation, requestTimeout, succeeded, tooLarge } from '../helpers/expected.ts';
-import { createObserver } from '../helpers/gateway.ts';
-import { hosts, nodeHosts, serve } from './hosts.ts';
+import { hosts, serve } from './hosts.ts';
 import { RawClient } from '../helpers/raw-client.ts';
 
 const update = operation(4);
@@ -30,36 +29,6 @@ const endless = {
       },
     }),
 };
-
-for (const { name, serve } of nodeHosts) {
-  describe(name, () => {
-    test('a stalled body is 408 without a backend call, the connection closes, and no byte stays buffered [D35, D26]', async () => {
-      const { told, observer } = createObserver();
-      await using server = await serve({ observer, bufferedBytesMax: 1_000, requestTimeoutMs: 300 });
-      const piece = ' '.repeat(600);
-      for (const head of [
-        'POST /api/work-items HTTP/1.1\r\nContent-Length: 700',
-        'PUT /api/work-items/5 HTTP/1.1\r\nContent-Type: text/plain\r\nContent-Length: 700',
-        // The limit also applies to a DELETE, which needs no body.
-        'DELETE /api/work-items/5 HTTP/1.1\r\nContent-Type: text/plain\r\nContent-Length: 700',
-      ]) {
-        await using client = await RawClient.open(server.port);
-        client.send(`${head}\r\nHost: x\r\n\r\n${piece}`);
-        const reply = await client.reply();
-        assertReply(reply, 408, requestTimeout);
-        assert.equal(reply.header('connection'), 'close');
-        await client.closed();
-      }
-      assert.deepEqual(
-        told.ended.map(({ outcome }) => outcome),
-        ['bad-request', 'bad-request', 'bad-request'],
-      );
-      assert.deepEqual(server.backend.requests, []);
-      const body = `"${'x'.repeat(950)}"`;
-      assertReply(await server.call('PUT', update.path, { body }), 200, succeeded);
-    });
-  });
-}
 
 for (const { name, create } of hosts) {
   describe(name, () => {
@@ -117,7 +86,7 @@ for (const { name, create } of hosts) {
           const startedAt = performance.now();
           return await Promise.resolve(createStream(() => performance.now() - startedAt < 60_000));
         });
-        await using server = await serve(app, { requestTimeoutMs: 2_000 });
+        await using server = await serve(app, { requestTimeoutMs: 500 });
         let isAnswered = false;
         const isWaiting = (): boolean => !isAnswered;
         const call = server.call('PUT', update.path, { body: '{}' }).finally(() => {
