@@ -2,13 +2,12 @@
 
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { getEventListeners, once } from 'node:events';
-import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { getEventListeners } from 'node:events';
+import { IncomingMessage } from 'node:http';
+import { Socket } from 'node:net';
 import { test } from 'node:test';
 import { promisify } from 'node:util';
 import { createFetchHandler } from '../../packages/core/hosts/fetch/fetch.ts';
-import { createFetchHandler as createOnEdge } from '../../packages/core/hosts/fetch/fetch-edge.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import {
   badRequest,
@@ -41,12 +40,15 @@ function streaming(method: string, body: RequestInit['body']): RequestInit {
   return { method, body, duplex: 'half' } as RequestInit;
 }
 
-test('a reply has the usual headers of the gateway and no connection headers [D24, D50]', async () => {
+test('a reply has the headers of the gateway and no connection headers; a reply to HEAD has no body [D24, D50]', async () => {
   await using server = await serve();
-  const response = await server.call('/api/work-items/5');
   const names = ['cache-control', 'content-length', 'content-type', 'x-content-type-options', 'x-request-id'];
-  assert.deepEqual([...response.headers].map(([name]) => name).sort(), names);
-  assert.equal(response.headers.get('content-length'), '8');
+  for (const method of ['GET', 'HEAD']) {
+    const response = await server.call('/api/work-items/5', { method });
+    assert.deepEqual([...response.headers].map(([name]) => name).sort(), names);
+    assert.equal(response.headers.get('content-length'), '8');
+    assert.equal(await response.text(), method === 'GET' ? '{"id":5}' : '');
+  }
 });
 
 test("the id is decoded from the URL's path without loss of digits, also under a prefix [D1, D50]", async () => {
@@ -116,24 +118,14 @@ test('options that a function returns are read at the first call, and again unti
   await assert.rejects(handler({} as never), { name: 'TypeError', message: /web-standard Request/ });
 });
 
-test('a body is accepted as bytes, as a blob or as a stream if its bytes are JSON; a form is not JSON [D10]', async () => {
+test('a body is accepted as bytes, as a blob or as a stream [D10]', async () => {
   await using server = await serve();
   const bytes = Buffer.from('{"name":"Ünïcode","n":1.0}');
-  const stream = new ReadableStream({
-    start: (controller) => {
-      for (const byte of bytes) controller.enqueue(Uint8Array.of(byte));
-      controller.close();
-    },
-  });
+  const stream = ReadableStream.from(Array.from(bytes, (byte) => Uint8Array.of(byte)));
   for (const body of [bytes, new Blob([bytes]), stream]) {
-    await assertResponse(server.call('/api/work-items/5', streaming('PUT', body)), 200, succeeded);
+    await assertResponse(server.call('/api/work-items/5', streaming('PUT', body as Blob)), 200, succeeded);
     assert.deepEqual(server.backend.requests.at(-1)?.body, bytes);
   }
-  const calls = server.backend.requests.length;
-  const form = new URLSearchParams({ a: '1' });
-  assert.equal((await server.call('/api/work-items', { method: 'POST', body: form })).status, 500);
-  assert.equal((await server.call('/api/work-items', { method: 'POST' })).status, 500);
-  assert.equal(server.backend.requests.length, calls);
 });
 
 test('a body over the limit is 413, with or without content-length, and is no longer read [D11]', async () => {
@@ -158,28 +150,27 @@ test('a body over the limit is 413, with or without content-length, and is no lo
   assert.equal(server.backend.requests.length, 0);
 });
 
-for (const [announced, body, isSent] of [
-  ['2', '{}', true],
-  ['invalid', '{}', true],
-  ['0', '{}', false],
-  ['1', '{}', false],
-  ['3', '{}', false],
-  ['20', '[12345678]', false],
-  ['2', undefined, false],
-] as const) {
-  test(`a body of ${body?.length ?? 'no'} bytes with content-length ${announced} is ${isSent ? 'sent' : '400 without a backend call'} [D70]`, async () => {
+test('a body that is not as long as its content-length is 400 without a backend call [D70]', async () => {
+  for (const [announced, body, isSent] of [
+    ['2', '{}', true],
+    ['invalid', '{}', true],
+    ['0', '{}', false],
+    ['1', '{}', false],
+    ['3', '{}', false],
+    ['20', '[12345678]', false],
+    ['2', undefined, false],
+  ] as const) {
     await using server = await serve();
     for (const { method, path, status, body: expected } of [operation(2), operation(4), operation(5)]) {
       const init = { method, ...(body !== undefined && { body }), headers: { 'content-length': announced } };
-      if (isSent) await assertResponse(await server.call(path, init), status, expected);
-      else await assertResponse(await server.call(path, init), 400, badRequest);
+      await assertResponse(server.call(path, init), isSent ? status : 400, isSent ? expected : badRequest);
     }
     assert.equal(server.backend.requests.length, isSent ? 3 : 0);
     // A read ignores its body.
     const read = await server.call('/api/work-items/5', { headers: { 'content-length': announced } });
     assert.equal(read.status, 200);
-  });
-}
+  }
+});
 
 test('a body whose stream fails with any error value is 400 without a backend call', async () => {
   await using server = await serve();
@@ -205,31 +196,24 @@ const readers: Record<string, (request: Request) => unknown> = {
   cancelled: (request) => request.body?.cancel(),
 };
 
-for (const [how, read] of Object.entries(readers)) {
-  test(`a body that the host has ${how} is 500 with a log line that says so, except in a DELETE [D28, D50]`, async () => {
-    const lines: string[] = [];
-    await using server = await serve({ log: (line) => lines.push(line) });
-    for (const [method, path, failure] of [
-      ['POST', '/api/work-items', 'Failed to create work item'],
-      ['PUT', '/api/work-items/5', 'Failed to update work item'],
-    ] as const) {
+test('a body that the host has read is 500 with a log line that says so, except in a DELETE [D28, D50]', async () => {
+  const lines: string[] = [];
+  await using server = await serve({ log: (line) => lines.push(line) });
+  for (const [how, read] of Object.entries(readers)) {
+    for (const { method, path, failure } of [operation(2), operation(4)]) {
       const request = new Request(base + path, { method, body: '{}', headers: { 'x-request-id': 'mine' } });
       await read(request);
-      await assertResponse(server.handler(request), 500, `{"error":"${failure}"}`);
-      assert.match(
-        lines.shift() ?? '',
-        new RegExp(
-          `^work-item-gateway: ${method} ${path} \\(request id mine\\) got 500, outcome bug: Error: the host has already read the request body: mount the handler before `,
-        ),
-      );
+      await assertResponse(server.handler(request), 500, failure);
+      const start = `work-item-gateway: ${method} ${path} (request id mine) got 500, outcome bug: Error: the host has already read the request body: mount the handler before `;
+      assert.ok(lines.shift()?.startsWith(start), how);
     }
-    assert.equal(server.backend.requests.length, 0);
     const request = new Request(`${base}/api/work-items/5`, { method: 'DELETE', body: '{}' });
     await read(request);
     await assertResponse(server.handler(request), 200, succeeded);
-    assert.deepEqual(lines, []);
-  });
-}
+  }
+  assert.equal(server.backend.requests.length, Object.keys(readers).length);
+  assert.deepEqual(lines, []);
+});
 
 test("the handler's second argument is the client's address, if it is an IP address; clientAddress gets any other", async () => {
   await using server = await serve();
@@ -253,40 +237,19 @@ test("the handler's second argument is the client's address, if it is an IP addr
   await found.close();
 });
 
-test('a body that stalls or arrives very slowly is 408 after its time limit, and its bytes are released [D35, D50]', async () => {
-  await using server = await serve({ bufferedBytesMax: 1_000, requestTimeoutMs: 300 });
-  const gate = createGate();
-  server.backend.answersOnce(behind(gate, answer('{"id":5}')));
-  const waiting = server.call('/api/work-items/5', { method: 'PUT', body: '{}' });
-  await server.backend.nextRequest();
-  let cancelled = 0;
-  const cancel = () => void (cancelled += 1);
-  const stalled = () =>
-    new ReadableStream({ start: (controller) => controller.enqueue(new Uint8Array(600).fill(0x20)), cancel });
-  const dripping = () =>
-    new ReadableStream({
-      pull: async (controller) => {
-        await new Promise((resolve) => setTimeout(resolve, 1));
-        controller.enqueue(Buffer.from(' '));
-      },
-      cancel,
-    });
-  for (const [method, path, body] of [
-    ['POST', '/api/work-items', stalled()],
-    ['PUT', '/api/work-items/5', dripping()],
-    // A DELETE needs no body, but a body that it has must still end in time.
-    ['DELETE', '/api/work-items/5', stalled()],
-  ] as const) {
-    await assertResponse(server.call(path, streaming(method, body)), 408, requestTimeout);
-  }
-  assert.equal(cancelled, 3);
-  assert.deepEqual(outcomesOf(server), ['bad-request', 'bad-request', 'bad-request']);
-  // The time limit of a body does not apply to the backend, for which `waiting` has waited longer than 300 ms.
-  gate.open();
-  await assertResponse(waiting, 200, succeeded);
-  const body = `"${'x'.repeat(950)}"`;
-  await assertResponse(server.call('/api/work-items/5', { method: 'PUT', body }), 200, succeeded);
-  assert.equal(server.backend.requests.length, 2);
+test('a body that arrives very slowly is 408 after its time limit, and is cancelled [D35, D50]', async () => {
+  await using server = await serve({ requestTimeoutMs: 300 });
+  let isCancelled = false;
+  const body = new ReadableStream({
+    pull: async (controller) => {
+      await new Promise((resolve) => setTimeout(resolve, 1));
+      controller.enqueue(Buffer.from(' '));
+    },
+    cancel: () => void (isCancelled = true),
+  });
+  await assertResponse(server.call('/api/work-items/5', streaming('PUT', body)), 408, requestTimeout);
+  assert.ok(isCancelled);
+  assert.deepEqual(outcomesOf(server), ['bad-request']);
 });
 
 for (const size of [0, 1]) {
@@ -315,32 +278,24 @@ for (const size of [0, 1]) {
 
 test('an argument that is not a Request is refused with a TypeError that gives advice, and no bug is reported [D50]', async () => {
   await using server = await serve();
-  const errors: unknown[] = [];
-  const node = createServer((request, response) => {
-    server
-      .handler(request as never)
-      .catch((error: unknown) => errors.push(error))
-      .finally(() => response.end());
-  }).listen(0);
-  await once(node, 'listening');
-  await fetch(`http://localhost:${(node.address() as AddressInfo).port}/api/work-items`);
-  node.close();
   const headers = new Headers();
   const { signal } = new AbortController();
   const whole = { method: 'GET', url: `${base}/api/work-items`, headers, signal };
-  const values = [
-    ...[null, undefined, {}, 'http://localhost/api/work-items', new Response()],
-    ...Object.keys(whole).flatMap((name) => [{ ...whole, [name]: undefined }, { ...whole, [name]: {} }]),
-  ];
-  for (const value of values) {
-    await server.handler(value as never).catch((error: unknown) => errors.push(error));
+  for (const value of [
+    ...[null, undefined, {}, 'http://localhost/api/work-items', new Response(), new IncomingMessage(new Socket())],
+    ...Object.keys(whole).flatMap((name) => [
+      { ...whole, [name]: undefined },
+      { ...whole, [name]: {} },
+    ]),
+  ]) {
+    await assert.rejects(server.handler(value as never), {
+      name: 'TypeError',
+      message:
+        'The fetch handler takes a web-standard Request. Express, Connect and node:http pass another kind of request: use work-item-gateway/node for them.',
+    });
   }
-  assert.deepEqual(
-    errors.map(String),
-    Array.from({ length: 1 + values.length }, () => 'TypeError: The fetch handler takes a web-standard Request. Express, Connect and node:http pass another kind of request: use work-item-gateway/node for them.'),
-  );
   assert.deepEqual([server.told.bugs, server.told.ended], [[], []]);
-}); // prettier-ignore
+});
 
 test('an object with the method, URL, headers, body and signal of a Request is served [D50]', async () => {
   await using server = await serve({ allowedHosts: ['items.example'] });
@@ -375,53 +330,19 @@ test('if reading the headers throws, the client gets 500, and the observer gets 
   assert.deepEqual([outcome, cause, server.told.ended.length], ['bug', fault, 1]);
 });
 
-test('a reply to HEAD has a content-length and no body', async () => {
+test('a call whose signal aborts is a 499, and one that has aborted before makes no backend call [D21]', async () => {
   await using server = await serve();
-  const response = await server.call('/api/work-items', { method: 'HEAD' });
-  assert.notEqual(response.headers.get('content-length'), '0');
-  assert.equal(response.body, null);
-});
-
-test('when a client leaves, a read is cancelled but a write is not [D21]', async () => {
-  await using server = await serve();
-  const gate = createGate();
-  server.backend.answers(behind(gate, answer('{"id":5}')));
-  for (const method of ['GET', 'DELETE']) {
-    const controller = new AbortController();
-    const response = server.call('/api/work-items/5', { method, signal: controller.signal });
-    await server.backend.nextRequest();
-    controller.abort();
-    assert.equal((await response).status, 499);
-  }
-  await server.backend.connectionClosed(0);
-  assert.equal(server.backend.isClosed(1), false);
-  gate.open();
+  server.backend.answers(behind(createGate(), answer('{"id":5}')));
+  const controller = new AbortController();
+  const response = server.call('/api/work-items/5', { signal: controller.signal });
+  await server.backend.nextRequest();
+  controller.abort();
+  assert.equal((await response).status, 499);
+  const aborted = await server.call('/api/work-items/5', { method: 'DELETE', signal: AbortSignal.abort() });
+  assert.equal(aborted.status, 499);
   await poll(() => server.told.ended.length === 2, 'both calls have ended');
-  assert.deepEqual(
-    server.told.ended.map(({ method, outcome, backendOutcome }) => [method, outcome, backendOutcome]),
-    [
-      ['GET', 'client-gone', 'cancelled'],
-      ['DELETE', 'client-gone', 'ok'],
-    ],
-  );
-  // Here the client has left before the call.
-  const response = await server.call('/api/work-items/5', { method: 'DELETE', signal: AbortSignal.abort() });
-  assert.equal(response.status, 499);
-  assert.equal(server.backend.requests.length, 2);
-});
-
-test('large answers are complete: their buffers are reused only after their bytes are copied', async () => {
-  await using server = await serve();
-  const lists = Array.from({ length: 20 }, (_, index) => `[${100 + index}${`,"${'x'.repeat(997)}"`.repeat(300)}]`);
-  let next = 0;
-  server.backend.answers((exchange) => answer(lists[next++] ?? '')(exchange));
-  const responses: Response[] = [];
-  while (responses.length < lists.length) {
-    responses.push(await server.call('/api/work-items'));
-  }
-  for (const [index, response] of responses.entries()) {
-    assert.equal(await response.text(), lists[index]);
-  }
+  assert.deepEqual(outcomesOf(server), ['client-gone', 'client-gone']);
+  assert.equal(server.backend.requests.length, 1);
 });
 
 test("the client's address comes from clientAddress, or from the header of a trusted proxy; if clientAddress does not return an IP address as text, its result is ignored [D46, D52]", async () => {
@@ -449,31 +370,6 @@ test('host names that are not allowed are 403 [D57]', async () => {
   ] as const) {
     await assertResponse(server.handler(new Request(`http://${name}/api/work-items`, { headers })), status, body);
   }
-});
-
-test('pages of allowed origins may call the gateway, and may read its error replies [D45]', async () => {
-  await using server = await serve({ corsOrigins: ['https://app.example'] });
-  const headers = { origin: 'https://app.example', 'access-control-request-method': 'PUT' };
-  const preflight = await server.call('/api/work-items/5', { method: 'OPTIONS', headers });
-  assert.equal(preflight.status, 204);
-  assert.equal(preflight.headers.get('access-control-allow-origin'), 'https://app.example');
-  const response = await server.call('/api/work-items/x', { headers: { origin: 'https://app.example' } });
-  assert.equal(response.status, 400);
-  assert.equal(response.headers.get('access-control-allow-origin'), 'https://app.example');
-  assert.equal(server.backend.requests.length, 0);
-});
-
-test("without an observer each failure causes a line on stderr, and a client's mistake causes no line [D50]", async (context) => {
-  const written = context.mock.method(console, 'error', () => undefined);
-  await using server = await serve({ observer: undefined, log: undefined });
-  server.backend.answers(answer('', { status: 503 }));
-  const response = await server.call('/api/work-items/5?secret=1');
-  await server.call('/api/work-items/abc');
-  const line =
-    `work-item-gateway: GET /api/work-items/5 (request id ${response.headers.get('x-request-id')}) got 500, ` +
-    "outcome refused: the backend answered without success. Cause: status 503.";
-  const lines = written.mock.calls.map((each) => each.arguments);
-  assert.deepEqual(lines, [[line]]);
 });
 
 test('a handler works again after close(), and does not repeat the calls that close() cut off [D50]', async () => {
@@ -544,8 +440,4 @@ test('an idle connection to the backend does not keep the process alive [D50]', 
     timeout: 60_000,
   });
   assert.equal(stdout, '{"id":5}\n');
-});
-
-test('a runtime without sockets gets an error with advice', () => {
-  assert.throws(() => createOnEdge({ backendUrl: 'http://localhost:5104' }), /needs sockets.*runtime = 'nodejs'/);
 });
