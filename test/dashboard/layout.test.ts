@@ -1,49 +1,79 @@
-// The dashboard's layout on screens of all sizes, its title and its colours.
+// The dashboard's layout on screens of all sizes and in several fonts, its colours, and its charts under the pointer.
 
 import assert from 'node:assert/strict';
-import { hostname } from 'node:os';
-import { after, before, beforeEach, describe, test } from 'node:test';
+import { after, before, test } from 'node:test';
 
+import type { Details, Flow, Message, TroubleCode } from '../../packages/dashboard/state.ts';
+import { stepMs } from '../../packages/figures/history.ts';
 import { missingFonts, TestBrowser, type WatchedPage } from '../helpers/browser.ts';
-import { openDashboard, reads } from './dashboard-page.ts';
-import { type Command, startCommand } from '../helpers/command.ts';
-import { answer } from '../helpers/scripted-backend.ts';
-import { useBackend } from '../helpers/suites.ts';
-import type { Details } from '../../packages/dashboard/state.ts';
-import { withState } from './report.ts';
+import { reads } from './dashboard-page.ts';
+import { createFlow, createFlows, withState } from './report.ts';
 
 let browser: TestBrowser;
-const backend = await useBackend();
-// The page shows the last minute, so the gateway and its calls must be younger.
-const ageMsMax = 20_000;
-let command: Command;
-let calledAt = -Infinity;
 before(async () => {
   browser = await TestBrowser.start();
 });
-beforeEach(async () => {
-  if (performance.now() - calledAt < ageMsMax) return;
-  if (calledAt > 0) await command.stop();
-  calledAt = performance.now();
-  // The calls cause large figures, long paths and failures, for which the tables need room.
-  command = await startCommand({ BACKEND_URL: backend.url, INSTANCE_NAME: 'staging-eu-1' });
-  for (let count = 0; count < 1_200; count += 1) await command.call('GET', '/api/work-items');
-  backend.answers(answer('', { status: 503 }));
-  for (let count = 0; count < 120; count += 1) {
-    await command.call('PUT', `/api/work-items/${'9'.repeat(1 + (count % 60))}`, { body: '{}' });
-  }
-});
-after(async () => {
-  await browser[Symbol.asyncDispose]();
-  await command.stop();
-});
+after(() => browser[Symbol.asyncDispose]());
+
+const minuteMs = 60_000;
+const hosts = ['localhost:5104', 'backend.internal:33709', `${'backend'.repeat(8)}.example.com:5104`];
+const longPath = `/api/work-items/${'9'.repeat(60)}`;
+
+/** The flow of a step: large figures, and a small one 6 minutes ago. Those of clients and backend are equal. */
+function flowAt(step: number): Flow {
+  const [count, ms] = step === 98 ? [555, 150] : [123_456, 12_345];
+  const failed = { backend: step, gateway: step, client: step };
+  const times = { p50: ms, p99: ms, backendP50: ms, backendP99: ms };
+  return createFlow({ requests: count, backendCalls: count, failed, ...times });
+}
+
+/** A gateway with large figures, long paths and failures, for which the page needs room. */
+function fill({ now, facts }: Message & Details, code: TroubleCode = 'server-error'): Partial<Message & Details> {
+  const setting = {
+    flag: '',
+    unit: undefined,
+    source: 'environment',
+    help: 'Base address of the backend. '.repeat(20),
+  } as const;
+  const call = { operation: 'update', client: '127.0.0.1', status: 500, durationMs: 1.5, party: 'backend' } as const;
+  const causes = [...hosts.map((host) => `no answer from http://${host}/`), ...Array<string>(57).fill('status 503')];
+  const update = createFlow({
+    ...{ requests: 120, byStatus: { '2xx': 0, '4xx': 0, '5xx': 120, none: 0 }, backendCalls: 120 },
+    failed: { backend: 120, gateway: 0, client: 0 },
+  });
+  const flows = createFlows({ update, all: createFlow({ ...update, requests: 1_320, backendCalls: 1_320 }) });
+  const summary = { from: now.at - minuteMs, seconds: 60, flows, failures: { refused: 120, 'invalid-id': 1_234 } };
+  return {
+    facts: {
+      ...{ ...facts, instanceName: 'staging-eu-1', hostName: 'host-1', pid: 4_321 },
+      settings: hosts.map((host, index) => ({ ...setting, variable: `URL_${index}`, value: `http://${host}/` })),
+    },
+    now: {
+      ...{
+        ...now,
+        requestsEver: 1_320,
+        lastMinute: summary,
+        wholeHistory: { ...summary, from: now.at - 15 * minuteMs },
+      },
+      troubles: { ...now.troubles, failing: { code, operation: 'update', cause: 'status 503' } },
+    },
+    points: Array.from({ length: 170 }, (_, step) => ({
+      ...{ at: now.at - (169 - step) * stepMs, seconds: stepMs / 1_000, workerDeaths: 0 },
+      flows: createFlows({ all: flowAt(step) }),
+      ...{ inFlight: 0, bufferedBytes: 0, residentBytes: 60 * 1_048_576, eventLoopDelayMs: 0 },
+    })),
+    failures: causes.map((cause, index) => ({
+      ...{ ...call, at: now.at - index, path: longPath, outcome: 'refused', cause },
+      requestId: `c5dfe5d9-fa75-4dde-ad92-6924108730${10 + index}`,
+    })),
+  };
+}
 
 interface Box {
   readonly top: number;
   readonly bottom: number;
   readonly left: number;
   readonly right: number;
-  readonly width: number;
   readonly height: number;
 }
 
@@ -53,243 +83,242 @@ async function boxesOf({ page }: WatchedPage, selector: string): Promise<Box[]> 
     .map((each) => each.getBoundingClientRect().toJSON()).filter(({ height }) => height > 0)`);
 }
 
-/** The names of the tables that cut off a column. */
-async function cutTables({ page }: WatchedPage): Promise<string[]> {
-  return await page.evaluate<string[]>(`[...document.querySelectorAll('.wide')]
-    .filter(({ scrollWidth, clientWidth }) => scrollWidth > clientWidth)
-    .map((each) => each.getAttribute('aria-label'))`);
+const twoFrames = 'new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))';
+
+/** Fails if the page is wider than its window, or if a table cuts off a column. The page lays out tables in a frame. */
+async function assertFits(watched: WatchedPage, width: number, height: number): Promise<void> {
+  await watched.page.setViewportSize({ width, height });
+  await watched.page.evaluate(twoFrames);
+  await watched.assertFits();
+  const cut = await watched.page.evaluate<string[]>(`[...document.querySelectorAll('.wide')]
+    .filter(({ scrollWidth, clientWidth }) => scrollWidth > clientWidth).map((each) => each.id)`);
+  assert.deepEqual(cut, [], `tables that are cut off at ${width} px`);
 }
 
-describe('the dashboard on a screen', () => {
-  for (const [width, height] of [
-    [1_280, 720],
-    [1_440, 900],
-    [1_920, 1_080],
-    [2_560, 1_440],
-  ] as const) {
-    test(`of ${width} x ${height} shows the verdict, the charts and every operation without scrolling`, async () => {
-      await using watched = await openDashboard(browser, command, { width, height });
-      await reads(watched, '#operation-table tbody .update', /120/);
-      for (const selector of ['#verdict', '#parties li', '#charts figure', '#operation-table tbody tr']) {
-        const boxes = await boxesOf(watched, selector);
-        assert.ok(boxes.length > 0, selector);
-        for (const { bottom } of boxes) assert.ok(bottom <= height, `${selector} ends at ${bottom}`);
+test('on screens of all sizes: controls and charts are aligned, failed calls are short, and wide ones show all operations without scrolling', async () => {
+  await withState(browser, fill, async (watched) => {
+    const { page } = watched;
+    await reads(watched, 'header', /Work Item Gateway\s+staging-eu-1\s+on host-1, process 4321/);
+    assert.match(await page.title(), /^staging-eu-1: .+ – Work Item Gateway$/);
+    // 640 px is 1280 px at a zoom of 200 %. `rowMax`: the height of a failed call with a short cause.
+    for (const [width, height, rowMax] of [
+      [360, 740, 72],
+      [640, 360, 72],
+      [768, 1_024, 56],
+      [1_024, 768, 56],
+      [1_280, 720, 56],
+      [1_440, 900, 36],
+      [1_920, 1_080, 36],
+      [2_560, 1_440, 46],
+    ] as const) {
+      for (const period of ['15 minutes', 'the last minute']) {
+        await page.getByRole('radio', { name: period }).check({ force: true });
+        await assertFits(watched, width, height);
       }
-    });
-  }
-
-  // 640 px is 1280 px at a zoom of 200 %.
-  for (const [width, height] of [
-    [360, 740],
-    [640, 360],
-    [768, 1_024],
-    [1_024, 768],
-    [1_280, 720],
-    [1_440, 900],
-    [1_920, 1_080],
-    [2_560, 1_440],
-  ] as const) {
-    test(`${width} px wide fits the window, cuts off no column and aligns controls and charts`, async () => {
-      await using watched = await openDashboard(browser, command, { width, height });
-      await reads(watched, '#operation-table tbody .update', /120/);
-      for (const window of ['the last minute', '15 minutes']) {
-        await watched.page.getByRole('radio', { name: window }).check({ force: true });
-        assert.deepEqual(await cutTables(watched), [], 'tables that need horizontal scrolling');
-      }
+      await page.evaluate('scrollTo(0, 0)');
       const [place] = await boxesOf(watched, '#charts');
       const rows = Map.groupBy(await boxesOf(watched, '#charts figure'), ({ top }) => top);
       for (const row of rows.values()) {
         assert.ok(Math.abs((row.at(-1)?.right ?? 0) - (place?.right ?? NaN)) < 2, 'no gap next to a chart');
       }
-      // In narrow windows all controls begin on the left.
       const [first, second] = await boxesOf(watched, '#traffic fieldset');
       assert.ok(place && first && second);
-      if (width < 1_000) assert.equal(first.left, place.left);
+      if (width < 1_000) assert.equal(first.left, place.left, 'in narrow windows all controls begin on the left');
       assert.ok(second.top === first.top || second.left === first.left);
+      if (width >= 1_280) {
+        for (const selector of ['#verdict', '#parties li', '#charts figure', '#operation-table tbody tr']) {
+          for (const { bottom } of await boxesOf(watched, selector)) {
+            assert.ok(bottom <= height, `${selector} ends at ${bottom} of ${height} px`);
+          }
+        }
+      }
+      await assertFailedCalls(watched, width, rowMax);
       for (const colorScheme of ['light', 'dark'] as const) {
-        await watched.page.emulateMedia({ colorScheme });
-        await watched.assertFits();
-        // Two checks in all, because each takes seconds.
-        if (width === (colorScheme === 'light' ? 1_440 : 360))
-          assert.deepEqual(await watched.findAccessibilityProblems(), []);
-        await watched.savePicture(`dashboard-traffic-${width}-${colorScheme}`);
+        await page.emulateMedia({ colorScheme });
+        await watched.savePicture(`dashboard-${width}-${colorScheme}`);
       }
-      watched.assertClean(`http://127.0.0.1:${command.adminPort}/`);
-    });
-  }
-
-  for (const font of [undefined, 'DejaVu Sans', 'URW Bookman']) {
-    const skip = font !== undefined && missingFonts;
-    test(
-      `of any width fits the window and cuts off no column, in the font ${font ?? 'Open Sans'}`,
-      { skip },
-      async () => {
-        await using installed = await TestBrowser.start({ usesMachineFonts: font !== undefined });
-        await using watched = await openDashboard(installed, command, { width: 2_000, height: 900 });
-        await reads(watched, '#operation-table tbody .update', /120/);
-        if (font !== undefined) {
-          await watched.page.evaluate(`(() => {
-          const style = new CSSStyleSheet();
-          style.replaceSync(':root { font-family: "${font}" }');
-          document.adoptedStyleSheets = [style];
-        })()`);
-        }
-        for (let width = 1_440; width >= 320; width -= 48) {
-          await watched.page.setViewportSize({ width, height: 900 });
-          // The page lays out its tables again before the next frame.
-          await watched.page.evaluate(
-            'new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))',
-          );
-          await watched.assertFits();
-          assert.deepEqual(await cutTables(watched), [], `${width} px`);
-          if (width === 768) await watched.savePicture(`dashboard-${font ?? 'Open Sans'}-768`);
-        }
-      },
-    );
-  }
-
-  for (const width of [1_280, 1_920, 2_560]) {
-    test(`${width} px wide shows a value without a line of one character, and an id of 36 characters in full from 1920 px`, async () => {
-      const help = 'Base address of the backend. '.repeat(20);
-      const setting = { flag: '', unit: undefined, source: 'environment', help } as const;
-      const hosts = ['localhost:5104', 'backend.internal:33709', `${'backend'.repeat(8)}.example.com:5104`];
-      const settings = hosts.map((host, index) => ({ ...setting, variable: `URL_${index}`, value: `http://${host}/` }));
-      const failure = { operation: 'list', path: '/', client: '127.0.0.1', status: 500, durationMs: 1 } as const;
-      const failures = hosts.map((host, index) => ({
-        ...{ ...failure, at: Date.now(), requestId: `c5dfe5d9-fa75-4dde-ad92-69241087300${index}` },
-        ...({ outcome: 'refused', party: 'backend', cause: `no answer from http://${host}/` } as const),
-      }));
-      const change = ({ facts }: Details): Partial<Details> => ({ facts: { ...facts, settings }, failures });
-      const look = async ({ page }: WatchedPage): Promise<void> => {
-        const lines = await page.evaluate<string[]>(`
-          [...document.querySelectorAll('.value code, .kind small')].map(({ firstChild: text }) => {
-            const tops = [...text.data].map((_, at) => {
-              const range = new Range();
-              range.setStart(text, at);
-              range.setEnd(text, at + 1);
-              return range.getBoundingClientRect().top;
-            });
-            return text.data.slice(tops.indexOf(tops.at(-1)));
-          })`);
-        assert.equal(lines.length, 2 * hosts.length);
-        for (const line of lines) assert.ok(line.length > 8, `the line ${line}`);
-        const ids = await page.evaluate<boolean[]>(`
-          [...document.querySelectorAll('.id code')].map(({ scrollWidth, clientWidth }) => scrollWidth <= clientWidth)`);
-        assert.ok(width < 1_920 || ids.every((isWhole) => isWhole));
-      };
-      await withState(browser, change, look, { width, height: 900 });
-    });
-  }
-
-  test('360 px wide shows the name of the column before each figure of an operation', async () => {
-    await using watched = await openDashboard(browser, command, { width: 360, height: 740 });
-    await reads(watched, '#operation-table tbody .update', /120/);
-    // The names come from the table's head, which is hidden at this width.
-    const names = await watched.page.evaluate<string[]>(`
-      [...document.querySelectorAll('#operation-table tbody .update td')].map(({ dataset }) =>
-        [dataset.group, dataset.name].filter((each) => each !== undefined).join(': '))`);
-    assert.deepEqual(names, [
-      'per second',
-      ...['Replies: 2xx', '4xx', '5xx', 'none'],
-      ...['Failed due to: clients', 'gateway', 'backend'],
-      ...['Duration: p50', 'p99'],
-      ...['Backend calls: failed', 'p50', 'p99'],
-      '',
-    ]);
-  });
-
-  for (const [width, heightMax] of [
-    [360, 72],
-    [768, 56],
-    [1_440, 36],
-  ] as const) {
-    test(`${width} px wide shows a failed call at most ${heightMax} px high, with path and client before its id`, async () => {
-      await using watched = await openDashboard(browser, command, { width, height: 900 });
-      const { page } = watched;
-      await reads(watched, '#failure-table tbody tr', /\/api\/work-items\/9{60}/);
-      const rows = await boxesOf(watched, '#failure-table tbody tr');
-      assert.equal(rows.length, 50);
-      for (const { height } of rows) assert.ok(height <= heightMax, `${height} px`);
-      const boxOf = async (part: string): Promise<Box> =>
-        (await boxesOf(watched, `#failure-table tbody ${part}`))[0] ?? assert.fail(part);
-      const [path, client, copy] = [await boxOf('td.path'), await boxOf('td.client'), await boxOf('.copy')];
-      assert.ok(path.left < client.left);
-      assert.ok(
-        client.bottom <= copy.top + 1 || client.right <= copy.left,
-        'the client is before the button in reading order',
-      );
-      for (const { right } of [path, client, copy]) assert.ok(right <= width, 'completely visible');
-      assert.deepEqual(
-        await page.locator('#failure-table tbody tr').first().locator('td.path').getAttribute('title'),
-        `/api/work-items/${'9'.repeat(60)}`,
-        'the title attribute has the full path',
-      );
-      const isBefore = (one: Box, other: Box): boolean => one.right <= other.left + 1 || one.bottom <= other.top + 1;
-      const cells = await boxesOf(watched, '#failure-table tbody tr:first-child > *');
-      for (const [index, one] of cells.entries()) {
-        const apart = cells.slice(index + 1).every((other) => isBefore(one, other) || isBefore(other, one));
-        assert.ok(apart, `cell ${index} overlaps another`);
-      }
-    });
-  }
-
-  test('the dashboards of two gateways have different headers and titles', async () => {
-    await using other = await startCommand({ BACKEND_URL: backend.url });
-    await using one = await openDashboard(browser, command);
-    await using another = await openDashboard(browser, other);
-    await reads(one, 'header', /Work Item Gateway/);
-    await reads(one, '#instance', /^staging-eu-1$/);
-    await reads(one, '#place', new RegExp(`^on ${hostname()}, process ${command.process.pid ?? ''}$`));
-    assert.match(await one.page.title(), /^staging-eu-1: .+ – Work Item Gateway$/);
-    await reads(another, '#instance', new RegExp(`^${hostname()}$`));
-    await reads(another, '#place', new RegExp(`^process ${other.process.pid ?? ''}$`));
-    assert.equal(await another.page.title(), `${hostname()}: All is well – Work Item Gateway`);
+    }
+    watched.assertClean(page.url());
   });
 });
 
-for (const colorScheme of ['light', 'dark'] as const) {
-  test(`${colorScheme}: each colour has one meaning and enough contrast`, async () => {
-    await using watched = await openDashboard(browser, command, { colorScheme });
-    await reads(watched, '#operation-table tbody .update', /120/);
-    const colors = await watched.page.evaluate<Record<string, string>>(`(() => {
-      const of = (selector, property = 'color', part) =>
-        getComputedStyle(document.querySelector(selector), part)[property];
-      return {
-        page: of('body', 'backgroundColor'),
-        ink: of('body'),
-        live: of('#connection', 'backgroundColor', '::before'),
-        backend: of('.party.backend', 'backgroundColor', '::before'),
-        backendFigure: of('.update td.backend:not(.bad)'),
-        gateway: of('.party.gateway', 'backgroundColor', '::before'),
-        alarm: of('td.bad'),
-        unwell: of('[data-level=unwell] #verdict-title'),
-        changed: of('.chosen .value code'),
-        link: of('footer a'),
-      };
-    })()`);
-    const { page, ink, live, backend, alarm } = colors;
-    assert.equal(new Set([page, ink, live, backend, alarm]).size, 5, 'five different colours');
-    assert.equal(colors['backendFigure'], backend);
-    if (colorScheme === 'light') {
-      const icon = /fill="#([0-9a-f]{6})"/.exec((await command.admin('/dashboard/well.svg')).text)?.[1] ?? '';
-      const parts = [0, 2, 4].map((at) => Number.parseInt(icon.slice(at, at + 2), 16));
-      assert.equal(`rgb(${parts.join(', ')})`, live, 'the icon of the tab');
-    }
-    assert.equal(colors['unwell'], alarm);
-    for (const name of ['gateway', 'changed']) assert.equal(colors[name], ink, name);
-    for (const name of ['backend', 'live', 'alarm']) assert.notEqual(colors['link'], colors[name]);
-    // The contrast that WCAG 2.2 requires: 4.5 for text, 3 for graphics.
-    for (const color of [ink, live, backend, alarm]) {
-      assert.ok(contrastOf(color, page) >= 4.5, `${color ?? ''} on ${page ?? ''}`);
-    }
-    for (const party of ['gateway', 'backend', 'client']) {
-      const color = await watched.page.evaluate<string>(
-        `getComputedStyle(document.querySelector('.failed-requests .bars.${party}')).fill`,
+/** Fails if a failed call is high, overlaps itself, is in a wrong order, or breaks a value after a few characters. */
+async function assertFailedCalls(watched: WatchedPage, width: number, rowMax: number): Promise<void> {
+  const at = `${width} px`;
+  const rows = await boxesOf(watched, '#failure-table tbody tr');
+  assert.equal(rows.length, 50);
+  for (const { height } of rows.slice(hosts.length)) assert.ok(height <= rowMax, `${at}: ${height} px high`);
+  const isBefore = (one: Box, other: Box): boolean => one.right <= other.left + 1 || one.bottom <= other.top + 1;
+  const row = '#failure-table tbody tr:nth-child(10)';
+  const cells = await boxesOf(watched, `${row} > *`);
+  for (const [index, one] of cells.entries()) {
+    const apart = cells.slice(index + 1).every((other) => isBefore(one, other) || isBefore(other, one));
+    assert.ok(apart, `${at}: cell ${index} overlaps another`);
+  }
+  const boxOf = async (part: string): Promise<Box> =>
+    (await boxesOf(watched, `${row} ${part}`))[0] ?? assert.fail(part);
+  const [path, client, copy] = [await boxOf('td.path'), await boxOf('td.client'), await boxOf('.copy')];
+  assert.ok(path.left < client.left && isBefore(client, copy), `${at}: path, client and button are in reading order`);
+  for (const { right } of [path, client, copy]) assert.ok(right <= width, `${at}: completely visible`);
+  assert.equal(await watched.page.locator(`${row} td.path`).getAttribute('title'), longPath);
+  if (width < 1_280) return;
+  const lines = await watched.page.evaluate<string[]>(`
+    [...document.querySelectorAll('.value code, tr:nth-child(-n + 3) .kind small')].map(({ firstChild: text }) => {
+      const tops = [...text.data].map((_, at) => {
+        const range = new Range();
+        range.setStart(text, at);
+        range.setEnd(text, at + 1);
+        return range.getBoundingClientRect().top;
+      });
+      return text.data.slice(tops.indexOf(tops.at(-1)));
+    })`);
+  assert.equal(lines.length, 2 * hosts.length);
+  for (const line of lines) assert.ok(line.length > 8, `${at}: the line ${line}`);
+  const ids = await watched.page.evaluate<boolean[]>(`
+    [...document.querySelectorAll('.id code')].map(({ scrollWidth, clientWidth }) => scrollWidth <= clientWidth)`);
+  assert.ok(width < 1_920 || ids.every((isWhole) => isWhole), `${at}: ids of 36 characters are shown in full`);
+}
+
+for (const font of ['', 'DejaVu Sans', 'URW Bookman']) {
+  const skip = font !== '' && missingFonts;
+  test(`in the font ${font || 'Open Sans'}, the page fits windows of any width, and no chart moves when the pointer comes`, { skip }, async () => {
+    await using installed = font === '' ? undefined : await TestBrowser.start({ usesMachineFonts: true });
+    // With the longest title of a verdict.
+    const fillMore = (state: Message & Details) => fill(state, 'redirect');
+    await withState(installed ?? browser, fillMore, async (watched) => {
+      const { page } = watched;
+      await page.evaluate(`(() => {
+        const style = new CSSStyleSheet();
+        style.replaceSync('${font && `:root { font-family: "${font}" }`}');
+        document.adoptedStyleSheets = [style];
+      })()`);
+      const area = page.locator('.latency .area');
+      const places = () =>
+        page.evaluate(
+          `[...document.querySelectorAll('.area')].map((each) => JSON.stringify(each.getBoundingClientRect()))`,
+        );
+      for (let width = 1_440; width >= 320; width -= 48) {
+        await assertFits(watched, width, 900);
+        if (width % 240 !== 0) continue;
+        await area.scrollIntoViewIfNeeded();
+        const before = await places();
+        await area.hover({ position: { x: 100, y: 1 } });
+        await reads(watched, '.latency .when', /^at /);
+        assert.deepEqual(await places(), before, `the charts at ${width} px`);
+        await page.mouse.move(0, 0);
+      }
+    });
+  });
+} // prettier-ignore
+
+test('all charts show the time and the values under the pointer, with the narrower line of the backend on top', async () => {
+  await withState(browser, fill, async (watched) => {
+    const { page } = watched;
+    for (const chart of ['.requests', '.latency']) {
+      const lines = await page.evaluate<[string, number, string, string][]>(
+        `[...document.querySelectorAll('${chart} .line')].map((path) => {
+          const { strokeWidth, stroke } = getComputedStyle(path);
+          return [path.getAttribute('class'), parseFloat(strokeWidth), stroke, path.getAttribute('d')];
+        })`,
       );
-      assert.ok(contrastOf(color, page) >= 3, `${party}: ${color}`);
+      const parties = lines.map(([name]) => name.replace('line ', ''));
+      assert.deepEqual(parties, parties.toSorted().toReversed(), "the backend's lines are drawn last");
+      const [[, wide, ink, below]] = lines as [[string, number, string, string]];
+      const [, narrow, blue, above] = lines.find(([name]) => name === 'line backend') ?? assert.fail();
+      assert.ok(wide >= narrow + 2);
+      assert.notEqual(ink, blue);
+      assert.equal(below, above, 'equal values');
+    }
+    await reads(watched, '.latency figcaption', /Latency ms, logarithmic scale/);
+    await reads(watched, '#loads > div:nth-child(3) .spark', /^60\.0\sMiB0$/);
+    const box = (await page.locator('.requests .area').boundingBox()) ?? assert.fail('no chart');
+    const agoMs = (169 - 98) * stepMs;
+    await page.mouse.move(box.x + (1 - agoMs / (15 * minuteMs)) * box.width, box.y + 20);
+    for (const chart of ['requests', 'failed-requests', 'latency']) {
+      await reads(watched, `.${chart} .when`, /^at \d\d:\d\d:\d\d$/);
+      await reads(watched, `.${chart} .pointed`, /^\d\d:\d\d:\d\d$/);
+    }
+    await reads(watched, '.requests [data-party=gateway]', /from clients 111$/);
+    await reads(watched, '.failed-requests [data-party=client]', /clients 98$/);
+    await reads(watched, '.latency [data-party=gateway]', /p50 150\sms p99 150\sms$/);
+    assert.notEqual(await page.locator('.latency .dot.gateway').first().getAttribute('d'), '');
+    await page.mouse.move(0, 0);
+    await reads(watched, '.requests .when', /^in the last minute$/);
+    assert.equal(await page.locator('.pointed').filter({ visible: true }).count(), 0);
+  });
+});
+
+test('360 px wide, the name of the column is before each figure of an operation', async () => {
+  const names = ['per second', 'Replies: 2xx', '4xx', '5xx', 'none', 'Failed due to: clients', 'gateway', 'backend'];
+  await withState(
+    browser,
+    fill,
+    async ({ page }) => {
+      // The names come from the table's head, which is hidden at this width.
+      const shown = await page.evaluate<string[]>(`
+        [...document.querySelectorAll('#operation-table tbody .update td')].map(({ dataset }) =>
+          [dataset.group, dataset.name].filter((each) => each !== undefined).join(': '))`);
+      assert.deepEqual(shown, [...names, 'Duration: p50', 'p99', 'Backend calls: failed', 'p50', 'p99', '']);
+    },
+    { width: 360, height: 740 },
+  );
+});
+
+test('light and dark, the page is accessible, and each colour has one meaning and enough contrast', async () => {
+  // Few failed calls, because the checker needs much time for each.
+  const fillLess = (state: Message & Details) => ({
+    ...fill(state),
+    failures: fill(state).failures?.slice(0, 5) ?? [],
+  });
+  await withState(browser, fillLess, async (watched) => {
+    for (const colorScheme of ['light', 'dark'] as const) {
+      await watched.page.emulateMedia({ colorScheme });
+      await watched.page.setViewportSize({ width: colorScheme === 'light' ? 1_440 : 360, height: 900 });
+      assert.deepEqual(await watched.findAccessibilityProblems(), []);
+      const colors = await watched.page.evaluate<Record<string, string>>(`(() => {
+        const of = (selector, property = 'color', part) =>
+          getComputedStyle(document.querySelector(selector), part)[property];
+        return {
+          page: of('body', 'backgroundColor'),
+          ink: of('body'),
+          live: of('#connection', 'backgroundColor', '::before'),
+          backend: of('.party.backend', 'backgroundColor', '::before'),
+          backendFigure: of('.update td.backend:not(.bad)'),
+          gateway: of('.party.gateway', 'backgroundColor', '::before'),
+          alarm: of('td.bad'),
+          unwell: of('[data-level=unwell] #verdict-title'),
+          changed: of('.chosen .value code'),
+          link: of('footer a'),
+          gatewayBars: of('.failed-requests .bars.gateway', 'fill'),
+          backendBars: of('.failed-requests .bars.backend', 'fill'),
+          clientBars: of('.failed-requests .bars.client', 'fill'),
+        };
+      })()`);
+      const { page, ink, live, backend, alarm } = colors;
+      assert.equal(new Set([page, ink, live, backend, alarm]).size, 5, 'five different colours');
+      assert.equal(colors['backendFigure'], backend);
+      assert.equal(colors['unwell'], alarm);
+      for (const name of ['gateway', 'changed']) assert.equal(colors[name], ink, name);
+      for (const name of ['backend', 'live', 'alarm']) assert.notEqual(colors['link'], colors[name]);
+      // The contrast that WCAG 2.2 requires: 4.5 for text, 3 for graphics.
+      for (const color of [ink, live, backend, alarm]) {
+        assert.ok(contrastOf(color, page) >= 4.5, `${color ?? ''} on ${page ?? ''}`);
+      }
+      for (const party of ['gateway', 'backend', 'client']) {
+        assert.ok(contrastOf(colors[`${party}Bars`], page) >= 3, `the bars of ${party}`);
+      }
+      if (colorScheme === 'light') {
+        const icon = await (await watched.page.request.get(`${watched.page.url()}dashboard/well.svg`)).text();
+        const parts =
+          /fill="#(..)(..)(..)"/
+            .exec(icon)
+            ?.slice(1)
+            .map((part) => Number.parseInt(part, 16)) ?? [];
+        assert.equal(`rgb(${parts.join(', ')})`, live, 'the icon of the tab');
+      }
     }
   });
-}
+});
 
 function contrastOf(one = '', other = ''): number {
   const [low = NaN, high = NaN] = [luminanceOf(one), luminanceOf(other)].toSorted((a, b) => a - b);

@@ -107,28 +107,41 @@ export function createFlows(more: Partial<Record<FlowName, Flow>> = {}): Record<
   return { all: flow, list: flow, create: flow, read: flow, update: flow, delete: flow, none: flow, ...more };
 }
 
-/** Opens a dashboard that shows the state of an idle gateway, changed by the fields that `change` returns. */
+type Change = (state: Message & Details) => Partial<Message & Details>;
+
+/**
+ * Opens a dashboard that shows the state of an idle gateway, changed by the fields that `change` returns. `act` can `set`
+ * another change, or undefined, as if the gateway had stopped.
+ */
 export async function withState(
   browser: TestBrowser,
-  change: (state: Message & Details) => Partial<Message & Details>,
-  act: (watched: WatchedPage, url: string) => Promise<void>,
+  change: Change,
+  act: (watched: WatchedPage, set: (change: Change | undefined) => void) => Promise<void>,
   options: PageOptions = {},
 ): Promise<void> {
   await withAdmin(
     () => [createReport()],
     async (port) => {
       const state = await readState(port);
-      const changed = { ...state, ...change(state) };
+      let { changedAt } = state;
+      let shown: (Message & Details) | undefined = { ...state, ...change(state) };
       await using watched = await browser.open('about:blank', options);
       await watched.page.route('**/dashboard/state?*', async (route) => {
-        const isFirst = route.request().url().includes('changed=0');
-        const later = { ...changed, facts: undefined, failures: undefined, points: [] };
-        await route.fulfill({ json: isFirst ? changed : later });
+        if (shown === undefined) {
+          await route.abort();
+          return;
+        }
+        const query = new URL(route.request().url()).searchParams;
+        const isKnown = query.get('changed') === String(shown.changedAt);
+        const points = shown.points.filter(({ at }) => at > Number(query.get('after')));
+        await route.fulfill({ json: { ...shown, points, ...(isKnown && { facts: undefined, failures: undefined }) } });
       });
-      const url = `http://127.0.0.1:${port}/`;
-      await watched.page.goto(url);
+      await watched.page.goto(`http://127.0.0.1:${port}/`);
       await watched.page.locator('#connection[data-state=live]').waitFor();
-      await act(watched, url);
+      await act(watched, (next) => {
+        changedAt += 1;
+        shown = next && { ...state, ...next(state), changedAt };
+      });
     },
   );
 }
