@@ -48,15 +48,11 @@ export class Http2Client implements AsyncDisposable {
   }
 
   /** Sends a request's head; the caller writes and ends the body. */
-  begin(
-    method: string,
-    path: string,
-    { headers = [], body }: CallOptions = {},
-  ): { readonly stream: ClientHttp2Stream; readonly reply: Promise<Reply> } {
+  begin(method: string, path: string, { headers = [], body }: CallOptions = {}): ReturnType<Http2Client['request']> {
     const small = headers.map(([name, value]) => [name.toLowerCase(), value] as const);
     const host = small.find(([name]) => name === 'host')?.[1] ?? 'gateway.localhost';
     const others = small.filter(([name]) => name !== 'host');
-    const fields = [
+    const fields: Headers = [
       [':method', method],
       [':scheme', 'https'],
       [':authority', host],
@@ -64,6 +60,11 @@ export class Http2Client implements AsyncDisposable {
       ...others,
       ...(body === undefined ? [] : [['content-length', String(Buffer.byteLength(Buffer.from(body)))] as const]),
     ];
+    return this.request(fields);
+  }
+
+  /** Sends a head of these fields. */
+  request(fields: Headers): { readonly stream: ClientHttp2Stream; readonly reply: Promise<Reply> } {
     const stream = this.session.request(fields.flat(), { endStream: false });
     return { stream, reply: readReply(stream) };
   }

@@ -11,19 +11,9 @@ import { Collector } from './collector.ts';
 import { type Command, runToEnd, startCommand } from '../helpers/command.ts';
 import { assertReply, operations } from '../helpers/expected.ts';
 import { Http2Client, noHttp2OfCommand } from '../helpers/http2-client.ts';
-import { openHostile } from '../helpers/hostile-frames.ts';
-import {
-  frame,
-  FrameClient,
-  frameTypes,
-  headers,
-  preface,
-  requestFields,
-  settingIds,
-  settings,
-} from '../helpers/http2-frames.ts';
+import { FrameClient, frameTypes, get } from '../helpers/http2-frames.ts';
 import { audience, createPair, goodToken, issuerName, keySetOf, KeyServer } from '../helpers/issuer.ts';
-import { countDescriptors, figureIn } from '../helpers/process-figures.ts';
+import { figureIn } from '../helpers/process-figures.ts';
 import { RawClient, requestBytes, type Headers } from '../helpers/raw-client.ts';
 import { answer, behind } from '../helpers/scripted-backend.ts';
 import { useBackend } from '../helpers/suites.ts';
@@ -135,45 +125,6 @@ describe('HTTP/2 of the command', { skip: noHttp2OfCommand }, () => {
     assert.equal(await command.exitCode(), 0);
   });
 
-  test('connections with a failed session free their places of CONNECTIONS_MAX, and do not delay a drain [D33, D39]', async () => {
-    const max = 16;
-    await using command = await start({ HTTP2: 'true', CONNECTIONS_MAX: String(max) });
-    const descriptors = countDescriptors(command.process.pid) ?? 0;
-    // node:http2 does not read after the frame that is too long, so it does not see that the client has left.
-    const open = async () => {
-      const clients = await Promise.all(Array.from({ length: max }, () => openHostile(command.port)));
-      const closedWindow = settings([[settingIds.initialWindowSize, 0]]);
-      const goAway = frame(frameTypes.goAway, 0, 0, Buffer.alloc(8));
-      for (const client of clients) {
-        client.send(preface, closedWindow, headers(1, requestFields('GET', '/nope')), goAway);
-        client.send(Buffer.from([0x40, 0x01, 0, 0, 0, 0, 0, 0, 3]));
-      }
-      for (let round = 0; round < 2; round += 1) {
-        await new Promise((resolve) => setTimeout(resolve, 40));
-        for (const client of clients) client.send(Buffer.alloc(20));
-      }
-      for (const client of clients) client.end('end');
-    };
-    await open();
-    const names = ['client_connections', 'http2_streams', 'requests_in_flight', 'buffered_bytes'];
-    await poll(
-      async () => {
-        const text = await command.metrics();
-        return names.every((name) => figureIn(text, `work_item_gateway_${name}`) === 0);
-      },
-      `${names.join(', ')} are 0`,
-    );
-    await poll(() => (countDescriptors(command.process.pid) ?? 0) <= descriptors, 'the descriptors are closed');
-    {
-      await using client = await Http2Client.open(command.port);
-      assertReply(await client.call('GET', item), 200, '{"id":5}');
-    }
-    await open();
-    command.signal('SIGTERM');
-    assert.equal(await command.exitCode(), 0);
-    assert.equal(command.stderr, '');
-  });
-
   test('without HTTP2, node:http2 is not loaded', async () => {
     const look = "import('./packages/command/service/serving.ts').then(() => console.log(process.moduleLoadList.some((name) => name.includes('http2'))))"; // prettier-ignore
     const { stdout } = await run(process.execPath, ['-e', look], { cwd: root });
@@ -202,7 +153,7 @@ describe('HTTP/2 of the command', { skip: noHttp2OfCommand }, () => {
     // Node's client cannot send a field twice, so this request is sent as frames.
     await using frames = await FrameClient.begin(command.port);
     const twice = [['authorization', good[1]], ['authorization', 'Basic YTpi']] as const; // prettier-ignore
-    frames.send(headers(1, requestFields('GET', item, twice)));
+    frames.send(get(1, item, twice));
     const head = await frames.receives(({ type }) => type === frameTypes.headers, 'a reply');
     // Index 12 of the static table is `:status: 400` [RFC 7541, A].
     assert.equal(head.payload[0], 0x80 | 12);
@@ -222,32 +173,17 @@ describe('HTTP/2 of the command', { skip: noHttp2OfCommand }, () => {
     assert.equal((await client.call('PATCH', item)).status, 405);
   });
 
-  test('CORS: a preflight needs no token, and every reply names the origin that may read it [D45]', async () => {
+  test('a preflight needs no token, and a refusal names the origin that may read it [D45]', async () => {
     await using keys = await KeyServer.start(keySetOf(pair));
-    await using command = await startWithTokens(keys, { CORS_ORIGINS: app, RATE_LIMIT: '1/60s' });
+    await using command = await startWithTokens(keys, { CORS_ORIGINS: app });
     await using client = await Http2Client.open(command.port);
-    const granted = ['vary: origin', `access-control-allow-origin: ${app}`];
-    const preflightGranted = [
-      ...granted,
-      'access-control-allow-methods: GET, HEAD, PUT, DELETE, OPTIONS',
-      'access-control-allow-headers: authorization, content-type, x-request-id, traceparent, tracestate',
-    ];
-    const good = bearer(goodToken(pair));
-    for (const [method, status, fields, expected] of [
-      ['OPTIONS', 204, [['origin', app], ['access-control-request-method', 'PUT']], preflightGranted],
-      ['GET', 401, [['origin', app]], granted],
-      ['GET', 200, [['origin', app], good], granted],
-      ['GET', 429, [['origin', app], good], granted],
-      ['GET', 401, [['origin', app], ['origin', app]], ['vary: origin']],
-      ['GET', 401, [['origin', 'https://elsewhere.example']], ['vary: origin']],
-      ['GET', 401, [], ['vary: origin']],
-    ] as const) {
-      const reply = await client.call(method, item, { headers: fields });
-      const shown = reply.headers
-        .filter(([name]) => /^(?:vary|access-control-allow-.*)$/.test(name))
-        .map(([name, value]) => `${name}: ${value}`);
-      assert.deepEqual([reply.status, ...shown], [status, ...expected]);
-    } // prettier-ignore
+    const preflight = [['origin', app], ['access-control-request-method', 'PUT']] as const; // prettier-ignore
+    const granted = await client.call('OPTIONS', item, { headers: preflight });
+    assert.deepEqual([granted.status, granted.header('access-control-allow-origin')], [204, app]);
+    const refused = await client.call('GET', item, { headers: [['origin', app]] });
+    assert.deepEqual([refused.status, refused.header('access-control-allow-origin')], [401, app]);
+    const twice = await client.call('GET', item, { headers: [['origin', app], ['origin', app]] }); // prettier-ignore
+    assert.deepEqual([twice.status, twice.header('access-control-allow-origin')], [401, undefined]);
   });
 
   test('a span has the HTTP version and the scheme of its request [D49]', async () => {
