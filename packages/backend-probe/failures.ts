@@ -60,7 +60,7 @@ const tellingFields = [
 function describeAnswer(call: Call): string {
   const { answer, reason, cause, hasBytes, outcome } = call;
   // Allows 400 characters, because TLS errors quote the certificate.
-  const why = cause === undefined || reason === 'status' ? '' : `: ${show(cause, 400)}`;
+  const why = cause === undefined || reason === 'status' || outcome === 'not-json' ? '' : `: ${show(cause, 400)}`;
   if (answer === undefined) return `${hasBytes ? 'no readable answer' : 'no answer'}${why}`;
   const fields = tellingFields.flatMap((name) => {
     const value = answer.fields.get(name);

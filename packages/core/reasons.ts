@@ -26,9 +26,9 @@ const reasonTexts = {
   'cut-number': undefined,
   // An unusable answer.
   status: undefined,
-  'empty-body': undefined,
-  page: undefined,
-  'not-json': undefined,
+  'empty-body': 'an empty body',
+  page: 'a page (HTML or XML)',
+  'not-json': 'a body that is not JSON',
   'too-large': undefined,
   'no-room': undefined,
   // A malformed or late request. http1/head.ts has the kinds of flaws.

@@ -7,7 +7,7 @@ import { noBody, type BorrowedBytes } from '../http1/borrowed-bytes.ts';
 import type { ClientConnection, ExchangeOwner, OpenSocket } from '../http1/client-connection.ts';
 import type { AnswerHead, Flaw } from '../http1/head.ts';
 import { encodeFieldText, writeRequestHead } from '../http1/writer.ts';
-import type { Reason } from '../reasons.ts';
+import { shortTextOf, type Reason } from '../reasons.ts';
 import { Deadline, Deadlines, type DeadlineOwner } from './deadlines.ts';
 import { describeError, reasonOfError, type Peer } from './describe-error.ts';
 import { ConnectionPool, type Caller } from './pool.ts';
@@ -383,8 +383,8 @@ function isDigit(byte: number | undefined): boolean {
 }
 
 function notJson(status: number, { length, isPage }: AnswerBody): Outcome {
-  if (length === 0) return { kind: 'not-json', status, reason: 'empty-body', cause: 'an empty body' };
-  return { kind: 'not-json', status, reason: isPage ? 'page' : 'not-json', cause: 'a body that is not JSON' };
+  const reason = length === 0 ? 'empty-body' : isPage ? 'page' : 'not-json';
+  return { kind: 'not-json', status, reason, cause: `status ${status} with ${shortTextOf(reason, reason)}` };
 }
 
 function unreachable(reason: Reason, cause: string): Outcome {
