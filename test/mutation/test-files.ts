@@ -207,10 +207,9 @@ export const batches: readonly Batch[] = [
     isTimed: true,
   },
   {
-    name: 'a worker, seen by its primary',
-    files: list('unit/member'),
-    of: /packages\/command\/cluster\/member\.ts/,
-    isTimed: true,
+    name: 'simulated workers',
+    files: list('simulation/workers unit/distributor'),
+    of: /packages\/command\/cluster\/(distributor|member|pool|worker-state)\.ts/,
   },
   {
     name: 'a worker process',

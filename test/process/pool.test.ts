@@ -2,11 +2,9 @@
 // workers.test.ts tests the command. Heartbeats are four times as frequent as usual.
 
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { createServer, type AddressInfo } from 'node:net';
-import { join } from 'node:path';
 import { test } from 'node:test';
 import { connect } from 'node:tls';
 import { joinFailures } from '../../packages/figures/failures.ts';
@@ -23,17 +21,12 @@ import './fast-heartbeats.ts';
 import type { LogLine } from '../helpers/command.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
-import { createPair, keySetOf } from '../helpers/issuer.ts';
-import { KeyPipe } from '../helpers/key-pipe.ts';
 import { childrenOf } from '../helpers/process-figures.ts';
 import { isRefused, RawClient, request, requestBytes, type Reply } from '../helpers/raw-client.ts';
 import { answer, behind } from '../helpers/scripted-backend.ts';
-import { useBackend, useFolder } from '../helpers/suites.ts';
-import { assertNoToken } from '../helpers/tokens.ts';
+import { useBackend } from '../helpers/suites.ts';
 
 const backend = await useBackend();
-const folder = useFolder();
-let pipes = 0;
 
 const shortly = { withProcessMetrics: false, probesBackend: false };
 const path = '/api/work-items';
@@ -158,7 +151,7 @@ test('the start fails and leaves no worker if the port is in use or a worker can
   assert.equal(workersNow(), 0);
 });
 
-for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGKILL'] as const) {
+for (const signal of ['SIGHUP', 'SIGKILL'] as const) {
   const isForGroup = signal !== 'SIGKILL';
   test(`if ${signal} ends a worker during its start, ${isForGroup ? 'the worker is started again' : 'the start fails'}`, async () => {
     const starting = start();
@@ -279,131 +272,6 @@ test('calls in flight finish with the settings from before a reload, and `finish
   await finished;
 });
 
-test('if a worker cannot use new settings, the reload fails, and the other worker gets the old settings back', async (t) => {
-  await using served = await start();
-  const [, second] = (await served.reports()).living.map(({ pid }) => pid);
-  if (spawnSync('prlimit', ['--pid', String(second), '--nofile=3:']).status !== 0) {
-    t.skip('prlimit (util-linux) is not installed or not permitted');
-    return;
-  }
-  using folder = new CertificateFolder();
-  const authJwksFile = folder.write('keys.json', keySetOf(createPair('one', 'ES256')));
-  const settings = settingsWith({ ...noKeys, authJwksFile, requestBytesMax: '10' });
-  await assert.rejects(served.pool.reload(settings, {}), /too many open files|EMFILE/);
-  spawnSync('prlimit', ['--pid', String(second), '--nofile=1024:']);
-  for (let calls = 0; calls < 4; calls += 1) {
-    assert.equal((await served.call('POST', path, '{"title":"long"}')).status, 201);
-  }
-  assert.equal(workersNow(), 2);
-});
-
-const createPipe = (): KeyPipe => new KeyPipe(join(folder, `keys-${(pipes += 1)}`));
-
-/** Kills a worker, and stops its successor during the start. */
-async function stopSuccessor({ pids }: Served): Promise<{ other: number; successor: number }> {
-  const [victim = 0, other = 0] = await pids();
-  process.kill(victim, 'SIGKILL');
-  const find = () => childrenOf(process.pid)?.find((pid) => pid !== victim && pid !== other);
-  await poll(() => find() !== undefined, 'the successor exists');
-  const successor = find() ?? 0;
-  process.kill(successor, 'SIGSTOP');
-  return { other, successor };
-}
-
-for (const last of ['successor', 'other'] as const) {
-  test(`a starting worker that cannot use the settings of a failed reload gets the old settings (the ${last} fails last)`, async () => {
-    await using served = await start();
-    using pipe = createPipe();
-    const workers = await stopSuccessor(served);
-    const { other, successor } = workers;
-    const reload = served.pool.reload(settingsWith({ ...noKeys, authJwksFile: pipe.path }), {});
-    const failed = assertStartError(reload, /AUTH_JWKS_FILE/);
-    await pipe.readerAmong([other]);
-    process.kill(successor, 'SIGCONT');
-    await pipe.readerAmong([successor]);
-    process.kill(workers[last], 'SIGSTOP');
-    pipe.end('');
-    if (last === 'other') await pipe.reopen(successor);
-    else await failed;
-    process.kill(workers[last], 'SIGCONT');
-    pipe.end('');
-    await failed;
-    // The next reload ends when the successor has started.
-    await (
-      await served.pool.reload(settingsWith(), {})
-    ).finished;
-    assert.deepEqual(await served.pids(), [other, successor].sort());
-    assert.deepEqual(served.messages(), ['a worker ended with signal SIGKILL: replacing it']);
-    for (let calls = 0; calls < 4; calls += 1) assertReply(await served.call(), 200, '[]');
-  });
-}
-
-test('if a drain begins while a starting worker gets new settings, the worker serves no call with the old ones [D33, D65]', async () => {
-  await using served = await start();
-  using pipe = createPipe();
-  const keys = keySetOf(createPair('one', 'ES256'));
-  const { other, successor } = await stopSuccessor(served);
-  const reload = served.pool.reload(settingsWith({ ...noKeys, authJwksFile: pipe.path }), {});
-  await pipe.readerAmong([other]);
-  pipe.end(keys);
-  await reload;
-  await pipe.reopen(other);
-  process.kill(successor, 'SIGCONT');
-  await pipe.readerAmong([successor]);
-  served.pool.beginDrain();
-  pipe.end(keys);
-  await poll(async () => {
-    const reply = await served.call();
-    assertNoToken(reply);
-    assert.equal(reply.header('connection'), 'close');
-    const { living, ended } = await served.reports();
-    const own = addFigures({ living: living.filter(({ pid }) => pid === successor), ended });
-    return own.requests('list', 401) > 0;
-  }, 'the successor serves');
-});
-
-test('a worker that was starting while a reload lowered WORKERS retires', async () => {
-  await using served = await start();
-  const { other, successor } = await stopSuccessor(served);
-  await served.pool.reload(settingsWith({ workers: '1' }), {});
-  process.kill(successor, 'SIGCONT');
-  await poll(() => workersNow() === 1, 'the successor has ended');
-  assert.deepEqual(await served.pids(), [other]);
-});
-
-test('a worker that dies during a reload with fewer workers is replaced if the reload fails', async () => {
-  await using served = await start();
-  using pipe = createPipe();
-  const [first = 0, second = 0] = (await served.reports()).living.map(({ pid }) => pid);
-  const reload = served.pool.reload(settingsWith({ ...noKeys, authJwksFile: pipe.path, workers: '1' }), {});
-  const failed = assertStartError(reload, /AUTH_JWKS_FILE/);
-  await pipe.readerAmong([first]);
-  process.kill(second, 'SIGKILL');
-  await poll(() => served.messages().length > 0, 'the death is logged');
-  await served.reports();
-  pipe.end('');
-  await failed;
-  assert.ok((await isServedBy(served, 2, [second])).includes(first));
-});
-
-for (const [signal, what] of [
-  ['SIGKILL', 'is killed'],
-  ['SIGSTOP', 'hangs'],
-] as const) {
-  test(`a worker that ${what} before a reload does not block the reload: afterwards two workers have the new settings`, async () => {
-    await using served = await start();
-    const [victim = 0] = await served.pids();
-    process.kill(victim, signal);
-    const { finished } = await served.pool.reload(settingsWith({ requestBytesMax: '10' }), {});
-    await isServedBy(served, 2, [victim]);
-    await finished;
-    assert.equal(workersNow(), 2);
-    for (let calls = 0; calls < 2; calls += 1) {
-      assert.equal((await served.call('POST', path, '{"title":"long"}')).status, 413);
-    }
-  });
-}
-
 test('a reload with unusable settings fails, and the old settings stay in force', async () => {
   await using served = await start();
   const before = await served.pids();
@@ -481,55 +349,6 @@ test('a drain that exceeds its time limit cuts calls in flight, and exit code 1 
   assert.deepEqual(served.messages(), ['a draining worker ended with exit code 1']);
 });
 
-/** Opens connections to a stopped worker, each with a list request, until one is refused. Returns all others. */
-async function callWhileStopped({ port }: Served, connectionsMax: number): Promise<RawClient[]> {
-  const clients: RawClient[] = [];
-  // The pool sends two connections to the worker, lets `connectionsMax` connections wait, and refuses the next one.
-  for (let count = 0; count < 2 + connectionsMax + 1; count += 1) {
-    const client = await RawClient.open(port);
-    client.send(requestBytes('GET', path));
-    clients.push(client);
-  }
-  await clients.pop()?.closed();
-  return clients;
-}
-
-test('if a worker is killed, its successor serves the connections that the worker has not confirmed, then those that wait', async () => {
-  await using served = await start({ workers: '1', connectionsMax: '3' });
-  const [victim = 0] = await served.pids();
-  process.kill(victim, 'SIGSTOP');
-  const clients = await callWhileStopped(served, 3);
-  process.kill(victim, 'SIGKILL');
-  // The successor has room for three of the five connections.
-  const replies = await Promise.all(clients.slice(0, 3).map((client) => client.reply()));
-  assert.deepEqual(
-    replies.map(({ text }) => text),
-    ['[]', '[]', '[]'],
-  );
-  for (const client of clients) client.destroy();
-});
-
-test('connections that wait for a worker when a drain begins are served', async () => {
-  await using served = await start({ workers: '1', connectionsMax: '3' });
-  const [worker = 0] = await served.pids();
-  process.kill(worker, 'SIGSTOP');
-  const clients = await callWhileStopped(served, 3);
-  served.pool.beginDrain();
-  const drained = served.pool.finishDrain(new AbortController().signal);
-  await poll(() => isRefused(served.port), 'the port is closed');
-  process.kill(worker, 'SIGCONT');
-  // The worker has room for three of the five connections. It received two of them before the drain began.
-  const replies = await Promise.all(clients.slice(0, 3).map((client) => client.reply()));
-  assert.deepEqual(
-    replies.map(({ text }) => text),
-    ['[]', '[]', '[]'],
-  );
-  assert.equal(replies[2]?.header('connection'), 'close');
-  await Promise.all(clients.map((client) => client.closed()));
-  await drained;
-  assert.equal(workersNow(), 0);
-});
-
 test('after the second early death there is a pause before a worker is replaced; each further one doubles it', async () => {
   await using served = await start({ workers: '1' });
   for (const pauseMs of [0, 100, 200, 400]) {
@@ -543,62 +362,6 @@ test('after the second early death there is a pause before a worker is replaced;
     assert.ok(performance.now() - diedAt > pauseMs - 50, `${pauseMs} ms`);
     await isServedBy(served, 1, [victim]);
   }
-});
-
-test('if a worker cannot be replaced, this is logged, and the pool tries again', async (t) => {
-  using folder = new CertificateFolder();
-  const keys = keySetOf(createPair('one', 'ES256'));
-  // A worker that cannot start exits later than the pause before the next try.
-  const lateExit = `
-    const { exit } = process;
-    process.exit = (code) => {
-      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 300);
-      exit(code);
-    };`;
-  const { NODE_OPTIONS: options = '' } = process.env;
-  process.env['NODE_OPTIONS'] = `${options} --import=data:text/javascript,${encodeURIComponent(lateExit)}`;
-  t.after(() => (process.env['NODE_OPTIONS'] = options));
-  const authJwksFile = folder.write('keys.json', keys);
-  await using served = await start({ ...noKeys, authJwksFile, workers: '1' });
-  const [victim = 0] = await served.pids();
-  folder.write('keys.json', 'none');
-  process.kill(victim, 'SIGKILL');
-  const failure = 'a worker could not be replaced: trying again';
-  await poll(() => served.messages().includes(failure), 'the failure is logged');
-  folder.write('keys.json', keys);
-  await isServedBy(served, 1, [victim]);
-  const logged = served.lines.find(({ msg }) => msg === failure);
-  assert.match(JSON.stringify(logged?.['err']), /AUTH_JWKS_FILE \(.+\) cannot be used/);
-});
-
-test('a retired worker that does not exit is killed after SHUTDOWN_TIMEOUT_MS', async () => {
-  await using served = await start({ shutdownTimeoutMs: '200' });
-  const gate = createGate();
-  backend.answers(behind(gate, answer('[]')));
-  const held = await holdFour(served, requestBytes('GET', path));
-  const workers = await served.pids();
-  await served.pool.reload(settingsWith({ workers: '1', shutdownTimeoutMs: '200' }), {});
-  for (const pid of workers) process.kill(pid, 'SIGSTOP');
-  const isKilled = ({ msg }: LogLine) => msg === 'a draining worker does not exit: killing it';
-  await poll(() => served.lines.some(isKilled), 'the retired worker is killed');
-  const retired = served.lines.find(isKilled)?.['worker'];
-  for (const pid of workers) if (pid !== retired) process.kill(pid, 'SIGCONT');
-  gate.open();
-  assert.deepEqual(
-    await isServedBy(served, 1, [Number(retired)]),
-    workers.filter((pid) => pid !== retired),
-  );
-  for (const client of held) client.destroy();
-});
-
-test('`stop` kills a worker that does not end', async () => {
-  const served = await start();
-  const [victim = 0] = await served.pids();
-  process.kill(victim, 'SIGSTOP');
-  await served.pool.stop();
-  assert.equal(workersNow(), 0);
-  const messages = served.lines.filter(({ worker }) => worker === victim).map(({ msg }) => msg);
-  assert.deepEqual(messages, ['a worker does not exit: killing it', 'a draining worker ended with signal SIGKILL']);
 });
 
 test('all workers share one rate limit, and each may serve an equal part of IN_FLIGHT_MAX', async () => {
@@ -627,24 +390,6 @@ test('all workers share one rate limit, and each may serve an equal part of IN_F
     assert.equal(refused.length, 12 - served);
   }
 });
-
-test('no client waits longer than REQUEST_HEADERS_TIMEOUT_MS for a worker that cannot be replaced', { skip: noOpenssl }, async () => {
-  using folder = new CertificateFolder();
-  const keys = keySetOf(createPair('one', 'ES256'));
-  const authJwksFile = folder.write('keys.json', keys);
-  await using served = await start({ ...noKeys, authJwksFile, requestHeadersTimeoutMs: '300' });
-  folder.write('keys.json', 'none');
-  for (const pid of await served.pids()) process.kill(pid, 'SIGKILL');
-  await poll(async () => !(await served.reports()).isServing, 'no worker serves');
-  const clients = await Promise.all(Array.from({ length: 3 }, () => RawClient.open(served.port)));
-  for (const client of clients) client.send(requestBytes('GET', path));
-  await Promise.all(clients.map((client) => client.closed()));
-  assert.equal((await served.figures()).counted('connection shed'), 3);
-  assert.ok(served.messages().includes('closed a connection that no worker could take'));
-  folder.write('keys.json', keys);
-  await poll(async () => (await served.reports()).isServing, 'a worker serves again', 20_000);
-  assert.equal((await served.call()).status, 401);
-}); // prettier-ignore
 
 test('a worker that dies during SHUTDOWN_DELAY_MS is replaced, and its successor closes connections, too [D33]', async () => {
   await using served = await start();

@@ -38,6 +38,7 @@ class World {
   readonly history: string[] = [];
   readonly faults: ReadonlySet<string>;
   #random: number;
+  #broken: string | undefined;
   #alarms: { at: number; readonly action: Action; readonly everyMs: number | undefined }[] = [];
 
   constructor(seed: number) {
@@ -48,6 +49,11 @@ class World {
 
   note(text: string): void {
     this.history.push(`${this.now.toFixed(1)} ms: ${text}`);
+  }
+
+  /** Ends the world if an invariant is broken. Throws nothing, because the caller might not see it. */
+  expect(isKept: boolean, invariant: string): void {
+    if (!isKept) this.#broken ??= invariant;
   }
 
   /** A whole number below `limit` (mulberry32). */
@@ -101,6 +107,7 @@ class World {
     for (;;) {
       // All promises settle first.
       await new Promise<void>((resolve) => process.nextTick(resolve));
+      assert.equal(this.#broken, undefined);
       if (isSettled) return await promise;
       assert.ok(this.now <= end, `${what} within ${limitMs} ms`);
       const next = this.#alarms.reduce((first, each) => (each.at < first.at ? each : first));
@@ -115,7 +122,7 @@ class World {
 
 /** A worker process, as the primary process has it: a `ChildProcess`. */
 class Worker extends EventEmitter {
-  readonly connected = true;
+  connected = true;
   isDead = false;
   /** True when the primary process knows that the worker leaves. */
   isLeaving = false;
@@ -140,10 +147,13 @@ class Worker extends EventEmitter {
   }
 
   send(message: ToWorker, client?: Client): void {
-    if (message.kind === 'connection') assert.ok(!this.isLeaving, 'a connection to a worker that leaves');
+    const world = this.#world;
+    if (message.kind === 'connection') world.expect(!this.isLeaving, 'a connection to a worker that leaves');
     if (message.kind === 'finish-drain' || message.kind === 'cut') this.isLeaving = true;
+    // A message to a process that has ended.
+    if (this.isDead && this.connected && world.below(2) === 0) this.emit('error', new Error('write EPIPE'));
     this.#inbox.push(() => this.#receive(message, client));
-    this.#after(this.#world.delay(), () => this.#inbox.shift()?.());
+    this.#after(world.delay(), () => this.#inbox.shift()?.());
   }
 
   kill(): void {
@@ -165,7 +175,7 @@ class Worker extends EventEmitter {
     if (this.isDead) return;
     this.isDead = true;
     this.#world.note(`worker ${this.pid} ends with ${signal ?? code}`);
-    this.#world.after(this.#world.delay(), () => {
+    this.#world.after(this.#world.below(2) * this.#world.delay(), () => {
       this.isGone = true;
       this.emit('exit', code, signal);
       this.#readRest(0);
@@ -215,12 +225,13 @@ class Worker extends EventEmitter {
       this.#after(world.below(200), () => this.#apply(message));
     } else if (message.kind === 'connection' && this.#exitCode === undefined && !world.has('lose')) {
       this.#say({ kind: 'taken', number: message.number });
-      assert.ok(client?.isServed === false, 'two workers serve one connection');
+      if (client === undefined) return;
+      world.expect(!client.isServed, 'two workers serve one connection');
       this.#onServe(this.used);
       client.isServed = true;
       this.#served += 1;
       this.#open += 1;
-      this.#after(world.below(20) > 0 ? world.below(400) : 1_900, () => {
+      this.#after(world.below(5) > 0 ? world.below(400) : 1_900, () => {
         this.#open -= 1;
         if (this.#exitCode !== undefined) this.#leave(this.#exitCode);
       });
@@ -290,13 +301,13 @@ async function live(world: World, startPool: typeof start): Promise<void> {
   const fork = (): Worker => {
     startedAt = Math.max(startedAt, world.now);
     const worker = new Worker(workers.length + 1, world, (used) =>
-      assert.ok(isInForce(used), 'a connection is served with old settings'),
+      world.expect(isInForce(used), 'a connection is served with old settings'),
     );
     workers.push(worker);
     const isBorn = !world.has('unborn');
-    world.note(`fork of worker ${worker.pid}, ${isBorn}`);
+    world.note(`fork of worker ${worker.pid}${isBorn ? '' : ' fails'}`);
     if (isBorn) return worker;
-    Object.assign(worker, { pid: undefined, isDead: true, isGone: true });
+    Object.assign(worker, { pid: undefined, connected: false, isDead: true, isGone: true });
     world.after(0, () => worker.emit('error', new Error('spawn EAGAIN')));
     return worker;
   };
@@ -305,7 +316,7 @@ async function live(world: World, startPool: typeof start): Promise<void> {
     const wanted = Math.min(settings.workers, next?.workers ?? Infinity);
     if (workers.filter(({ isLeaving, isGone }) => !isLeaving && !isGone).length >= wanted)
       startedAt = Math.max(startedAt, world.now);
-    assert.ok(world.now - startedAt < pauseMsMax, 'a missing worker is not started');
+    world.expect(world.now - startedAt < pauseMsMax, 'a missing worker is not started');
   };
   const until = <T>(promise: Promise<T>, limitMs: number, what: string): Promise<T> =>
     world.until(promise, limitMs, what, check);
@@ -319,12 +330,12 @@ async function live(world: World, startPool: typeof start): Promise<void> {
     const isFull = clients.filter((each) => !each.isServed && !each.isClosed).length >= settings.connectionsMax;
     const destroy = (): void => {
       client.isClosed = true;
-      assert.ok(
+      world.expect(
         !isPrompt || isEnding || world.now - now < 1_500,
         'a connection waits for a worker that does not take it',
       );
       const mayEnd = isFull || isEnding || world.now - now > base.requestHeadersTimeoutMs - 1;
-      assert.ok(client.isServed || mayEnd, 'a connection is lost that no worker had begun to serve');
+      world.expect(client.isServed || mayEnd, 'a connection is lost that no worker had begun to serve');
     };
     const client = { isServed: false, isClosed: false, on: () => client, destroy };
     clients.push(client);
@@ -333,7 +344,7 @@ async function live(world: World, startPool: typeof start): Promise<void> {
   const count = async (pool: Pool): Promise<void> => {
     const reports = await pool.reports({ withProcessMetrics: false, probesBackend: false });
     const now = addFigures(reports).requests('list', 0);
-    assert.ok(now >= served, 'a counter has fallen');
+    world.expect(now >= served, 'a counter has fallen');
     served = now;
   };
   const reload = async (pool: Pool): Promise<void> => {
@@ -391,12 +402,13 @@ async function live(world: World, startPool: typeof start): Promise<void> {
   world.note('drain');
   pool.beginDrain();
   await pass(world.below(500));
+  for (let more = world.below(9); more > 0; more -= 1) connect();
   startedAt = Infinity;
   isEnding = !world.isCalm;
   const limit = new AbortController();
   const cut = new Promise((resolve) => limit.signal.addEventListener('abort', resolve));
-  world.after(base.shutdownTimeoutMs, () => limit.abort());
-  await until(Promise.race([pool.finishDrain(limit.signal), cut]), 3_000, 'a drain ends');
+  world.after(base.shutdownTimeoutMs + 1_000, () => limit.abort());
+  await until(Promise.race([pool.finishDrain(limit.signal), cut]), 4_000, 'a drain ends');
   assert.ok(!world.isCalm || (!limit.signal.aborted && !pool.hasFailed()), 'a drain without faults succeeds');
   isEnding = true;
   await until(pool.stop(), 1_000, 'a stop ends');
