@@ -1,14 +1,28 @@
-// Tokens in the built command: log, metrics, key files, workers, `check`, API document. test/guards tests the rules.
+// Tokens in the built command: log, metrics, key files, workers, `check`, API document, and a real identity provider
+// [D41 to D44]. test/guards tests the rules.
 
 import assert from 'node:assert/strict';
-import { generateKeyPairSync } from 'node:crypto';
+import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { Provider } from 'oidc-provider';
 import { poll } from '../helpers/changes.ts';
 import { isReloaded, logged, startCommand } from '../helpers/command.ts';
-import { audience, createPair, goodToken, issuerName, keySetOf, KeyServer, sending } from '../helpers/issuer.ts';
+import {
+  audience,
+  createPair,
+  goodToken,
+  issuerName,
+  keySetOf,
+  KeyServer,
+  type Pair,
+  sending,
+} from '../helpers/issuer.ts';
 import { readOpenApi } from '../docs/openapi.ts';
+import { request } from '../helpers/raw-client.ts';
 import { runHere } from '../helpers/run-cli.ts';
 import { useBackend, useFolder } from '../helpers/suites.ts';
 import { assertInvalidToken, assertNoKeys, assertNoScope, assertNoToken, bearer } from '../helpers/tokens.ts';
@@ -17,10 +31,6 @@ const pair = createPair('key-1', 'RS256');
 const folder = useFolder();
 const closedPort = 'http://127.0.0.1:1/keys';
 const backend = await useBackend();
-
-function rsaJwk(modulusLength: number): object {
-  return generateKeyPairSync('rsa', { modulusLength }).publicKey.export({ format: 'jwk' });
-}
 
 function environment(more: Record<string, string>) {
   return { BACKEND_URL: backend.url, AUTH_ISSUER: issuerName, AUTH_AUDIENCE: audience, ...more };
@@ -43,25 +53,17 @@ test('log and metrics have the reason for a refusal, and nothing of the token ex
   assertNoScope(await call('lacking', bearer(lacking)), 'items.read');
   assert.equal((await call('good', bearer(good))).status, 200);
   assert.equal((await call('two', bearer(good), bearer(good))).status, 400);
-  const lineOf = async (id: string) => {
-    const { level, status, outcome, cause, subject } = await command.log(
-      ({ requestId }) => requestId === id,
-      `the line of ${id}`,
-    );
-    return [level, status, outcome, cause, ...(subject === undefined ? [] : [subject])];
-  };
-  assert.deepEqual(await lineOf('good'), ['info', 200, 'ok', undefined, 'Ada "1"']);
-  assert.deepEqual(await lineOf('none'), ['info', 401, 'no-token', undefined]);
-  assert.deepEqual(await lineOf('expired'), ['info', 401, 'invalid-token', 'expired']);
-  assert.deepEqual(await lineOf('broken'), ['info', 401, 'invalid-token', 'malformed']);
-  assert.deepEqual(await lineOf('lacking'), [
-    'info',
-    403,
-    'insufficient-scope',
-    'the token lacks the scope items.read',
-    'Bob',
-  ]);
-  assert.deepEqual(await lineOf('two'), ['info', 400, 'bad-request', 'two authorization fields']);
+  for (const [id, ...expected] of [
+    ['good', 200, 'ok', undefined, 'Ada "1"'],
+    ['none', 401, 'no-token', undefined, undefined],
+    ['expired', 401, 'invalid-token', 'expired', undefined],
+    ['broken', 401, 'invalid-token', 'malformed', undefined],
+    ['lacking', 403, 'insufficient-scope', 'the token lacks the scope items.read', 'Bob'],
+    ['two', 400, 'bad-request', 'two authorization fields', undefined],
+  ] as const) {
+    const { level, status, outcome, cause, subject } = await command.log((line) => line['requestId'] === id, `the line of ${id}`);
+    assert.deepEqual([level, status, outcome, cause, subject], ['info', ...expected]);
+  } // prettier-ignore
   const metrics = await command.metrics();
   for (const line of [
     'work_item_gateway_invalid_tokens_total{reason="expired"} 1',
@@ -108,22 +110,6 @@ test('if the issuer is down, the gateway starts, logs each cause once, and serve
   assert.ok((await command.metrics()).includes('outcome="no-keys",fault="gateway"} 2\n'));
 });
 
-test('the first token signed with a new key that has the id of the old key is served; forged tokens cause no further fetch [D44]', async () => {
-  await using keys = await KeyServer.start(keySetOf(pair));
-  await using command = await startCommand(environment({ AUTH_JWKS_URL: keys.url }));
-  const call = (signer: typeof pair, jti = 0) =>
-    command.call('GET', '/api/work-items', { headers: [bearer(goodToken(signer, undefined, { jti }))] });
-  assert.equal((await call(pair)).status, 200);
-  const next = createPair('key-1', 'RS256');
-  keys.respond = sending(keySetOf(next));
-  assert.equal((await call(next)).status, 200);
-  assertInvalidToken(await call(pair));
-  const forger = createPair('key-1', 'RS256');
-  const replies = await Promise.all(Array.from({ length: 200 }, (_, jti) => call(forger, jti)));
-  for (const reply of replies) assertInvalidToken(reply);
-  assert.equal(keys.count, 2);
-});
-
 test('AUTH_JWKS_FILE is read again when a token names a new key; a file without keys makes the start fail', async () => {
   const file = join(folder, 'keys.json');
   writeFileSync(file, keySetOf(pair));
@@ -137,20 +123,15 @@ test('AUTH_JWKS_FILE is read again when a token names a new key; a file without 
     assert.equal((await command.call('GET', '/api/work-items', { headers: [bearer(goodToken(next))] })).status, 200);
     assertInvalidToken(await command.call('GET', '/api/work-items', { headers }));
   }
-  for (const [name, text, expected] of [
-    [
-      'absent.json',
-      undefined,
-      /^error: AUTH_JWKS_FILE \(".*absent\.json"\) cannot be read \(ENOENT\)\nNothing was started\./,
-    ],
-    ['empty.json', '', /AUTH_JWKS_FILE \(.+\) cannot be used: the key set is not JSON/],
+  writeFileSync(file, '');
+  for (const [path, expected] of [
+    [join(folder, 'absent.json'), /^error: AUTH_JWKS_FILE \(".*absent\.json"\) cannot be read \(ENOENT\)\nNothing was started\./],
+    [file, /AUTH_JWKS_FILE \(.+\) cannot be used: the key set is not JSON/],
   ] as const) {
-    if (text !== undefined) writeFileSync(join(folder, name), text);
-    const ports = { PORT: '0', ADMIN_PORT: '0' };
-    const ended = await runHere(['serve'], environment({ AUTH_JWKS_FILE: join(folder, name), ...ports }));
+    const ended = await runHere(['serve'], environment({ AUTH_JWKS_FILE: path, PORT: '0', ADMIN_PORT: '0' }));
     assert.equal(ended.code, 1);
     assert.match(ended.stderr, expected);
-  }
+  } // prettier-ignore
 });
 
 test('during an outage of the issuer, new workers get the keys of the old workers unless AUTH_JWKS_URL changes', async () => {
@@ -196,26 +177,14 @@ test('`check` lists the keys, or the reason why no key can be used', async () =>
   assert.equal(none.code, 1);
   assert.match(none.stderr, /has no usable key\n {2}key-1: not for PS512\n {2}other\\u000a: not for PS512\n/);
   assert.match(none.stderr, /AUTH_ALGORITHMS \(PS512\)/);
-  const sets: Readonly<Record<string, RegExp>> = {
-    '{"keys":[]}': /has an empty key set\n {2}Check that AUTH_JWKS_FILE /,
-    [JSON.stringify({ keys: [{ ...rsaJwk(1_024), kid: 'short' }] })]:
-      /has no usable key\n {2}short: an RSA key of 1024 bits, not 2048 to 8192\n/,
-    [JSON.stringify({ keys: [{ ...rsaJwk(2_048), use: 'enc' }] })]: /\n {2}\(no kid\): not for signatures\n/,
-    '{"keys":[{"kid":"d","kty":"RSA","d":"x"}]}': /\n {2}d: a private key, /,
-    '{"keys":[{"kty":"EC","crv":"P-256","x":1}]}': /\n {2}\(no kid\): malformed\n/,
-  };
-  for (const [text, problem] of Object.entries(sets)) {
-    writeFileSync(join(folder, 'unusable.json'), text);
-    const unusable = await check({ AUTH_JWKS_FILE: join(folder, 'unusable.json') });
-    assert.equal(unusable.code, 1, text);
-    assert.match(unusable.stderr, problem, text);
-  }
+  const file = join(folder, 'unusable.json');
+  writeFileSync(file, '{"keys":[]}');
+  const empty = await check({ AUTH_JWKS_FILE: file });
+  assert.equal(empty.code, 1);
+  assert.match(empty.stderr, /has an empty key set\n {2}Check that AUTH_JWKS_FILE /);
   const away = await check({ AUTH_JWKS_URL: closedPort });
   assert.equal(away.code, 1);
   assert.match(away.stderr, /^keys: http:\/\/127\.0\.0\.1:1\/keys: connect ECONNREFUSED/);
-  const missing = await check({ AUTH_JWKS_FILE: join(folder, 'nothing') });
-  assert.equal(missing.code, 1);
-  assert.match(missing.stderr, /^error: AUTH_JWKS_FILE .* cannot be read \(ENOENT\)$/m);
 });
 
 type PathItem = Record<
@@ -251,4 +220,122 @@ test('the OpenAPI document has the security scheme, scopes and replies for token
     }
   }
   assert.doesNotMatch((await runHere(['openapi'])).stdout, /401|bearer|www-authenticate/i);
+});
+
+const resource = 'https://items.example.com';
+
+/** An identity provider. `serve` makes it serve with the given keys, also after an outage; `stop` begins an outage. */
+async function startProvider() {
+  let listener: ReturnType<Provider['callback']> | undefined;
+  const server = createServer((incoming, outgoing) => {
+    if (listener === undefined) incoming.socket.destroy();
+    else void listener(incoming, outgoing);
+  });
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  const { port } = server.address() as AddressInfo;
+  const host = `127.0.0.1:${port}`;
+  const headers = [
+    ['Host', host],
+    ['Content-Type', 'application/x-www-form-urlencoded'],
+    ['Authorization', `Basic ${btoa('program:secret')}`],
+  ] as const;
+  return {
+    port,
+    host,
+    serve: (alg: 'RS256' | 'ES256', ...pairs: readonly Pair[]): void => {
+      const scopes = ['items.read', 'items.write'];
+      const info = {
+        scope: scopes.join(' '),
+        audience: resource,
+        accessTokenTTL: 600,
+        accessTokenFormat: 'jwt',
+        jwt: { sign: { alg } },
+      } as const;
+      const program = {
+        client_id: 'program',
+        client_secret: 'secret',
+        grant_types: ['client_credentials'],
+        redirect_uris: [],
+        response_types: [],
+        id_token_signed_response_alg: alg,
+      };
+      const keys = pairs.map(({ privateKey, kid, alg }) => ({
+        ...privateKey.export({ format: 'jwk' }),
+        kid,
+        alg,
+        use: 'sig',
+      }));
+      listener = new Provider(`http://${host}`, {
+        clients: [program],
+        scopes,
+        jwks: { keys },
+        features: {
+          devInteractions: { enabled: false },
+          clientCredentials: { enabled: true },
+          resourceIndicators: { enabled: true, getResourceServerInfo: () => info },
+        },
+      }).callback();
+    },
+    stop: (): void => {
+      listener = undefined;
+    },
+    /** An access token for the work items. */
+    issue: async (scope: string): Promise<string> => {
+      const body = new URLSearchParams({ grant_type: 'client_credentials', resource, scope }).toString();
+      const reply = await request(port, 'POST', '/token', { headers, body });
+      const { access_token: token } = JSON.parse(reply.text) as { access_token?: string };
+      assert.ok(token, reply.text);
+      return token;
+    },
+    [Symbol.asyncDispose]: async () => {
+      server.closeAllConnections();
+      await once(server.close(), 'close');
+    },
+  };
+}
+
+test('tokens of a real provider and their scopes are verified, also after a change of keys and during an outage', async () => {
+  const first = createPair('first', 'RS256');
+  const second = createPair('second', 'ES256');
+  await using provider = await startProvider();
+  provider.serve('RS256', first);
+  const headers = [['Host', provider.host]] as const;
+  const discovery = await request(provider.port, 'GET', '/.well-known/openid-configuration', { headers });
+  const { issuer, jwks_uri: keysUrl } = JSON.parse(discovery.text) as { issuer: string; jwks_uri: string };
+  await using command = await startCommand({
+    BACKEND_URL: backend.url,
+    AUTH_ISSUER: issuer,
+    AUTH_AUDIENCE: resource,
+    AUTH_JWKS_URL: keysUrl,
+    AUTH_TOKEN_TYPE: 'at+jwt',
+    AUTH_SCOPES: 'list=items.read,delete=items.write',
+    AUTH_JWKS_REFRESH_MS: '1000',
+    BACKEND_IDENTITY_HEADER: 'x-user',
+  });
+  const call = (token: string, method = 'GET', path = '/api/work-items') =>
+    command.call(method, path, { headers: [bearer(token)] });
+  const reader = await provider.issue('items.read');
+  assertNoToken(await command.call('GET', '/api/work-items'));
+  assert.equal((await call(reader)).status, 200);
+  assert.equal(backend.requests.at(-1)?.header('x-user'), 'program');
+  assertNoScope(await call(reader, 'DELETE', '/api/work-items/5'), 'items.write');
+  const writer = await provider.issue('items.read items.write');
+  assert.equal((await call(writer, 'DELETE', '/api/work-items/5')).status, 200);
+
+  // The provider signs with a new key and still publishes the old key: tokens of both keys are valid.
+  provider.serve('ES256', second, first);
+  assert.equal((await call(await provider.issue('items.read'))).status, 200);
+  assert.equal((await call(reader)).status, 200);
+
+  // During an outage, tokens of known keys stay valid.
+  provider.stop();
+  await logged(command, 'the keys of the issuer cannot be fetched');
+  assert.equal((await call(reader)).status, 200);
+
+  // The provider returns without the old key: tokens of that key are invalid.
+  provider.serve('ES256', second);
+  const late = await provider.issue('items.read');
+  await logged(command, 'the keys of the issuer can be fetched again');
+  assertInvalidToken(await call(reader));
+  assert.equal((await call(late)).status, 200);
 });
