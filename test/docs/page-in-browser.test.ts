@@ -1,112 +1,120 @@
 // The API reference in a real browser, under its content security policy, light and dark, narrow and wide.
 
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
-import { after, before, describe, test } from 'node:test';
-import type { Locator } from 'playwright-core';
+import { after, afterEach, before, test } from 'node:test';
+import type { Locator, Page, Route } from 'playwright-core';
 import { TestBrowser, type WatchedPage } from '../helpers/browser.ts';
-import { type Command, runCommand, startCommand } from '../helpers/command.ts';
+import { createGate } from '../helpers/changes.ts';
+import { type Command, startCommand } from '../helpers/command.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
-import { request } from '../helpers/raw-client.ts';
-import { createGate, poll } from '../helpers/changes.ts';
+import { answer, type Answer } from '../helpers/scripted-backend.ts';
+import { useBackend } from '../helpers/suites.ts';
 
 let browser: TestBrowser;
 let command: Command;
+let secured: Command;
+let watched: WatchedPage;
+let page: Page;
 let url = '';
-let port = 0;
+// The backend gives back what it gets.
+const echo: Answer = (exchange) => answer(exchange.request.body.toString() || '[]')(exchange);
+const backend = await useBackend(echo);
 before(async () => {
-  // Like `npm start`, with the reference and the embedded backend.
-  command = runCommand(['dev'], { PORT: '0', ADMIN_PORT: '0', EMBEDDED_BACKEND_PORT: '0' });
-  await poll(() => {
-    url = /^ *API reference +(http:\/\/localhost:\d+\/docs) /m.exec(command.stdout)?.[1] ?? '';
-    return url !== '';
-  }, 'the line with the address of the reference');
-  port = Number(new URL(url).port);
   browser = await TestBrowser.start();
+  // The keys of the issuer cannot be fetched, so a call with a token is refused.
+  const tokens = { AUTH_ISSUER: 'https://login.example', AUTH_AUDIENCE: 'items', AUTH_JWKS_URL: 'http://127.0.0.1:1/' };
+  const settings = { BACKEND_URL: backend.url, DOCS: 'true', ADMIN_PORT: String(await findFreePort()) };
+  command = await startCommand(settings);
+  secured = await startCommand({ ...settings, ...tokens, ADMIN_PORT: '0' });
+  url = `http://127.0.0.1:${command.port}/docs`;
+  watched = await browser.open(url);
+  ({ page } = watched);
 });
+afterEach(() => watched.assertClean(url));
 after(async () => {
+  await watched[Symbol.asyncDispose]();
   await browser[Symbol.asyncDispose]();
   await command.stop();
+  await secured.stop();
 });
 
-/** Opens the reference and waits until its operations are shown. */
-async function openReference(options?: Parameters<TestBrowser['open']>[1]): Promise<WatchedPage> {
-  const page = await browser.open(url, options);
-  await page.page.locator('.opblock').first().waitFor();
-  return page;
+/** An operation of the page. */
+const operationOf = (id: string, on: Page = page): Locator => on.locator(`[id$="-${id}"]`);
+
+/** Opens an operation if it is closed. */
+async function open(id: string, on: Page = page): Promise<Locator> {
+  const operation = operationOf(id, on);
+  const control = operation.getByRole('button').first();
+  if ((await control.getAttribute('aria-expanded')) === 'false') await control.click();
+  return operation;
 }
 
-/** Opens an operation, lets `fill` complete the form, sends the call, and returns the shown status and body. */
-async function tryOut(
-  { page }: WatchedPage,
-  operationId: string,
-  fill: (operation: Locator) => Promise<void> = () => Promise.resolve(),
-): Promise<{ status: string; body: string }> {
-  const operation = page.locator(`[id$="-${operationId}"]`);
-  await operation.getByRole('button', { expanded: false }).first().click();
-  await fill(operation);
+/** Fills the form of an operation, sends the call, and returns the shown status and body. */
+async function tryOut(id: string, values: Readonly<Record<string, string>> = {}): Promise<string[]> {
+  const operation = await open(id);
+  for (const [name, value] of Object.entries(values)) await operation.getByRole('textbox', { name }).fill(value);
   await operation.getByRole('button', { name: 'Execute' }).click();
-  const live = operation.locator('.live-responses-table tbody');
-  return {
-    status: ((await live.locator('.response-col_status').textContent()) ?? '').trim(),
-    body: (await live.locator('.reply .microlight').textContent()) ?? '',
-  };
+  const reply = operation.locator('.live-responses-table');
+  return [await reply.locator('.response-col_status').innerText(), await reply.locator('.reply pre').innerText()];
 }
 
-/** Completes the form of an operation. */
-const withId = (id: string) => (operation: Locator) => operation.getByPlaceholder('id', { exact: true }).fill(id);
-const withBody = (body: string) => (operation: Locator) =>
-  operation.getByRole('textbox', { name: 'Request body' }).fill(body);
+const invalidId = '{"error":"Invalid ID format"}';
 
-interface Box {
-  readonly x: number;
-  readonly y: number;
-  readonly width: number;
-  readonly left: number;
-  readonly right: number;
-  readonly top: number;
-  readonly bottom: number;
-}
+test('each operation can be called, and an error is shown as any reply', async () => {
+  const item = '{"title":"Paint"}';
+  assert.deepEqual(await tryOut('createWorkItem', { 'Request body': item }), ['201', item]);
+  assert.deepEqual(await tryOut('listWorkItems'), ['200', '[]']);
+  assert.deepEqual(await tryOut('readWorkItem', { id: '7' }), ['200', '[]']);
+  // The example requests work unchanged.
+  assert.deepEqual(await tryOut('updateWorkItem'), ['200', '{"success":true}']);
+  backend.answersOnce(answer('', { status: 500 }));
+  assert.deepEqual(await tryOut('deleteWorkItem'), ['500', '{"error":"Failed to delete work item"}']);
+  assert.deepEqual(
+    backend.requests.map(({ method, target, body }) => `${method} ${target} ${body.toString()}`.trim()),
+    [
+      `POST /api/WorkItem ${item}`,
+      'GET /api/WorkItem',
+      'GET /api/WorkItem/7',
+      'PUT /api/WorkItem/1 {"title":"My first work item","state":"New"}',
+      'DELETE /api/WorkItem/1',
+    ],
+  );
+  assert.equal((await tryOut('getItemMethods'))[0], '204');
+  assert.match(await operationOf('getItemMethods').innerText(), /allow: GET, HEAD, PUT, DELETE, OPTIONS/);
+  // The browser logs the error.
+  assert.equal(watched.takeProblems().length, 1);
+});
 
-describe('the API reference', () => {
-  test('it creates and reads a work item', async () => {
-    await using reference = await openReference();
-    const created = await tryOut(reference, 'createWorkItem', withBody('{"title":"Paint the fence"}'));
-    assert.equal(created.status, '201');
-    const { id, title } = JSON.parse(created.body) as { id: number; title: string };
-    assert.equal(title, 'Paint the fence');
-    assert.equal((await request(port, 'GET', `/api/work-items/${id}`)).text, `{"id":${id},"title":"Paint the fence"}`);
+test('any id can be sent: the gateway validates it, not the page [D1]', async () => {
+  await tryOut('readWorkItem', { id: '1abc' });
+  assert.equal(backend.requests.at(-1)?.target, '/api/WorkItem/1');
+  const operation = operationOf('readWorkItem');
+  for (const id of ['abc', '-', ' ', 'a/b?c']) {
+    assert.deepEqual(await tryOut('readWorkItem', { id }), ['400', invalidId], id);
+    const shown = await operation.locator('.request-url').innerText();
+    assert.ok(shown.endsWith(`/api/work-items/${encodeURIComponent(id)}`), shown);
+  }
+  await operation.getByPlaceholder('id', { exact: true }).fill('');
+  await operation.getByRole('button', { name: 'Execute' }).click();
+  await operation.getByText('Required field is not provided').waitFor();
+  assert.equal(await operation.locator('.live-responses-table').count(), 0, 'the previous reply is removed');
+  // The browser logs a 400.
+  assert.ok(watched.takeProblems().every((problem) => problem.includes('400 (Bad Request)')));
+});
 
-    const read = await tryOut(reference, 'readWorkItem', withId(String(id)));
-    assert.equal(read.status, '200');
-    assert.deepEqual(JSON.parse(read.body), { id, title: 'Paint the fence' });
-
-    // The example requests work unchanged.
-    assert.equal((await tryOut(reference, 'listWorkItems')).status, '200');
-    assert.deepEqual(await tryOut(reference, 'updateWorkItem').then(({ status }) => status), '200');
-    reference.assertClean(url);
-
-    // An error is shown unchanged. The browser logs it.
-    const missing = await tryOut(reference, 'deleteWorkItem', withId('404404'));
-    assert.equal(missing.status, '500');
-    assert.deepEqual(JSON.parse(missing.body), { error: 'Failed to delete work item' });
-    assert.equal(reference.takeProblems().length, 1);
-    reference.assertClean(url);
-  });
-
-  test('a reply is shown indented; its copy, its download and the raw view have exactly the bytes received [D14]', async () => {
-    await using reference = await openReference();
-    const { page } = reference;
-    await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
-    const sent = '{"n":12345678901234567890, "f":1.0,"e":"\\u00e9 [{:,\\"","none":[],"some":[1,{"a":{ }}]}';
-    const created = await tryOut(reference, 'createWorkItem', withBody(sent));
-    assert.equal(
-      created.body.replace(/"id": \d+,/, '"id": 7,'),
-      `{
-  "id": 7,
+test('the body is sent as typed; its reply is indented; copy, download and the raw view have exactly the bytes received [D14]', async () => {
+  await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
+  const sent = '{"n":12345678901234567890, "f":1.0,"e":"\\u00e9 \u00e9 [{:,\\"","none":[],"some":[1,{"a":{ }}]}';
+  const [, shown] = await tryOut('createWorkItem', { 'Request body': sent });
+  assert.equal(backend.requests[0]?.body.toString(), sent);
+  assert.equal(
+    shown,
+    `{
   "n": 12345678901234567890,
   "f": 1.0,
-  "e": "\\u00e9 [{:,\\"",
+  "e": "\\u00e9 \u00e9 [{:,\\"",
   "none": [],
   "some": [
     1,
@@ -115,247 +123,195 @@ describe('the API reference', () => {
     }
   ]
 }`,
-    );
-    const id = /"id": (\d+)/.exec(created.body)?.[1] ?? '';
-    const asItCame = `{"id":${id},${sent.slice(1)}`;
-    const operation = page.locator('[id$="-createWorkItem"]');
-    await operation.getByRole('button', { name: 'Copy', exact: true }).click();
-    await operation.getByRole('button', { name: 'Copied', exact: true }).waitFor();
-    assert.equal(await page.evaluate('navigator.clipboard.readText()'), asItCame);
-    const download = page.waitForEvent('download');
-    await operation.getByRole('button', { name: 'Download' }).click();
-    assert.equal(readFileSync(await (await download).path(), 'utf8'), asItCame);
-    await operation.getByRole('button', { name: 'Raw' }).click();
-    await operation.getByRole('button', { name: 'Raw', pressed: true }).waitFor();
-    assert.equal(await operation.locator('.reply .microlight').textContent(), asItCame);
-    assert.deepEqual(await reference.findAccessibilityProblems(), []);
-    reference.assertClean(url);
-  });
+  );
+  const operation = operationOf('createWorkItem');
+  await operation.getByRole('button', { name: 'Copy', exact: true }).click();
+  await operation.getByRole('button', { name: 'Copied', exact: true }).waitFor();
+  assert.equal(await page.evaluate('navigator.clipboard.readText()'), sent);
+  const download = page.waitForEvent('download');
+  await operation.getByRole('button', { name: 'Download' }).click();
+  assert.equal(readFileSync(await (await download).path(), 'utf8'), sent);
+  await operation.getByRole('button', { name: 'Raw', pressed: false }).click();
+  await operation.getByRole('button', { name: 'Raw', pressed: true }).waitFor();
+  assert.equal(await operation.locator('.reply .microlight').textContent(), sent);
+  // A body that the gateway refuses is sent too, and the shown command has the same arguments for a shell.
+  const odd = `it's "$HOME" \\n`;
+  assert.equal((await tryOut('createWorkItem', { 'Request body': odd }))[0], '500');
+  const script = `curl() { printf '%s\\n' "$@"; }\n${await operation.locator('pre').first().innerText()}`;
+  const printed = execFileSync('/bin/sh', ['-c', script], { encoding: 'utf8' });
+  const target = `http://127.0.0.1:${command.port}/api/work-items`;
+  assert.equal(
+    printed,
+    ['-X', 'POST', target, '-H', 'content-type: application/json', '--data-raw', odd, ''].join('\n'),
+  );
+  assert.equal(watched.takeProblems().length, 1);
+});
 
-  test('a long reply is shown in part and saved in full', async () => {
-    await using reference = await openReference();
-    const long = `{"title":"${'x'.repeat(300_000)}"}`;
-    const { body: created } = await request(port, 'POST', '/api/work-items', { body: long });
-    const { id } = JSON.parse(created.toString()) as { id: number };
-    const shown = await tryOut(reference, 'readWorkItem', withId(String(id)));
-    assert.equal(shown.body.length, 200_000);
-    const operation = reference.page.locator('[id$="-readWorkItem"]');
-    await operation.getByText(/^The first 200,000 of 300,\d{3} characters/).waitFor();
-    const download = reference.page.waitForEvent('download');
-    await operation.getByRole('button', { name: 'Download' }).click();
-    assert.deepEqual(readFileSync(await (await download).path()), created);
-    assert.equal((await request(port, 'DELETE', `/api/work-items/${id}`)).status, 200);
-    reference.assertClean(url);
-  });
+test('a long reply is shown in part and saved in full', async () => {
+  const long = `{"title":"${'x'.repeat(300_000)}"}`;
+  backend.answersOnce(answer(long));
+  const [, shown] = await tryOut('readWorkItem', { id: '1' });
+  assert.equal(shown, long.slice(0, 200_000));
+  const operation = operationOf('readWorkItem');
+  await operation.getByText('The first 200,000 of 300,012 characters.').waitFor();
+  const download = page.waitForEvent('download');
+  await operation.getByRole('button', { name: 'Download' }).click();
+  assert.equal(readFileSync(await (await download).path(), 'utf8'), long);
+});
 
-  test('any id can be sent: the gateway validates it, not the page [D1]', async () => {
-    await using reference = await openReference();
-    const { page } = reference;
-    const good = await tryOut(reference, 'readWorkItem', withId('1abc'));
-    assert.equal(good.status, '200');
-    assert.match(good.body, /"id": ?1,/);
-    reference.assertClean(url);
-    const operation = page.locator('[id$="-readWorkItem"]');
-    const status = operation.locator('.live-responses-table .response-col_status').last();
-    for (const id of ['abc', '-', ' ']) {
-      await withId(id)(operation);
-      await operation.getByRole('button', { name: 'Execute' }).click();
-      // Waits for this call, so that the status is not that of the previous call.
-      const shown = operation.locator('.request-url', {
-        hasText: new RegExp(`/api/work-items/${encodeURIComponent(id)}$`),
-      });
-      await shown.waitFor();
-      assert.equal((await status.textContent())?.trim(), '400', `id "${id}"`);
-      assert.equal(await operation.locator('.reply .microlight').textContent(), '{"error":"Invalid ID format"}');
-    }
-    await withId('')(operation);
-    await operation.getByRole('button', { name: 'Execute' }).click();
-    await operation.getByText('Required field is not provided').waitFor();
-    assert.equal(await status.count(), 0, 'the previous answer is removed');
-    // The browser logs a 400.
-    assert.ok(reference.takeProblems().every((problem) => problem.includes('400 (Bad Request)')));
-  });
+test('a reply is removed when the next call is sent, before the next reply arrives; a late reply replaces none', async () => {
+  assert.equal((await tryOut('listWorkItems'))[0], '200');
+  const gate = createGate();
+  const answerLate = async (route: Route) => {
+    await gate.opened;
+    await route.fulfill({ json: ['late'] });
+  };
+  await page.route('**/api/work-items', answerLate, { times: 1 });
+  const operation = operationOf('listWorkItems');
+  const execute = operation.getByRole('button', { name: 'Execute' });
+  await execute.click();
+  await operation.locator('.live-responses-table').waitFor({ state: 'detached' });
+  await execute.click();
+  await operation.locator('.live-responses-table').waitFor();
+  const late = page.waitForEvent('requestfinished');
+  gate.open();
+  await late;
+  await page.evaluate('new Promise((resolve) => requestAnimationFrame(resolve))');
+  assert.equal(await operation.locator('.reply .microlight').textContent(), '[]');
+});
 
-  for (const width of [360, 1280]) {
-    test(`${width} px wide: the Execute button keeps its position, and no button covers an answer`, async () => {
-      await using reference = await openReference({ width });
-      const operation = reference.page.locator('[id$="-readWorkItem"]');
-      await operation.getByRole('button', { expanded: false }).first().click();
-      const execute = operation.getByRole('button', { name: 'Execute' });
-      const id = operation.getByPlaceholder('id', { exact: true });
-      // The button's position in the operation. Reads both boxes at the same moment, because the page may scroll.
-      const place = async () => {
-        const [button, whole] = await reference.page.evaluate<Box[]>(`
-          ['.execute', ''].map((selector) =>
-            document.querySelector('[id$="-readWorkItem"] ' + selector).getBoundingClientRect().toJSON(),
-          )`);
-        assert.ok(button && whole);
-        return [button.x - whole.x, button.y - whole.y, button.width].map(Math.round);
-      };
-      await id.fill('');
-      // Waits until the button no longer moves: the operation opens in steps.
-      await execute.click({ trial: true });
-      const before = await place();
-      await execute.click();
-      await operation.getByText('Required field is not provided').waitFor();
-      assert.deepEqual(await place(), before, 'with the error');
-      await id.fill('1');
-      await execute.click();
-      await operation.locator('.live-responses-table').waitFor();
-      assert.deepEqual(await place(), before, 'with the answer');
-      // Reads all positions at the same moment, because the page is still rendering.
-      const [texts = [], buttons = []] = await reference.page.evaluate<Box[][]>(`
-        ['.microlight', 'button'].map((selector) =>
-          [...document.querySelectorAll('[id$="-readWorkItem"] .responses-inner ' + selector)].map((each) =>
-            each.getBoundingClientRect().toJSON(),
-          ),
-        )`);
-      assert.ok(texts.length >= 4 && buttons.length >= 3, `${texts.length} texts, ${buttons.length} buttons`);
-      for (const text of texts) {
-        for (const button of buttons) {
-          const isBeside = button.bottom <= text.top || button.top >= text.bottom || button.left >= text.right;
-          assert.ok(isBeside, `a button at ${button.x}, ${button.y} covers a text at ${text.x}, ${text.y}`);
-        }
-      }
-      reference.assertClean(url);
-    });
+test('the token and the other headers are sent; without a reply, the reason is shown', async () => {
+  await using other = await browser.open(`http://127.0.0.1:${secured.port}/docs`);
+  assert.equal(await page.getByLabel('Token').count(), 0, 'only a gateway that checks tokens has the field');
+  await other.page.getByLabel('Token').fill('a.b.c');
+  const operation = await open('updateWorkItem', other.page);
+  await operation.getByText('Request headers').click();
+  await operation.getByRole('textbox', { name: 'if-match' }).fill('"v1"');
+  const request = other.page.waitForRequest('**/api/work-items/1');
+  await operation.getByRole('button', { name: 'Execute' }).click();
+  const { authorization, 'if-match': condition, traceparent } = await (await request).allHeaders();
+  assert.deepEqual([authorization, condition, traceparent], ['Bearer a.b.c', '"v1"', undefined]);
+  await other.page.route('**/api/**', (route) => route.abort());
+  await operation.getByRole('button', { name: 'Execute' }).click();
+  await operation.getByText(/^No reply: \w/).waitFor();
+});
+
+test('the API reference and the dashboard link to each other', async () => {
+  await using reference = await browser.open(url);
+  await reference.page.getByRole('link', { name: 'Dashboard' }).click();
+  await reference.page.waitForURL(`http://127.0.0.1:${command.adminPort}/`);
+  await reference.page.getByRole('link', { name: 'API reference' }).click();
+  await reference.page.waitForURL(url);
+  await reference.page.getByRole('link', { name: 'Dashboard' }).waitFor();
+  // A reader who uses another host name is on another machine, so the page has no link to a dashboard on loopback.
+  await reference.page.route('http://gateway.example/**', async (route) => {
+    const reply = await command.call('GET', new URL(route.request().url()).pathname);
+    await route.fulfill({ body: reply.body, contentType: reply.header('content-type') ?? '' });
+  });
+  await reference.page.goto('http://gateway.example/docs');
+  await open('listWorkItems', reference.page);
+  assert.equal(await reference.page.getByRole('link', { name: 'Dashboard' }).count(), 0);
+});
+
+test('every documented reply is shown with status and message; replies that all operations share are shown once', async () => {
+  const read = await open('readWorkItem');
+  const shown: string[] = [];
+  for (const row of await read.locator('.responses-table:not(.live-responses-table) tr.response').all()) {
+    const status = await row.locator('.response-col_status').textContent();
+    shown.push([status, ...(await row.locator('.reply-body').allTextContents())].join(' '));
   }
+  assert.match(shown.shift() ?? '', /^200 \{\s+"id": 1,/);
+  assert.deepEqual(shown, [
+    '400 {"error":"Invalid ID format"} {"error":"Bad request"}',
+    '404 {"error":"Work item not found"}',
+    '500 {"error":"Failed to fetch work item"}',
+  ]);
+  await read.getByText('408, 417, 431, 503: see “Every operation” below.').waitFor();
+  const cells = await page.locator('.info h2:last-of-type + table td').allTextContents();
+  assert.deepEqual(
+    cells.filter((_, index) => index % 3 < 2).join(', '),
+    '408, Request timeout, 417, Expectation failed, 431, Request header fields too large, 503, Service unavailable',
+  );
+});
 
-  test('an answer is removed when the next call is sent, before the next answer arrives', async () => {
-    await using reference = await openReference();
-    const { page } = reference;
-    assert.equal((await tryOut(reference, 'listWorkItems')).status, '200');
-    const operation = page.locator('[id$="-listWorkItems"]');
-    const gate = createGate();
-    await page.route('**/api/work-items', async (route) => {
-      await gate.opened;
-      await route.continue();
-    });
-    await operation.getByRole('button', { name: 'Execute' }).click();
-    await operation.locator('.live-responses-table').waitFor({ state: 'detached' });
-    gate.open();
-    await operation.locator('.live-responses-table').waitFor();
-    reference.assertClean(url);
-  });
+test('the content security policy is in force', async () => {
+  const ran = await page.evaluate<boolean>(`
+    const script = document.createElement('script');
+    script.textContent = 'globalThis.inlineRan = true';
+    document.body.append(script);
+    globalThis.inlineRan === true;
+  `);
+  assert.equal(ran, false);
+  assert.match(watched.takeProblems().join(), /Content Security Policy/);
+});
 
-  test('the API reference and the dashboard link to each other', async () => {
-    const adminPort = await findFreePort();
-    await using local = await startCommand({ DOCS: 'true', ADMIN_PORT: String(adminPort) });
-    const reference = await browser.open(`http://127.0.0.1:${local.port}/docs`);
-    await reference.page.getByRole('link', { name: 'Dashboard' }).click();
-    await reference.page.waitForURL(`http://127.0.0.1:${adminPort}/`);
-    await reference.page.getByRole('link', { name: 'API reference' }).click();
-    await reference.page.waitForURL(`http://127.0.0.1:${local.port}/docs`);
-    await reference.page.getByRole('link', { name: 'Dashboard' }).waitFor();
-    await reference[Symbol.asyncDispose]();
-    // A reader who uses another host name is on another machine, so the page has no link to a dashboard on loopback.
-    const elsewhere = await browser.open('about:blank');
-    await elsewhere.page.route('http://gateway.example/**', async (route) => {
-      const { pathname } = new URL(route.request().url());
-      const reply = await local.call('GET', pathname);
-      await route.fulfill({ body: reply.body, contentType: reply.header('content-type') ?? '' });
-    });
-    await elsewhere.page.goto('http://gateway.example/docs');
-    await elsewhere.page.locator('.opblock').first().waitFor();
-    assert.equal(await elsewhere.page.getByRole('link', { name: 'Dashboard' }).count(), 0);
-    await elsewhere[Symbol.asyncDispose]();
-  });
+test('the keyboard opens an operation and sends its call; the address of the page then opens it again', async () => {
+  await page.goto(url);
+  await operationOf('readWorkItem').getByRole('button', { expanded: false }).first().focus();
+  await page.keyboard.press('Enter');
+  await page.keyboard.press('Tab');
+  await page.keyboard.type('5');
+  await page.keyboard.press('Enter');
+  await operationOf('readWorkItem').locator('.live-responses-table').waitFor();
+  assert.equal(backend.requests[0]?.target, '/api/WorkItem/5');
+  await page.reload();
+  await operationOf('readWorkItem').getByRole('button', { name: 'Execute' }).waitFor();
+  assert.equal(await page.getByRole('button', { name: 'Execute' }).count(), 1);
+});
 
-  test('every documented reply is shown with status and message; replies that all operations share are shown once', async () => {
-    await using reference = await openReference();
-    const read = reference.page.locator('[id$="-readWorkItem"]');
-    await read.getByRole('button', { expanded: false }).first().click();
-    const rows = read.locator('.responses-table:not(.live-responses-table) > tbody > tr.response');
-    // The rows and their examples appear one by one; all() does not wait for them.
-    await rows.nth(3).locator('.reply-body').first().waitFor();
-    await rows.first().locator('.reply-body').first().waitFor();
-    const shown: string[] = [];
-    for (const row of await rows.all()) {
-      const status = await row.locator('.response-col_status').textContent();
-      shown.push([status, ...(await row.locator('.reply-body').allTextContents())].join(' '));
-    }
-    assert.match(shown.shift() ?? '', /^200 \{\s+"id": 1,/);
-    assert.deepEqual(shown, [
-      '400 {"error":"Invalid ID format"} {"error":"Bad request"}',
-      '404 {"error":"Work item not found"}',
-      '500 {"error":"Failed to fetch work item"}',
-    ]);
-    await read.getByText('408, 417, 431, 503: see “Every operation” below.').waitFor();
-    const shared = reference.page.locator('.info h2:last-of-type + table td');
-    const cells = await shared.allTextContents();
-    assert.deepEqual(
-      cells.filter((_, index) => index % 3 < 2),
-      [
-        ...['408', 'Request timeout'],
-        ...['417', 'Expectation failed'],
-        ...['431', 'Request header fields too large'],
-        ...['503', 'Service unavailable'],
-      ],
-    );
-  });
+interface Box {
+  readonly left: number;
+  readonly right: number;
+  readonly top: number;
+  readonly bottom: number;
+}
 
+test('on screens of all sizes, light and dark: it fits, the operations come first, Execute stays in place, and no button covers a reply', async () => {
+  const boxesOf = (selector: string) =>
+    page.evaluate<Box[]>(`[...document.querySelectorAll('${selector}')].map((each) =>
+      each.getBoundingClientRect().toJSON()).filter(({ height }) => height > 0)`);
+  const one = '[id$="-createWorkItem"]';
   for (const [width, height] of [
     [360, 740],
     [768, 1_024],
     [1_280, 720],
     [2_560, 1_440],
   ] as const) {
-    test(`${width} x ${height}: the operations come first, visible without scrolling; errors and limits follow`, async () => {
-      await using reference = await openReference({ width, height });
-      await reference.page.getByRole('heading', { name: 'Every operation' }).waitFor();
-      const [operations = [], tables = []] = await reference.page.evaluate<Box[][]>(`
-        ['.opblock', '.info table'].map((selector) =>
-          [...document.querySelectorAll(selector)].map((each) => each.getBoundingClientRect().toJSON()))`);
-      assert.ok(
-        (operations[4]?.bottom ?? NaN) <= height,
-        `the fifth operation ends at ${operations[4]?.bottom ?? ''} px`,
-      );
-      assert.equal(tables.length, 3);
-      for (const { top } of tables) assert.ok(top > (operations.at(-1)?.bottom ?? NaN), `a table is at ${top} px`);
-      await reference.savePicture(`docs-first-${width}`, { fullPage: false });
-    });
-  }
-
-  test('the content security policy is in force', async () => {
-    await using reference = await openReference();
-    const ran = await reference.page.evaluate<boolean>(`
-      const script = document.createElement('script');
-      script.textContent = 'globalThis.inlineRan = true';
-      document.body.append(script);
-      globalThis.inlineRan === true;
-    `);
-    assert.equal(ran, false);
-    assert.match(reference.takeProblems().join(), /Content Security Policy/);
-  });
-
-  for (const colorScheme of ['light', 'dark'] as const) {
-    for (const width of [360, 1280]) {
-      test(`${colorScheme}, ${width} px wide: it fits and is accessible`, async () => {
-        // An open page changes its colors with the system's color scheme.
-        await using reference = await openReference({ width, colorScheme: colorScheme === 'light' ? 'dark' : 'light' });
-        const background = () => reference.page.evaluate<string>('getComputedStyle(document.body).backgroundColor');
-        const other = await background();
-        await reference.page.emulateMedia({ colorScheme });
-        assert.notEqual(await background(), other);
-        await reference.assertFits();
-        await reference.savePicture(`docs-${colorScheme}-${width}`);
-        assert.equal((await tryOut(reference, 'createWorkItem')).status, '201');
-        await reference.assertFits();
-        await reference.savePicture(`docs-open-${colorScheme}-${width}`);
-        reference.assertClean(url);
-        // An open operation shows all that a closed operation shows. Two checks in all, because each takes seconds.
-        if ((colorScheme === 'light') === (width === 1280))
-          assert.deepEqual(await reference.findAccessibilityProblems(), []);
-      });
+    await page.setViewportSize({ width, height });
+    await page.goto(url);
+    await watched.assertFits();
+    const operations = await boxesOf('.opblock');
+    assert.ok((operations[4]?.bottom ?? NaN) <= height, 'all five operations are visible without scrolling');
+    const tables = await boxesOf('.info table');
+    assert.equal(tables.length, 3);
+    for (const { top } of tables) assert.ok(top > (operations.at(-1)?.bottom ?? NaN), 'errors and limits follow');
+    const backgrounds = new Set<string>();
+    await open('createWorkItem');
+    const placeOf = async () => {
+      const [[button], [whole]] = [await boxesOf(`${one} .execute`), await boxesOf(one)];
+      assert.ok(button && whole);
+      return [button.left - whole.left, button.top - whole.top, button.right - whole.left].map(Math.round);
+    };
+    const earlier = await placeOf();
+    await tryOut('createWorkItem');
+    assert.deepEqual(await placeOf(), earlier);
+    const [texts, buttons] = [await boxesOf(`${one} .responses-inner pre`), await boxesOf(`${one} .tool`)];
+    assert.ok(texts.length === 4 && buttons.length >= 3, `${texts.length} texts, ${buttons.length} buttons`);
+    for (const text of texts) {
+      for (const button of buttons) {
+        const isBeside = button.bottom <= text.top || button.top >= text.bottom || button.left >= text.right;
+        assert.ok(isBeside, `a button covers a text at ${width} px`);
+      }
     }
+    for (const colorScheme of ['light', 'dark'] as const) {
+      await page.emulateMedia({ colorScheme });
+      await watched.assertFits();
+      backgrounds.add(await page.evaluate<string>('getComputedStyle(document.body).backgroundColor'));
+      await watched.savePicture(`docs-${width}-${colorScheme}`);
+      // Two checks in all, because each takes seconds.
+      if (width === (colorScheme === 'light' ? 1_280 : 360))
+        assert.deepEqual(await watched.findAccessibilityProblems(), []);
+    }
+    assert.equal(backgrounds.size, 2, 'the colours change with those of the system');
   }
-
-  test('the keyboard reaches and opens every operation', async () => {
-    await using reference = await openReference();
-    const operation = reference.page.locator('[id$="-listWorkItems"]');
-    const control = operation.getByRole('button', { expanded: false }).first();
-    await control.focus();
-    await reference.page.keyboard.press('Enter');
-    await operation.getByRole('button', { name: 'Execute' }).waitFor();
-  });
 });

@@ -9,7 +9,7 @@ import { type Command, runCommand, startCommand } from '../helpers/command.ts';
 import { readState } from '../helpers/dashboard-state.ts';
 import { assertHeaders, assertReply, methodNotAllowed, notFound } from '../helpers/expected.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
-import { request, requestBytes, type Reply } from '../helpers/raw-client.ts';
+import { request, requestBytes } from '../helpers/raw-client.ts';
 import { useBackend } from '../helpers/suites.ts';
 
 const backend = await useBackend();
@@ -31,60 +31,43 @@ describe('DOCS=true', () => {
     assert.equal(command.stderr, '');
   });
 
-  function assertPage(reply: Reply, contentType: string, also: readonly string[] = []): void {
-    assert.equal(reply.status, 200);
-    assertHeaders(reply, ['content-type', 'content-length', ...also]);
-    assert.equal(reply.header('content-type'), contentType);
-  }
-
-  for (const [path, contentType, begins, also] of pages) {
-    test(`GET ${path} gets the file, its type, and the headers that every reply has [D24]`, async () => {
+  for (const [path, contentType, begins, also = []] of pages) {
+    test(`${path} has the file's type and the headers that every reply has; other methods are 405 [D6, D7, D24]`, async () => {
       const reply = await command.call('GET', `${path}?a=1`, { headers: [['X-Request-Id', 'page-1']] });
-      assertPage(reply, contentType, also);
       assert.match(reply.text, begins);
-      assert.equal(reply.header('content-length'), String(reply.body.length));
       assert.equal(reply.header('x-request-id'), 'page-1');
-    });
-
-    test(`HEAD ${path} gets the headers of GET, without the body [D7]`, async () => {
-      const got = await command.call('GET', path);
       const head = await command.call('HEAD', path);
-      assertPage(head, contentType, also);
-      assert.equal(head.header('content-length'), got.header('content-length'));
       assert.equal(head.body.length, 0);
-    });
-
-    test(`OPTIONS ${path} is 204, and methods other than GET, HEAD and OPTIONS are 405, with Allow [D6]`, async () => {
-      for (const method of ['POST', 'PUT', 'DELETE', 'PATCH', 'BREW']) {
-        const reply = await command.call(method, path, { body: '{}' });
-        assertReply(reply, 405, methodNotAllowed, ['allow']);
-        assert.equal(reply.header('allow'), 'GET, HEAD, OPTIONS');
+      for (const each of [reply, head]) {
+        assert.equal(each.status, 200);
+        assertHeaders(each, ['content-type', 'content-length', ...also]);
+        assert.equal(each.header('content-type'), contentType);
+        assert.equal(each.header('content-length'), String(reply.body.length));
       }
-      const reply = await command.call('OPTIONS', path);
-      assert.equal(reply.status, 204);
-      assertHeaders(reply, ['allow']);
-      assert.equal(reply.header('allow'), 'GET, HEAD, OPTIONS');
+      for (const method of ['POST', 'PUT', 'DELETE', 'PATCH', 'BREW', 'OPTIONS']) {
+        const other = await command.call(method, path, { body: '{}' });
+        if (method !== 'OPTIONS') assertReply(other, 405, methodNotAllowed, ['allow']);
+        else assert.equal(other.status, 204);
+        assertHeaders(other, method === 'OPTIONS' ? ['allow'] : ['content-type', 'content-length', 'allow']);
+        assert.equal(other.header('allow'), 'GET, HEAD, OPTIONS');
+      }
     });
   }
 
   test('the policy allows the page only its own files, and no inline script or style', async () => {
-    const policy = (await command.call('GET', '/docs')).header('content-security-policy') ?? '';
-    const directives = Object.fromEntries(
-      policy.split('; ').map((directive): [string, string] => {
-        const [name = '', ...sources] = directive.split(' ');
-        return [name, sources.join(' ')];
-      }),
-    );
-    assert.deepEqual(directives, {
-      'default-src': "'none'",
-      'script-src': "'self'",
-      'style-src': "'self'",
-      'img-src': "'self'",
-      'connect-src': "'self'",
-      'base-uri': "'none'",
-      'form-action': "'none'",
-      'frame-ancestors': "'none'",
-    });
+    const reply = await command.call('GET', '/docs');
+    assert.doesNotMatch(reply.text, /data-dashboard/, 'ADMIN_PORT=0');
+    const policy = reply.header('content-security-policy') ?? '';
+    assert.deepEqual(policy.split('; ').toSorted(), [
+      "base-uri 'none'",
+      "connect-src 'self'",
+      "default-src 'none'",
+      "form-action 'none'",
+      "frame-ancestors 'none'",
+      "img-src 'self'",
+      "script-src 'self'",
+      "style-src 'self'",
+    ]);
   });
 
   test('similar paths are 404, and no file outside the list is served [D5]', async () => {
@@ -111,13 +94,8 @@ describe('DOCS=true', () => {
   });
 
   test('an ambiguous request for a page is 400 [D27]', async () => {
-    const reply = await command.call('GET', '/docs', {
-      headers: [
-        ['Host', 'a'],
-        ['Host', 'b'],
-      ],
-    });
-    assert.equal(reply.status, 400);
+    const headers = ['a', 'b'].map((host) => ['Host', host] as const);
+    assert.equal((await command.call('GET', '/docs', { headers })).status, 400);
   });
 
   test('the backend is not called for a page, and the log has a line for each page', async () => {
@@ -160,7 +138,6 @@ describe('DOCS', () => {
       ['127.0.0.1', true],
       ['localhost', true],
       ['0.0.0.0', false],
-      ['::', false],
     ] as const) {
       const adminPort = await findFreePort();
       await using command = await startCommand({ DOCS: 'true', ADMIN_HOST: adminHost, ADMIN_PORT: String(adminPort) });
@@ -169,8 +146,6 @@ describe('DOCS', () => {
       assert.equal(page.includes(named), isNamed, adminHost);
       assert.equal(page.includes('data-dashboard'), isNamed, adminHost);
     }
-    await using command = await startCommand({ DOCS: 'true' });
-    assert.doesNotMatch((await command.call('GET', '/docs')).text, /data-dashboard/, 'ADMIN_PORT=0');
   });
 
   test('the limits are those of the whole gateway, as on the dashboard, whatever the number of workers', async () => {

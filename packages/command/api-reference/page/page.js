@@ -116,7 +116,7 @@ const send = async (form) => {
   const path = form.dataset.path.replace(/\{(\w+)\}/g, (_, name) => encodeURIComponent(form.elements[name].value));
   const url = new URL(path.slice(1), document.baseURI).href;
   const request = { method: form.dataset.method, headers, body };
-  const call = fill('call', { url, command: commandOf(url, request) });
+  const call = fill('call', { url, command: commandOf(url, request), problem: '' });
   place.append(call);
   try {
     const start = performance.now();
@@ -125,8 +125,9 @@ const send = async (form) => {
     call.append(makeReply(reply, bytes, performance.now() - start));
     say(`Status ${reply.status}`);
   } catch (error) {
-    call.append(`No reply: ${error.message}`);
-    say('No reply');
+    const problem = `No reply: ${error.message}`;
+    call.querySelector('[data-text=problem]').textContent = problem;
+    say(problem);
   }
 };
 
