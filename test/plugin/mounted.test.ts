@@ -155,7 +155,16 @@ for (const { name, create } of hosts) {
       await server.call('GET', '/nowhere');
       assert.equal(lines.length, 1);
       assert.deepEqual(pick(lines[0], 'level requestId operation path status outcome cause msg agent http tenant'), [
-        ...[40, 'failed', 'list', '/api/work-items', 500, 'not-json', 'status 200 with a body that is not JSON', 'backend call failed'],
+        ...[
+          40,
+          'failed',
+          'list',
+          '/api/work-items',
+          500,
+          'not-json',
+          'status 200 with a body that is not JSON',
+          'backend call failed',
+        ],
         ...['curl "8"', '1.1', 'a'],
       ]);
       assert.match(String(lines[0]?.['reqId']), /^req-/);
