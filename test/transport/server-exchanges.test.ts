@@ -2,8 +2,9 @@
 // clients or handlers that end it. D11, D21, D27, D28.
 
 import assert from 'node:assert/strict';
-import { describe, test } from 'node:test';
+import { after, describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
+import { allowed, seen } from '../helpers/connection-states.ts';
 import { requestBytes } from '../helpers/raw-client.ts';
 import {
   assertEnds,
@@ -187,6 +188,37 @@ test('100 Continue is sent once, when the handler reads the body, and only to HT
   await assertLastReply(client, 417);
 });
 
+for (const isHeld of [false, true]) {
+  for (const [what, rest, end] of [
+    ['is whole', '2\r\nab\r\n0\r\n\r\n', undefined],
+    ['is malformed', 'none\r\n', undefined],
+    ['is late', '', 'timeout'],
+    ['never comes, because the client leaves', '', 'reset'],
+  ] as const) {
+    test(`a body ${isHeld ? 'that is held' : 'of which nothing is read'} before its 100 Continue ${what}`, async (t) => {
+      const { client, connection, request } = await serveOne(t, isHeld ? hold : {});
+      const head = put('/1', 'chunked').replace('\r\n\r\n', '\r\nExpect: 100-continue\r\n\r\n');
+      client.send(head + rest);
+      const received = await request(0);
+      await poll(() => connection.socket.bytesRead === head.length + rest.length, 'all is read');
+      if (end === 'timeout') connection.checkTime(performance.now() + 60_000);
+      if (end === 'reset') client.reset();
+      if (end === undefined && isHeld) received.transport.readBody();
+      await poll(() => received.events.length > 1, 'its end');
+      if (end === 'reset') return;
+      const isRefused = !isHeld && what === 'is malformed';
+      if (!isRefused) received.transport.readBody();
+      received.reply('done');
+      if (!isRefused) assert.equal((await client.reply()).status, 100);
+      const reply = await client.reply();
+      assert.deepEqual(
+        [reply.text, reply.header('connection')],
+        ['done', what === 'is whole' ? 'keep-alive' : 'close'],
+      );
+    });
+  }
+}
+
 describe('the last reply [D27]', () => {
   for (const [what, bytes, expected] of [
     ['Connection: close', 'GET /last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n', 'close'],
@@ -327,7 +359,7 @@ describe('a client that sends its FIN [D21]', () => {
 });
 
 test('a reset is reported once, at any point of a request, and no waiting request starts [D21]', async (t) => {
-  const { server, connect, request, received, faults } = await serve(t);
+  const { server, connect, request, received, faults } = await serve(t, hold);
   const begun = [get('/1'), gets(2), `${put('/', 5)}ab`];
   for (const [index, bytes] of [...begun, '', 'GET / HT'].entries()) {
     const client = await connect();
@@ -413,4 +445,10 @@ describe('an error thrown by the handler closes its connection, is reported once
       assert.equal((await other.call('GET', '/2')).text, '/2');
     });
   }
+});
+
+// Every transition of the table has occurred. server-times.test.ts has a late held body, held-bytes.test.ts has full memory.
+after(() => {
+  const elsewhere = ['held/reply > over/reply', 'whole/continue > over/continue', 'whole/reply > over/reply'];
+  assert.deepEqual([...allowed.keys()].filter((each) => !seen.has(each)), elsewhere); // prettier-ignore
 });
