@@ -91,7 +91,7 @@ export const batches: readonly Batch[] = [
   },
   {
     name: 'guards in hosts',
-    files: list('unit/host-guards guards/hosts plugin/mounted'),
+    files: list('guards/hosts plugin/mounted'),
     of: /packages\/core\/(guards\/|hosts\/(common\/(fields|host-)|fastify\/fastify\.ts|fetch|node\/node-exchange|server))/,
   },
   {

@@ -66,34 +66,26 @@ function only(records: readonly CallRecord[]): Told {
 
 const failedList = '{"error":"Failed to fetch work items"}'.length;
 
-for (const [method, path, body, told] of [
-  ['GET', '/api/work-items', undefined, ['list', 200, 8]],
-  ['HEAD', '/api/work-items', undefined, ['list', 200, 8]],
-  ['POST', '/api/work-items', '{"a":1}', ['create', 201, 8]],
-  ['GET', '/api/work-items/5', undefined, ['read', 200, 8]],
-  ['PUT', '/api/work-items/5', '{"a":1}', ['update', 200, 16]],
-  ['DELETE', '/api/work-items/5', undefined, ['delete', 200, 16]],
-] as const) {
-  test(`a successful ${method} ${path} is "ok", with its durations and the sizes of both bodies`, async () => {
-    await using server = await serve();
+test('a success is "ok", with its durations and the sizes of both bodies', async () => {
+  await using server = await serve();
+  for (const [method, path, body, operation, status, replyBytes] of [
+    ['GET', '/api/work-items', '', 'list', 200, 8],
+    ['HEAD', '/api/work-items', '', 'list', 200, 8],
+    ['POST', '/api/work-items', '{"a":1}', 'create', 201, 8],
+    ['GET', '/api/work-items/5', '', 'read', 200, 8],
+    ['PUT', '/api/work-items/5', '{"a":1}', 'update', 200, 16],
+    ['DELETE', '/api/work-items/5', '', 'delete', 200, 16],
+  ] as const) {
+    server.records.length = 0;
     const sentAt = performance.now();
-    await server.call(method, path, body === undefined ? {} : { body });
-    const [operation, status, replyBytes] = told;
+    await server.call(method, path, body === '' ? {} : { body });
     const { durationMs, backendDurationMs } = server.records[0] ?? assert.fail();
     assert.ok(backendDurationMs !== undefined && backendDurationMs > 0);
     assert.ok(durationMs <= performance.now() - sentAt);
-    assert.deepEqual(only(server.records), {
-      operation,
-      method,
-      status,
-      outcome: 'ok',
-      cause: undefined,
-      backendOutcome: 'ok',
-      requestBytes: body?.length ?? 0,
-      replyBytes,
-    });
-  });
-}
+    const ok = { outcome: 'ok', cause: undefined, backendOutcome: 'ok' };
+    assert.deepEqual(only(server.records), { operation, method, status, ...ok, requestBytes: body.length, replyBytes });
+  }
+});
 
 type Failure = [
   name: string,

@@ -17,26 +17,22 @@ function observe() {
   return { lines, observer: writeFailureLines((line) => lines.push(line)) };
 }
 
-test('a failure is written as one line with request, outcome and cause [D50]', () => {
-  const { lines, observer } = observe();
-  observer.onCallEnd(call('unreachable', { cause: 'connect ECONNREFUSED 127.0.0.1:5104' }));
-  observer.onCallEnd(call('timed-out', { status: 0 }));
-  assert.deepEqual(lines, [
-    'work-item-gateway: GET /api/work-items/5 (request id the-id) got 500, outcome unreachable: ' +
-      'no complete, well-formed answer. Cause: connect ECONNREFUSED 127.0.0.1:5104.',
-    'work-item-gateway: GET /api/work-items/5 (request id the-id) got no reply, outcome timed-out: no answer in time.',
-  ]);
-});
-
-test('only faults of the backend or the gateway are written [D51]', () => {
+test('each failure of the backend or the gateway, and no other outcome, is a line with request, outcome and cause [D50, D51]', () => {
   for (const outcome of callOutcomes) {
     const { lines, observer } = observe();
     observer.onCallEnd(call(outcome));
-    const isFailure = ['backend', 'gateway'].includes(outcomes[outcome].fault);
-    assert.equal(lines.length, isFailure ? 1 : 0, outcome);
-    const start = `work-item-gateway: GET /api/work-items/5 (request id the-id) got 500, outcome ${outcome}: `;
-    assert.equal(lines[0], isFailure ? `${start}${outcomes[outcome].meaning}.` : undefined);
-    assert.doesNotMatch(lines.join(), /undefined/);
+    observer.onCallEnd(call(outcome, { status: 0, cause: 'connect ECONNREFUSED 127.0.0.1:5104' }));
+    const start = 'work-item-gateway: GET /api/work-items/5 (request id the-id) got';
+    const { fault, meaning } = outcomes[outcome];
+    assert.deepEqual(
+      lines,
+      ['backend', 'gateway'].includes(fault)
+        ? [
+            `${start} 500, outcome ${outcome}: ${meaning}.`,
+            `${start} no reply, outcome ${outcome}: ${meaning}. Cause: connect ECONNREFUSED 127.0.0.1:5104.`,
+          ]
+        : [],
+    );
   }
 });
 
@@ -55,18 +51,13 @@ test('a mistake of the host is written with its message and without advice', () 
   observer.onCallEnd(call('bug', { cause: mistake }));
   delete mistake.stack;
   observer.onCallEnd(call('bug', { cause: mistake }));
+  const error = new Error('broken');
+  delete error.stack;
+  observer.onCallEnd(call('bug', { cause: error }));
+  assert.match(lines.pop() ?? '', /Cause: broken\.$/);
   const start = 'work-item-gateway: GET /api/work-items/5 (request id the-id) got 500, outcome bug: ';
   assert.match(lines[0] ?? '', /got 500, outcome bug: Error: put it first\\u000a +at [^:]*:/);
   assert.equal(lines[1], `${start}put it first`);
-});
-
-test('an error without a stack is shown as text, and so is a cause that is not an error', () => {
-  const { lines, observer } = observe();
-  const error = new Error('broken');
-  delete error.stack;
-  for (const cause of [error, 'a word']) observer.onCallEnd(call('bug', { cause }));
-  const causes = lines.map((line) => /Cause: (.*?)\.$/.exec(line)?.[1]);
-  assert.deepEqual(causes, ['broken', 'a word']);
 });
 
 test('one line is written when an outage of the keys or of Redis begins, and another when it ends', () => {
@@ -97,14 +88,11 @@ test('a line is cut at 2,000 characters', () => {
   assert.equal(lines[2], `${(lines[1] ?? '').slice(0, -1)}x…`);
 });
 
-test('control characters in a path or a cause are escaped, and long texts are cut', () => {
+test('control characters in a path or a cause are escaped', () => {
   const { lines, observer } = observe();
-  observer.onCallEnd(
-    call('refused', { path: '/\u001b[2J\r\nwork-item-gateway: ok', cause: 'x\u2028\u202e'.repeat(5_000) }),
-  );
+  observer.onCallEnd(call('refused', { path: '/\u001b[2J\r\nwork-item-gateway: ok', cause: 'x\u2028\u202e' }));
   assert.doesNotMatch(lines[0] ?? '', /[\p{Cc}\u2028\u202e]/u);
   assert.match(lines[0] ?? '', /\/\\u001b\[2J\\u000d\\u000awork-item-gateway: ok/);
-  assert.ok((lines[0] ?? '').length < 2_100);
 });
 
 test('a dead backend causes few lines; further failures are only counted', (context) => {

@@ -23,6 +23,11 @@ function problemsOf(options: object, host: keyof typeof hosts = 'server'): strin
   }
 }
 
+const [issuerName, audience] = ['https://issuer.example', 'items'];
+const withTokens = (authJwksUrl: string, more: object = {}) => ({
+  ...{ authIssuer: issuerName, authAudience: [audience], authJwksUrl },
+  ...more,
+});
 const act = () => undefined;
 const https = 'https://localhost:5104';
 const tlsWish =
@@ -49,6 +54,7 @@ for (const [host, name, rule, wrong, right] of [
     ['', '/a', '/a/b'],
   ],
   ['fetch', 'clientAddress', 'must be a function', ['10.0.0.1', null], [act]],
+  ['node', 'log', 'must be false or a function that receives a line', [true, null, 'info', {}], [false, act]],
   ['server', 'requestTimeoutMs', msWish, [0, 1.5, '5', NaN, null, 2_147_483_648], [1, 2_147_483_647]],
   ['server', 'itemIdParsing', "must be 'leading' or 'whole'", ['', 'x', true, null], ['leading', 'whole']],
   [
@@ -131,6 +137,81 @@ test('the message for each invalid option of tokens names the option', () => {
   ] as const) {
     assert.equal(problemsOf({ ...tokens, ...options }), problem, JSON.stringify(options));
   }
+});
+
+test('all invalid or incomplete options of guards are reported together, and no secret is repeated', () => {
+  const rows: [options: object, problems: readonly string[]][] = [
+    [withTokens('https://keys.example', { authIssuer: '' }), ['authIssuer must be a non-empty string (to set no value, leave out the option)']],
+    [
+      { authIssuer: issuerName },
+      [
+        'authIssuer is set, but authAudience is not: tokens for other services would be accepted',
+        'authIssuer is set, but neither authJwksUrl nor authJwksFile: there are no keys',
+      ],
+    ],
+    [{ authAudience: [audience] }, ['authAudience is set, but tokens are off: authIssuer is not set']],
+    [
+      { backendIdentityHeader: 'x-user' },
+      ['backendIdentityHeader is set, but tokens are off: authIssuer is not set'],
+    ],
+    [
+      withTokens('https://keys.example', { authJwksFile: 'keys' }),
+      ['authJwksUrl and authJwksFile are both set: set only one of them'],
+    ],
+    [
+      withTokens('http://user:geheim@keys.example', {
+        ...{ authAudience: audience as never, authAlgorithms: ['HS256'], authClockSkewMs: 600_001 },
+        ...{ authTokenType: 'jwt' as never, authScopes: { reed: 'x' } as never, authScopeClaim: 'a b' },
+        backendIdentityHeader: 'Authorization',
+      }),
+      [
+        'authAudience must be a non-empty array of non-empty strings',
+        'authJwksUrl must be an https address without user name, password and fragment',
+        'authAlgorithms must be one or more of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512, EdDSA, Ed25519 (HMAC uses a shared secret, so any service that verifies a token could also forge one)',
+        "authTokenType must be 'any' or 'at+jwt'",
+        'authScopes may have only the operations list, create, read, update, delete: did you mean read?',
+        'authScopeClaim must be names of claims separated by commas, with a dot between the name of an object and a name in it: for instance scope, or scp,roles, or realm_access.roles',
+        'backendIdentityHeader must be the name of a header that has no other use, for instance x-user',
+        'authClockSkewMs must be a whole number from 0 to 600000',
+      ],
+    ],
+    [
+      withTokens('http://keys.example', { authScopes: { read: 'a b' }, authJwksRefreshMs: 5_000, authJwksStaleMs: 4_000 }),
+      [
+        'authJwksUrl must be an https address (plain http only for localhost, 127.0.0.1 and [::1])',
+        'authScopes must have one scope for each operation, without spaces, quotes and backslashes',
+        'authJwksStaleMs is below authJwksRefreshMs: keys would expire before the next fetch',
+      ],
+    ],
+    [
+      withTokens('https://keys.example', { authAlgorithms: [' RS256', 'none'], authScopeClaim: 'scp' }),
+      [
+        'authAlgorithms must be one or more of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512, EdDSA, Ed25519: did you mean RS256?',
+        'authScopeClaim is set, but authScopes is not: no scope is checked',
+      ],
+    ],
+    [
+      { rateLimit: '100', rateLimitKey: 'ip', rateLimitRedisUrl: 'http://:geheim@redis', rateLimitFallback: true },
+      [
+        'rateLimit must be requests/window, for instance 100/60s, 10/1s, 1000/5m or 10000/1h: at most 1000000 requests, in a window of 1s to 24h',
+        "rateLimitKey must be 'address' or 'identity'",
+        'rateLimitRedisUrl must be an address such as redis://redis.internal:6379/0 or, over TLS, rediss://user:password@redis.internal, with special characters of user name and password percent-encoded',
+        "rateLimitFallback must be 'local' or 'allow' or 'deny'",
+      ],
+    ],
+    [
+      { rateLimit: '1/1s', rateLimitKey: 'identity', rateLimitFallback: 'deny' },
+      [
+        'rateLimitFallback is set, but has no effect without rateLimitRedisUrl',
+        'rateLimitKey is identity, but tokens are off: authIssuer is not set',
+      ],
+    ],
+  ]; // prettier-ignore
+  for (const [options, problems] of rows) {
+    assert.equal(problemsOf(options), problems.join('; '));
+    assert.doesNotMatch(problems.join(), /geheim/);
+  }
+  assert.match(problemsOf({ authIsuer: issuerName }), /^authIsuer is unknown: did you mean authIssuer\?$/);
 });
 
 test('the message for an invalid backendUrl names the part that is wrong', () => {

@@ -13,9 +13,7 @@ import { observerRows } from '../../packages/core/options/observer-options.ts';
 import { Problem } from '../../packages/core/options/problem.ts';
 import { operations } from '../../packages/core/operations.ts';
 import { createCallRecord } from '../helpers/call-record.ts';
-import { poll } from '../helpers/changes.ts';
-import { createObserver, hostNames, startGateway, type Settings } from '../helpers/gateway.ts';
-import { answer } from '../helpers/scripted-backend.ts';
+import { createObserver } from '../helpers/gateway.ts';
 
 const read = createCallRecord({
   operation: operations.find(({ name }) => name === 'read'),
@@ -207,44 +205,4 @@ describe('the option observer', () => {
     await new Promise((turn) => setImmediate(turn));
     assert.deepEqual(bugs.map(String), ['Error: stall']);
   });
-});
-
-describe('the option log', () => {
-  for (const host of hostNames) {
-    const fail = async (settings: Settings) => {
-      await using gateway = await startGateway({ host, settings });
-      gateway.backend.answers(answer('', { status: 503 }));
-      assert.equal((await gateway.call('GET', '/api/work-items/5')).status, 500);
-      await poll(() => gateway.told.ended.length === 1 || settings.observer !== undefined, 'the call has ended');
-    };
-
-    test(`${host}: an observer does not silence the lines, and a function gets them`, async () => {
-      const lines: string[] = [];
-      const { told, observer } = createObserver();
-      await fail({ observer, log: (line) => lines.push(line) });
-      assert.equal(told.ended[0]?.outcome, 'refused');
-      assert.equal(lines.length, 1);
-      assert.match(lines[0] ?? '', /^work-item-gateway: GET \/api\/work-items\/5 .* outcome refused/);
-    });
-
-    if (host !== 'plugin') {
-      test(`${host}: with an observer of one function, failures are written to console.error; false writes nothing`, async (context) => {
-        const written = context.mock.method(console, 'error', () => undefined);
-        await fail({ observer: { onStall: () => undefined }, log: undefined });
-        assert.equal(written.mock.callCount(), 1);
-        await fail({ log: false });
-        assert.equal(written.mock.callCount(), 1);
-      });
-    }
-
-    test(`${host}: a value that is neither false nor a function is refused`, async () => {
-      for (const log of [true, null, 'info', {}]) {
-        await assert.rejects(startGateway({ host, settings: { log: log as never } }), {
-          name: 'TypeError',
-          code: 'ERR_GATEWAY_OPTIONS',
-          message: /log must be false or a function that receives a line/,
-        });
-      }
-    });
-  }
 });
