@@ -243,32 +243,6 @@ test('if a request body becomes malformed during the call, the reply does not ch
   await client.closed();
 });
 
-test('unread bytes of a reply count as buffered until the client reads them or leaves [D26]', async () => {
-  const length = 24_000_000;
-  await using server = await startGateway({ settings: { bufferedBytesMax: length * 1.5 } });
-  server.backend.answers(answer(Buffer.alloc(length, '1')));
-  for (const leaves of [false, true]) {
-    await using stalled = await server.connect();
-    stalled.send(requestBytes('GET', '/api/work-items'));
-    await stalled.receives(1);
-    stalled.pause();
-    await poll(() => server.told.ended.length > 0, 'the call has ended');
-    await using other = await server.connect();
-    assert.equal((await other.call('GET', '/api/work-items')).status, 500);
-    if (leaves) {
-      stalled.destroy();
-    } else {
-      stalled.resume();
-      assert.equal((await stalled.reply()).body.length, length);
-    }
-    await poll(
-      async () => (await other.call('GET', '/api/work-items')).status === 200,
-      'the next answer fits into the limit',
-    );
-    server.told.ended.length = 0;
-  }
-});
-
 test('a client that stops reading is reported with its call, and so is a fault of onStall [D28, D35]', async () => {
   let isBroken = false;
   await using server = await startGateway({
