@@ -42,9 +42,7 @@ def request(stream, method, path, *others, ends=True, **more):
 
 def take(event, credits):
     stream = streams.get(getattr(event, "stream_id", None))
-    if isinstance(event, h2.events.InformationalResponseReceived):
-        seen.append("100")
-    elif isinstance(event, h2.events.ResponseReceived):
+    if isinstance(event, h2.events.ResponseReceived):
         stream["status"] = dict(event.headers)[":status"]
     elif isinstance(event, h2.events.DataReceived):
         stream["bytes"] += len(event.data)
@@ -55,8 +53,6 @@ def take(event, credits):
         stream["ended"] = True
     elif isinstance(event, h2.events.StreamReset):
         stream["reset"] = int(event.error_code)
-    elif isinstance(event, h2.events.PingAckReceived):
-        seen.append("ping " + event.ping_data.hex())
     elif isinstance(event, h2.events.SettingsAcknowledged):
         seen.append("settings")
     elif isinstance(event, h2.events.ConnectionTerminated):
@@ -96,12 +92,6 @@ elif scenario == "trailers":
     connection.send_headers(1, [("x-checksum", "1"), ("x-request-id", "late")], end_stream=True)
     send()
     until(ended(1))
-elif scenario == "continue":
-    request(1, "PUT", item, ("expect", "100-continue"), ends=False)
-    until(lambda: "100" in seen)
-    connection.send_data(1, b"{}", end_stream=True)
-    send()
-    until(ended(1))
 elif scenario == "windows":
     # The window starts at 0, grows in small steps, falls below 0 during the reply, and opens at the end.
     def window(size):
@@ -131,19 +121,5 @@ elif scenario == "table":
             stream = connection.get_next_available_stream_id()
             request(stream, "GET", item)
             until(ended(stream))
-elif scenario == "pings":
-    request(1, "GET", item)
-    connection.ping(b"12345678")
-    connection.ping(bytes(8))
-    send()
-    until(lambda: streams[1]["ended"] and len([each for each in seen if each.startswith("ping")]) == 2)
-elif scenario == "reset":
-    for stream in range(1, 20, 4):
-        request(stream, "GET", item)
-        connection.reset_stream(stream, 8)
-        send()
-        streams.pop(stream)
-        request(stream + 2, "GET", item)
-        until(ended(stream + 2))
 
 print(json.dumps({"streams": streams, "seen": [each for each in seen if each != "settings"]}))

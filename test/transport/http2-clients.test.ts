@@ -37,35 +37,27 @@ async function converse(port: number, scenario: string): Promise<Told> {
 const replied = { status: '200', bytes: 8, text: '{"id":5}', ended: true };
 
 describe('python3-h2', { skip: skipWithout(python, ['-c', 'import h2'], 'python3-h2') }, () => {
-  for (const [scenario, streams, seen] of [
-    ['priorities', { 1: replied, 3: replied }, []],
-    ['pings', { 1: replied }, ['ping 3132333435363738', 'ping 0000000000000000']],
-    ['reset', Object.fromEntries([3, 7, 11, 15, 19].map((stream) => [stream, replied])), []],
-    ['table', Object.fromEntries(Array.from({ length: 12 }, (_, index) => [1 + 2 * index, replied])), []],
+  for (const [scenario, numbers] of [
+    ['priorities', [1, 3]],
+    ['table', Array.from({ length: 12 }, (_, index) => 1 + 2 * index)],
   ] as const) {
     test(`${scenario}: each stream gets its reply, and the client receives nothing unexpected [D39]`, async () => {
       await using server = await startGateway({ host: 'http2' });
-      const told = await converse(server.port, scenario);
-      assert.deepEqual(told, { streams, seen });
+      const streams = Object.fromEntries(numbers.map((stream) => [stream, replied]));
+      assert.deepEqual(await converse(server.port, scenario), { streams, seen: [] });
       assert.deepEqual(server.told.bugs, []);
     });
   }
 
-  for (const [scenario, body, seen] of [
-    ['trailers', '{"a":1}', []],
-    ['continue', '{}', ['100']],
-  ] as const) {
-    test(`${scenario}: the backend gets the whole body, and no trailer [D39]`, async () => {
-      await using server = await startGateway({ host: 'http2' });
-      const told = await converse(server.port, scenario);
-      const reply = { status: '200', bytes: succeeded.length, text: succeeded, ended: true };
-      assert.deepEqual(told, { streams: { 1: reply }, seen });
-      const call = await server.backend.nextRequest();
-      assert.deepEqual([call.body.toString(), call.header('content-length')], [body, String(body.length)]);
-      assert.equal(call.header('x-checksum'), undefined);
-      assert.notEqual(call.header('x-request-id'), 'late');
-    });
-  }
+  test('trailers: the backend gets the whole body, without padding, and no trailer [D39]', async () => {
+    await using server = await startGateway({ host: 'http2' });
+    const reply = { status: '200', bytes: succeeded.length, text: succeeded, ended: true };
+    assert.deepEqual(await converse(server.port, 'trailers'), { streams: { 1: reply }, seen: [] });
+    const call = await server.backend.nextRequest();
+    assert.deepEqual([call.body.toString(), call.header('content-length')], ['{"a":1}', '7']);
+    assert.equal(call.header('x-checksum'), undefined);
+    assert.notEqual(call.header('x-request-id'), 'late');
+  });
 
   test('windows: a reply is sent as far as the window of its stream allows, and is complete in the end [RFC 9113, 6.9]', async () => {
     await using server = await startGateway({ host: 'http2' });
