@@ -278,10 +278,6 @@ test('a reload with unusable settings fails, and the old settings stay in force'
   await assertStartError(served.pool.reload(settingsWith(noKeys), {}), /AUTH_JWKS_FILE/);
   assert.deepEqual(await isServedBy(served, 2), before);
   assertReply(await served.call(), 200, '[]');
-  const [victim = 0] = before;
-  process.kill(victim, 'SIGKILL');
-  await isServedBy(served, 2, [victim]);
-  assertReply(await served.call(), 200, '[]');
 });
 
 test('new certificates reach running workers and workers that start later', { skip: noOpenssl }, async () => {
@@ -351,7 +347,7 @@ test('a drain that exceeds its time limit cuts calls in flight, and exit code 1 
 
 test('after the second early death there is a pause before a worker is replaced; each further one doubles it', async () => {
   await using served = await start({ workers: '1' });
-  for (const pauseMs of [0, 100, 200, 400]) {
+  for (const pauseMs of [0, 100, 200]) {
     const [victim = 0] = await served.pids();
     const deaths = served.lines.length;
     process.kill(victim, 'SIGKILL');

