@@ -138,7 +138,8 @@ class Worker extends EventEmitter {
   readonly #unread: FromWorker[] = [];
   #haltedUntil = 0;
   #exitCode: number | undefined;
-  #served = 0;
+  served = 0;
+  readyAt = Infinity;
   #open = 0;
 
   constructor(pid: number, world: World, onServe: (used: Start | undefined) => void) {
@@ -209,7 +210,7 @@ class Worker extends EventEmitter {
   }
 
   #report(id: number): void {
-    this.#say({ kind: 'report', id, report: { figures: [this.#served], failures: [] } as never });
+    this.#say({ kind: 'report', id, report: { figures: [this.served], failures: [] } as never });
   }
 
   #leave(exitCode: number, cuts = false): void {
@@ -229,7 +230,7 @@ class Worker extends EventEmitter {
       world.expect(!client.isServed, 'two workers serve one connection');
       this.#onServe(this.used);
       client.isServed = true;
-      this.#served += 1;
+      this.served += 1;
       this.#open += 1;
       this.#after(world.below(5) > 0 ? world.below(400) : 1_900, () => {
         this.#open -= 1;
@@ -257,7 +258,8 @@ class Worker extends EventEmitter {
     } else {
       this.#say(isRefused ? { kind: 'start-error', message: 'unusable' } : { kind: 'ready', report: undefined });
       if (isRefused) this.die(1, null);
-      else if (this.#exitCode !== undefined) this.#leave(this.#exitCode);
+      else this.readyAt = world.now;
+      if (this.#exitCode !== undefined) this.#leave(this.#exitCode);
     }
   }
 }
@@ -330,11 +332,14 @@ async function live(world: World, startPool: typeof start): Promise<void> {
     const isFull = clients.filter((each) => !each.isServed && !each.isClosed).length >= settings.connectionsMax;
     const destroy = (): void => {
       client.isClosed = true;
+      const isLate = !client.isServed && world.now - now > base.requestHeadersTimeoutMs - 1;
       world.expect(
         !isPrompt || isEnding || world.now - now < 1_500,
         'a connection waits for a worker that does not take it',
       );
-      const mayEnd = isFull || isEnding || world.now - now > base.requestHeadersTimeoutMs - 1;
+      const couldServe = workers.some((each) => !each.isDead && !each.isLeaving && each.readyAt < world.now - 300);
+      world.expect(!isPrompt || !isLate || !couldServe, 'a connection is refused though a worker could serve it');
+      const mayEnd = isFull || isEnding || isLate;
       world.expect(client.isServed || mayEnd, 'a connection is lost that no worker had begun to serve');
     };
     const client = { isServed: false, isClosed: false, on: () => client, destroy };
@@ -359,7 +364,8 @@ async function live(world: World, startPool: typeof start): Promise<void> {
   };
   const act = (pool: Pool): void => {
     for (let more = world.below(6); more > 0; more -= 1) connect();
-    const worker = living()[world.below(living().length)];
+    // The newest worker may still be starting.
+    const worker = world.below(3) === 0 ? living().at(-1) : living()[world.below(living().length)];
     const signal = signals[world.below(signals.length)] ?? null;
     world.after(world.below(8), () => {
       if (world.has('kill')) worker?.die(signal === null ? 1 : null, signal);
@@ -398,6 +404,7 @@ async function live(world: World, startPool: typeof start): Promise<void> {
     assert.ok(!living().some(({ used }) => used?.tls !== tls || !isInForce(used)), 'all are up to date');
     assertNoneWaits();
     await until(count(pool), 2_000, 'all report');
+    assert.ok(served >= living().reduce((sum, each) => sum + each.served, 0), 'all calls are counted');
   }
   world.note('drain');
   pool.beginDrain();
