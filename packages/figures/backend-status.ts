@@ -20,7 +20,6 @@ export interface BackendStatus {
   readonly since: number;
   /** Why the backend does not answer; undefined while it answers. */
   readonly cause: string | undefined;
-  /** The cause as a code. */
   readonly reason?: Reason | undefined;
   /** Last observation of this state, in milliseconds since 1970. */
   readonly seenAt: number;
@@ -61,7 +60,6 @@ export class BackendMonitor {
   /** The last status, however old; unreachable before the first call or probe. */
   status: BackendStatus = { isReachable: false, since: 0, cause: undefined, seenAt: 0 };
 
-  /** Probes with sockets from `open`. */
   constructor(open: OpenSocket) {
     this.#open = open;
   }

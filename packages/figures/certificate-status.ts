@@ -9,7 +9,6 @@ export interface CertificateStatus {
   readonly problems: readonly string[];
   /** Number of times since the start that new files were accepted. */
   readonly taken: number;
-  /** Number of times that new files were refused. */
   readonly refused: number;
 }
 

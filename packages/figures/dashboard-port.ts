@@ -9,7 +9,6 @@ export const dashboardFolder = 'packages/dashboard';
 
 export interface DashboardSources extends Reporter {
   readonly isDraining: () => boolean;
-  /** Receives internal errors. */
   readonly onFault: (error: unknown) => void;
   readonly facts: () => GatewayFacts;
 }

@@ -7,7 +7,6 @@ import { callOutcomes, outcomeOfMalformed, outcomes, type CallOutcome, type Faul
 import { shortTextOf } from '../core/reasons.ts';
 import { troubleOfCall, type TroubleCode } from './troubles.ts';
 
-/** The party at fault for a failed request. */
 export type Party = Exclude<Fault, 'nobody'>;
 
 export interface Failure {
@@ -24,12 +23,10 @@ export interface Failure {
   readonly outcome: CallOutcome;
   readonly party: Party;
   readonly cause: string | undefined;
-  /** For a failure of the backend. */
   readonly trouble?: TroubleCode | undefined;
   readonly durationMs: number;
 }
 
-/** The last failure that one party caused. */
 export interface LastFailure {
   /** Milliseconds since 1970. */
   readonly at: number;
@@ -92,13 +89,11 @@ export class RecentFailures {
     if (this.#failures.length === storedMax) this.#failures = this.list().reverse();
   }
 
-  /** Keeps a malformed request. */
   recordMalformed(requestId: string, status: number, cause: string, client: string | undefined): void {
     const outcome = outcomeOfMalformed(status);
     this.record({ requestId, client, status, outcome, cause, durationMs: 0 }, true);
   }
 
-  /** All failures kept, latest first. */
   list(): Failure[] {
     return joinFailures([this.#failures.toReversed()]);
   }

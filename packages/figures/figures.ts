@@ -100,7 +100,6 @@ export class Figures {
     this.#block.set(block);
   }
 
-  /** Adds a completed request. */
   record(call: CallRecord): void {
     const offset = offsets[call.operation?.name ?? 'none'];
     this.#increase(offset + placeOfStatus(call.status));
@@ -119,7 +118,6 @@ export class Figures {
     }
   }
 
-  /** Adds a reply to a malformed request. */
   recordMalformed(status: number): void {
     this.#increase(offsets.none + placeOfStatus(status));
     this.#increase(offsets.none + outcomePlaces[outcomeOfMalformed(status)]);
@@ -147,7 +145,6 @@ export class Figures {
     return new Figures(growth);
   }
 
-  /** Returns true if any figure differs from that of `other`. */
   isOther(other: Figures): boolean {
     return this.#block.some((value, index) => value !== other.#at(index));
   }
@@ -179,7 +176,6 @@ export class Figures {
     return this.#durations(offsets[name] + backendDurationsAt);
   }
 
-  /** The block, for the constructor in another process. */
   toJSON(): readonly number[] {
     return [...this.#block];
   }

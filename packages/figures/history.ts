@@ -20,7 +20,6 @@ export const stepMs = 5_000;
 const noSuccessAnswersMin = 10;
 const noSuccessMs = 300_000;
 
-/** The sum of the counts of all processes. */
 export function addFigures({ living, ended }: Omit<Reports, 'isServing'>): Figures {
   const sum = new Figures(ended.figures);
   for (const { figures } of living) {
@@ -40,7 +39,6 @@ export interface Stretch {
   readonly from: number;
   readonly at: number;
   readonly passed: Figures;
-  /** True if no figure changed. */
   readonly isIdle: boolean;
 }
 

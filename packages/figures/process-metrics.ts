@@ -36,7 +36,6 @@ export function processRegistry(): Registry {
   return (registry = created);
 }
 
-/** Reads the current values; rejects if `processRegistry` throws. */
 export async function readProcessMetrics(): Promise<readonly ProcessMetric[]> {
   const metrics = await processRegistry().getMetricsAsJSON();
   // Without a sample since the last read, the mean is NaN and the minimum 292 years, so these metrics are left out.

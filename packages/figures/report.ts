@@ -14,7 +14,6 @@ export interface Report {
   readonly inFlight: number;
   readonly bufferedBytes: number;
   readonly clientConnections: number;
-  /** The number of client connections that use HTTP/2. */
   readonly http2Connections: number;
   readonly http2Streams: number;
   readonly backendConnections: number;
@@ -40,7 +39,6 @@ export interface ReportRequest {
   readonly probesBackend: boolean;
 }
 
-/** The counts of a process. */
 type Counts = Pick<Report, 'figures' | 'failures'>;
 
 export interface Reports {
@@ -48,7 +46,6 @@ export interface Reports {
   readonly isServing: boolean;
   /** The last report of each process that serves clients. */
   readonly living: readonly Report[];
-  /** The counts of processes that have ended. */
   readonly ended: Counts;
 }
 
@@ -144,7 +141,6 @@ function msOf(nanoseconds: number): number {
 }
 
 interface KeyStatus {
-  /** Number of usable keys. */
   readonly keys: number;
   /** Time of the last successful fetch, in milliseconds since 1970; undefined before the first. */
   readonly fetchedAt: number | undefined;

@@ -168,7 +168,6 @@ const byOutcome: Partial<Record<CallOutcome, TroubleCode>> = {
   overload: 'own-limit',
 };
 
-/** The trouble that a failed call to the backend shows. */
 export function troubleOfCall({
   outcome,
   reason,
@@ -189,7 +188,6 @@ function troubleOfStatus(status: number, operation: CallRecord['operation']): Tr
   return byStatus[status] ?? (status >= 500 ? 'server-error' : 'no-success');
 }
 
-/** The trouble of a backend that was unreachable for this reason. */
 export function troubleOfReason(reason: Reason | undefined): TroubleCode {
   return (reason && byReason[reason]) ?? 'no-connection';
 }
@@ -225,7 +223,6 @@ export interface Passing {
 /** The last minute in which more than half of the calls were refused [D71]. `count`: refused calls. */
 export interface Refused extends Passing {
   readonly calls: number;
-  /** The commonest outcome. */
   readonly outcome: Refusal;
 }
 

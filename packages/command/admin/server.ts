@@ -29,7 +29,6 @@ interface AdminSources extends DashboardSources {
 
 interface AdminServer {
   readonly connections: ClientServer;
-  /** Ends the recording of the history. */
   readonly endRecording: () => void;
 }
 

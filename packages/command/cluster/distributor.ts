@@ -5,7 +5,6 @@ import type { Socket } from 'node:net';
 
 import { startDeadline } from '../../core/hosts/common/process-deadline.ts';
 
-/** A worker that can get connections. */
 export interface Receiver {
   /** True if the worker has confirmed enough of its connections to get another one. */
   readonly hasRoom: boolean;

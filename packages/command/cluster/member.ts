@@ -33,7 +33,6 @@ const quietTurnsMin = 10;
 export type StartOutcome =
   | { readonly kind: 'ready' }
   | { readonly kind: 'failed'; readonly message: string }
-  /** Ended by a signal to the process group. */
   | { readonly kind: 'interrupted'; readonly message: string };
 
 export interface MemberObserver {
@@ -41,15 +40,12 @@ export interface MemberObserver {
   isUpToDate(member: Member): boolean;
   /** Sends the settings in force. Resolves when the worker uses them, or has ended. */
   bringUpToDate(member: Member): Promise<unknown>;
-  /** The worker serves, with the settings in force. */
   onReady(member: Member): void;
   /** The worker has confirmed connections, so it may get others. */
   onRoom(): void;
   /** Another worker must serve these connections. `isLost`: they did not reach this worker. */
   onHandedBack(sockets: readonly Socket[], member: Member, isLost: boolean): void;
-  /** The worker has an internal error, and leaves. */
   onFault(member: Member): void;
-  /** The worker asks the rate limit's counter. */
   onCount(member: Member, requests: readonly CountRequest[]): void;
   onKeys(jwksUrl: string, keys: FetchedKeys): void;
   onUnreachable(member: Member, error: Error): void;
@@ -120,7 +116,6 @@ export class Member implements Receiver {
     return this.#state === 'serving' && this.#missedBeats < silentBeats;
   }
 
-  /** When the worker became ready; undefined if it never did. */
   get readyAt(): number | undefined {
     return this.#readyAt;
   }

@@ -36,22 +36,17 @@ export type ToWorker =
   | { readonly kind: 'connection'; readonly number: number }
   /** Answer with `pong`. `number` is the number of the last connection sent before this message. */
   | { readonly kind: 'ping'; readonly number: number }
-  /** Use these certificates for new connections [D37]. */
   | { readonly kind: 'renew-tls'; readonly tls: TlsInForce }
-  /** Serve new connections with these settings [D65]. */
   | { readonly kind: 'reload'; readonly id: number; readonly settings: PlainSettings; readonly tls: TlsInForce }
   /** From now on, close each connection after its next reply [D33]. */
   | { readonly kind: 'begin-drain' }
-  /** Finish the calls in flight, then exit. */
   | { readonly kind: 'finish-drain' }
-  /** Cut the remaining connections, then exit. */
   | { readonly kind: 'cut' }
   | { readonly kind: 'report'; readonly id: number; readonly request: ReportRequest }
   /** The answer to `count`: one result for each request. */
   | { readonly kind: 'counted'; readonly taken: readonly Taken[] };
 
 export type FromWorker =
-  /** The worker serves clients. */
   | { readonly kind: 'ready'; readonly report: Report | undefined }
   /** The worker cannot start; `message` is for the operator. */
   | { readonly kind: 'start-error'; readonly message: string }
@@ -68,7 +63,6 @@ export type FromWorker =
   | { readonly kind: 'reloaded'; readonly id: number; readonly problem: string | undefined }
   /** The calls that use the old settings have ended, or the reload has failed. */
   | { readonly kind: 'reload-finished'; readonly id: number }
-  /** Keys that the worker fetched from `jwksUrl`. */
   | { readonly kind: 'keys'; readonly jwksUrl: string; readonly keys: FetchedKeys }
   /** Asks the primary to count requests. The worker sends the next `count` after the answer. */
   | { readonly kind: 'count'; readonly requests: readonly CountRequest[] }

@@ -41,7 +41,6 @@ interface Sample {
   readonly metricName?: string;
 }
 
-/** The media type of the registry's text. */
 export const metricsContentType: PrometheusContentType = 'text/plain; version=0.0.4; charset=utf-8';
 
 /** Creates a registry with the sum of `reports`, the status of `certificates`, and `troubles`. */

@@ -29,9 +29,7 @@ interface ClientServiceOptions {
   readonly parts: Partial<Parts>;
 }
 
-/** A client service in this process. */
 export interface LocalClientService extends ClientService {
-  /** The number of open client connections. */
   readonly connectionCount: number;
   /** Serves a connection that another process has accepted. */
   take(socket: Socket): void;

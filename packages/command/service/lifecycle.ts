@@ -13,7 +13,6 @@ export interface SignalSource {
   on(fault: 'uncaughtException' | 'unhandledRejection', listener: (error: unknown) => void): unknown;
 }
 
-/** A service that can be drained and stopped. */
 export interface Service {
   /** From now on every reply closes its connection [D33]. If the service has `/readyz`, this path answers 503. */
   beginDrain(): void;
@@ -22,7 +21,6 @@ export interface Service {
    * `signal` is aborted, resolves without waiting for calls.
    */
   finishDrain(signal: AbortSignal): Promise<void>;
-  /** Cuts the remaining connections. */
   stop(): Promise<void>;
   /** True if a worker failed while the service was stopping. */
   readonly hasFailed?: () => boolean;
@@ -36,7 +34,6 @@ const stopMsMax = 4_000;
 
 /** The requests to stop the process. They come from an operator or from an internal error. */
 export interface Stop {
-  /** Aborted when a stop is requested. */
   readonly wanted: AbortController;
   /** Aborted when the remaining connections are to be cut. */
   readonly cut: AbortController;

@@ -45,7 +45,6 @@ interface StandInBackendPart {
   readonly startEmbeddedBackend: (options: {
     readonly host: string;
     readonly port: number;
-    /** A file, or `:memory:`. */
     readonly database: string;
     readonly sampleItems?: boolean;
     readonly logger?: Logger;
@@ -93,13 +92,11 @@ interface ClusterPart {
   ) => Promise<ClientService>;
 }
 
-/** The settings that traces need. */
 export type TraceOptions = Pick<
   Settings,
   Extract<keyof Settings, `otel${string}`> | 'backendUrl' | 'tlsCertFile' | 'logClient'
 >;
 
-/** A tracer that must be ended. */
 export interface ProcessTracer extends Tracer {
   /** Exports the remaining spans for at most `limitMs`. Resolves with the number of lost spans that no log line reported. */
   end(limitMs: number): Promise<number>;

@@ -44,14 +44,12 @@ interface ServingContext {
   readonly keeper: Keeper;
   readonly parts: Partial<Parts>;
   readonly handler: ProcessHandler;
-  /** All connections of clients. */
   readonly connections: Set<Connection>;
 }
 
 // Longest time that an ending process waits for the collector of traces [D49].
 const tracesEndMs = 1_000;
 
-/** Creates a `Serving`. Rejects with a StartError if it cannot serve with these settings. */
 export async function createServing(
   settings: Settings,
   tls: TlsInForce,

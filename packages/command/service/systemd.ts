@@ -82,7 +82,6 @@ export interface ServiceManager {
   ready(status: string): void;
   reloading(): void;
   stopping(): void;
-  /** Sends no further notification. */
   end(): void;
 }
 
