@@ -19,48 +19,34 @@ forEachTarget(
       return await client.reply();
     };
 
-    for (const { name, method, path, options } of operations) {
-      test(`${name}: a host name that is not allowed is 403 and the backend is not called [D57]`, async () => {
-        await target().withoutBackendCall(async () => {
-          for (const host of evil) {
-            const reply = await target().call(method, path, { ...options, headers: under(host) });
-            assertReply(reply, 403, forbidden);
-          }
-        });
-      });
-
-      test(`${name}: allowed names, IP addresses, local names and an empty Host are served [D57]`, async () => {
-        const servedHosts = [
-          'items.example', 'ITEMS.Example.:8080', 'work_items', '127.0.0.1:3000', '[::1]', 'localhost:1',
-          'a.localhost', '',
-        ]; // prettier-ignore
-        for (const host of servedHosts) {
-          target().backend.reset();
-          target().backend.answers(answer('{"id":5}'));
-          const { status } = await target().call(method, path, { ...options, headers: under(host) });
-          assert.ok(status === 200 || status === 201, `${host}: ${status}`);
-          assert.equal(target().backend.requests.length, 1);
-        }
-      });
-    }
-
-    test('HEAD, OPTIONS, other methods and other paths are 403 for a host name that is not allowed [D57]', async () => {
+    test('any request with a host name that is not allowed is 403, and the backend is not called [D57]', async () => {
       await target().withoutBackendCall(async () => {
+        for (const host of evil) {
+          for (const { method, path, options } of operations) {
+            assertReply(await target().call(method, path, { ...options, headers: under(host) }), 403, forbidden);
+          }
+        }
         for (const [method, path] of [
-          ['OPTIONS', '/api/work-items'],
-          ['OPTIONS', '*'],
-          ['PATCH', '/api/work-items/5'],
-          ['GET', '/nowhere'],
-          ['GET', '/api/work-items/abc'],
-          ['GET', '/docs'],
-          ['GET', '/openapi.json'],
+          ['OPTIONS', '/api/work-items'], ['OPTIONS', '*'], ['PATCH', '/api/work-items/5'], ['GET', '/nowhere'],
+          ['GET', '/api/work-items/abc'], ['GET', '/docs'], ['GET', '/openapi.json'],
         ] as const) {
           assertReply(await target().call(method, path, { headers: under('evil.example') }), 403, forbidden);
-        }
+        } // prettier-ignore
         const head = await target().call('HEAD', '/api/work-items', { headers: under('evil.example') });
-        assert.equal(head.status, 403);
-        assert.equal(head.header('content-length'), String(forbidden.length));
+        assert.deepEqual([head.status, head.header('content-length')], [403, String(forbidden.length)]);
       });
+    });
+
+    test('operations with allowed names, IP addresses, local names and an empty Host are served [D57]', async () => {
+      target().backend.answers(answer('{"id":5}'));
+      for (const host of [
+        'items.example', 'ITEMS.Example.:8080', 'work_items', '127.0.0.1:3000', '[::1]', 'localhost:1', 'a.localhost', '',
+      ]) {
+        for (const { method, path, options, status } of operations) {
+          assert.equal((await target().call(method, path, { ...options, headers: under(host) })).status, status, host);
+        }
+      } // prettier-ignore
+      assert.equal(target().backend.requests.length, 8 * operations.length);
     });
 
     test('Host and the host in an absolute-form target must both be allowed [D57]', async () => {
