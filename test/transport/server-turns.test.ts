@@ -67,21 +67,6 @@ test('when 4 KiB sent ahead are stored, the socket is paused until all of them a
   await assertEchoes(client, count);
 });
 
-test('before the reply, at most 68 KiB are taken from 20 MB of pipelined requests [D58]', async (t) => {
-  const { client, connection, exchange, request, received } = await serveOne(t);
-  client.send(get('/0'));
-  await request(0);
-  const sent = padded(20_000, 900);
-  client.send(sent);
-  await poll(() => connection.socket.isPaused(), 'the socket is paused');
-  await turns(50);
-  const { bytesRead } = connection.socket;
-  assert.ok(bytesRead <= 65_536 + heldBytesMax, `${bytesRead} were read`);
-  assert.equal(received.length, 1);
-  await exchange(client, 0, 'first');
-  await request(1);
-});
-
 test('no further requests start while a client reads nothing; all start once the client reads again [D58]', async (t) => {
   const { client, received } = await serveOne(t, {
     onStart: (each) => each.reply('', { pieces: [Buffer.alloc(1_000_000, each.head.target)] }),
@@ -195,26 +180,6 @@ for (const [how, create, defer] of [
     assert.equal(Math.max(...started.perTurn), 16, `${started.perTurn.join()} in a turn`);
   });
 }
-
-test('with a full buffer, at most 16 requests start in one event-loop turn [D58]', async (t) => {
-  const started = new TurnCounter();
-  const { client, connection, request } = await serveOne(t, {
-    onStart: (each) => {
-      started.count();
-      if (each.head.target !== '/first') each.reply(each.head.target);
-    },
-  });
-  client.send(get('/first'));
-  const first = await request(0);
-  const count = 150;
-  client.send(padded(count, 450));
-  await poll(() => connection.socket.isPaused(), 'the socket is paused');
-  first.reply('/first');
-  await assertReplies(client, '/first');
-  await assertEchoes(client, count);
-  await turn();
-  assert.ok(Math.max(...started.perTurn) <= 16, `${started.perTurn.join()} in a turn`);
-});
 
 test('at most two reads of a body are passed to the handler in one event-loop turn [D58]', async (t) => {
   let bytesBefore = 0;
