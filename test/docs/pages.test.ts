@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { globSync, readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { createReference } from '../../packages/command/api-reference/reference.ts';
 import { poll } from '../helpers/changes.ts';
 import { type Command, runCommand, startCommand } from '../helpers/command.ts';
 import { readState } from '../helpers/dashboard-state.ts';
@@ -68,6 +69,11 @@ describe('DOCS=true', () => {
       "script-src 'self'",
       "style-src 'self'",
     ]);
+  });
+
+  test('the page has the texts of the document, without HTML in them', async () => {
+    const text = (await command.call('GET', '/openapi.json')).text.replace('Returns the whole list', '<b>&\\"`<i>`');
+    assert.match(createReference(text), /<p>&#60;b&#62;&#38;&#34;<code>&#60;i&#62;<\/code>: there is no paging/);
   });
 
   test('similar paths are 404, and no file outside the list is served [D5]', async () => {

@@ -210,95 +210,75 @@ describe('in Next.js', { skip: example.skip, timeout: buildLimitMs }, () => {
   });
 });
 
-describe(
-  'in Next.js, the guarded route of docs/hosts.md, with basePath, trailingSlash and a proxy',
-  { skip: example.skip, timeout: buildLimitMs },
-  () => {
-    const pair = createPair('one', 'ES256');
-    const issuer = createServer((_request, response) => response.end(keySetOf(pair)));
-    let site: RunningExample;
-    before(async () => {
-      await once(issuer.listen(0, '127.0.0.1'), 'listening');
-      const url = `http://127.0.0.1:${(issuer.address() as AddressInfo).port}`;
-      const route = (codeBlocks('docs/hosts.md').find((block) => block.includes('backendUrl: process.env')) ?? '')
-        .replace('https://login.example.com/oauth', url)
-        .replace('authIssuer', 'trailingSlash: true,\n  authIssuer');
-      const files = {
-        'next.config.mjs': "export default { basePath: '/site', trailingSlash: true };\n",
-        'proxy.js':
-          "import { NextResponse } from 'next/server';\n" +
-          "export const proxy = () => NextResponse.next({ headers: { 'x-proxy': '1' } });\n",
-        'app/layout.js': 'export default ({ children }) => <html><body>{children}</body></html>;\n',
-        'app/page.js': 'export default () => <p>Work items</p>;\n',
-        'app/api/work-items/[[...path]]/route.js': `import { createFetchHandler } from 'work-item-gateway/fetch';\n${route}`,
-      };
-      for (const [name, text] of Object.entries(files)) example.write(join('guarded', name), text);
-      // `BACKEND_URL` is not set here.
-      example.run('next', ['build', 'guarded']);
-      site = await example.start('next', ['start', 'guarded', '--hostname', '127.0.0.1'], backend.url);
-    });
-    after(async () => {
-      issuer.close();
-      await site[Symbol.asyncDispose]();
-    });
-    const claims = { iss: 'https://login.example.com/', aud: 'https://items.example.com' };
-    const headers = [['Authorization', `Bearer ${goodToken(pair, undefined, claims)}`]] as const;
+describe('in Next.js, the guarded route of docs/hosts.md, with basePath, trailingSlash and a proxy, which cuts bodies', { skip: example.skip, timeout: buildLimitMs }, () => {
+  const pair = createPair('one', 'ES256');
+  const issuer = createServer((_request, response) => response.end(keySetOf(pair)));
+  const items = '/site/api/work-items/';
+  const start = (variables: NodeJS.ProcessEnv = {}) =>
+    example.start('next', ['start', 'guarded', '--hostname', '127.0.0.1'], backend.url, variables);
+  let site: RunningExample;
+  before(async () => {
+    await once(issuer.listen(0, '127.0.0.1'), 'listening');
+    const url = `http://127.0.0.1:${(issuer.address() as AddressInfo).port}`;
+    const route = (codeBlocks('docs/hosts.md').find((block) => block.includes('backendUrl: process.env')) ?? '')
+      .replace('https://login.example.com/oauth', url)
+      .replace('authIssuer', 'trailingSlash: true,\n  authIssuer');
+    const files = {
+      'next.config.mjs':
+        "const experimental = { proxyClientMaxBodySize: process.env.BODY_LIMIT ?? '10mb' };\n" +
+        "export default { basePath: '/site', trailingSlash: true, experimental };\n",
+      'proxy.js':
+        "import { NextResponse } from 'next/server';\n" +
+        "export const proxy = () => NextResponse.next({ headers: { 'x-proxy': '1' } });\n",
+      'app/layout.js': 'export default ({ children }) => <html><body>{children}</body></html>;\n',
+      'app/page.js': 'export default () => <p>Work items</p>;\n',
+      'app/api/work-items/[[...path]]/route.js': `import { createFetchHandler } from 'work-item-gateway/fetch';\n${route}`,
+    };
+    for (const [name, text] of Object.entries(files)) example.write(join('guarded', name), text);
+    // `BACKEND_URL` is not set here.
+    example.run('next', ['build', 'guarded']);
+    site = await start();
+  });
+  after(async () => {
+    issuer.close();
+    await site[Symbol.asyncDispose]();
+  });
+  const claims = { iss: 'https://login.example.com/', aud: 'https://items.example.com' };
+  const headers = [['Authorization', `Bearer ${goodToken(pair, undefined, claims)}`]] as const;
 
-    for (const { name, method, path, options, backendTarget, status, body } of operations) {
-      test(`operation ${name}: Next.js redirects to the path with a slash, which is served`, async () => {
-        const first = await site.call(method, `/site${path}`, { ...options, headers });
-        assert.deepEqual([first.status, first.header('location')], [308, `/site${path}/`]);
-        assert.equal((await site.call(method, `/site${path}/`, options)).status, 401);
-        const reply = await site.call(method, `/site${path}/`, { ...options, headers });
-        assertBytes(reply, status, body);
-        assert.deepEqual([reply.header('x-proxy'), reply.header('cache-control')], ['1', 'no-store']);
-        const calls = backend.requests.map((each) => `${each.method} ${each.target} ${String(each.body)}`);
-        assert.deepEqual(calls, [`${method} ${backendTarget} ${String(options.body ?? '')}`]);
-      });
-    }
-
-    test('an invalid id and an unknown path get the replies of the gateway', async () => {
-      assertBytes(await site.call('GET', '/site/api/work-items/abc/', { headers }), 400, invalidId);
-      assertBytes(await site.call('GET', '/site/api/work-items/5/6/', { headers }), 404, notFound);
-      assert.deepEqual(backend.requests, []);
+  for (const { name, method, path, options, backendTarget, status, body } of operations) {
+    test(`operation ${name}: Next.js redirects to the path with a slash, which is served`, async () => {
+      const first = await site.call(method, `/site${path}`, { ...options, headers });
+      assert.deepEqual([first.status, first.header('location')], [308, `/site${path}/`]);
+      assert.equal((await site.call(method, `/site${path}/`, options)).status, 401);
+      const reply = await site.call(method, `/site${path}/`, { ...options, headers });
+      assertBytes(reply, status, body);
+      assert.deepEqual([reply.header('x-proxy'), reply.header('cache-control')], ['1', 'no-store']);
+      const calls = backend.requests.map((each) => `${each.method} ${each.target} ${String(each.body)}`);
+      assert.deepEqual(calls, [`${method} ${backendTarget} ${String(options.body ?? '')}`]);
     });
-  },
-);
+  }
+
+  test('an invalid id and an unknown path get the replies of the gateway', async () => {
+    assertBytes(await site.call('GET', `${items}abc/`, { headers }), 400, invalidId);
+    assertBytes(await site.call('GET', `${items}5/6/`, { headers }), 404, notFound);
+    assert.deepEqual(backend.requests, []);
+  });
+
+  test('a body above the limit is refused: with a content-length, and in chunks with the setting of the README [D70]', async () => {
+    const digits = '1'.repeat(12_000_000);
+    assertBytes(await site.call('POST', items, { headers, body: digits }), 413, tooLarge);
+    await using other = await start({ BODY_LIMIT: '11mb' });
+    await using client = await RawClient.open(other.port);
+    const [[name, value]] = headers;
+    client.send(`POST ${items} HTTP/1.1\r\nHost: x\r\n${name}: ${value}\r\nTransfer-Encoding: chunked\r\n\r\n`);
+    await client.sendPieces([chunk(digits), '0\r\n\r\n']);
+    assertBytes(await client.reply(), 413, tooLarge);
+    assert.equal(backend.requests.length, 0);
+  });
+}); // prettier-ignore
 
 /** Asserts status and body only: Next.js adds headers for the connection and caches. */
 function assertBytes(reply: Reply, status: number, body: string): void {
   assert.deepEqual([reply.status, reply.text], [status, body]);
 }
-
-describe('in Next.js with a proxy, which cuts bodies [D70]', { skip: example.skip, timeout: buildLimitMs }, () => {
-  const digits = '1'.repeat(12_000_000);
-  const chunked = async (site: RunningExample): Promise<Reply> => {
-    await using client = await RawClient.open(site.port);
-    client.send(`POST ${gateway} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n`);
-    await client.sendPieces([chunk(digits), '0\r\n\r\n']);
-    return await client.reply();
-  };
-  const start = (limit: string) =>
-    example.start('next', ['start', '--hostname', '127.0.0.1'], backend.url, { BODY_LIMIT: limit });
-
-  before(() => {
-    example.write('proxy.js', 'export const proxy = () => undefined;\n');
-    example.write(
-      'next.config.js',
-      "export default { experimental: { proxyClientMaxBodySize: process.env.BODY_LIMIT ?? '10mb' } };\n",
-    );
-    example.run('next', ['build']);
-  });
-
-  test('a body with a content-length is refused, and the backend is not called', async () => {
-    await using site = await start('10mb');
-    assertBytes(await site.call('POST', gateway, { body: digits }), 413, tooLarge);
-    assert.equal(backend.requests.length, 0);
-  });
-
-  test('with the setting of the README, a chunked body that is too large is refused, too', async () => {
-    await using site = await start('11mb');
-    assertBytes(await chunked(site), 413, tooLarge);
-    assert.equal(backend.requests.length, 0);
-  });
-});
