@@ -45,24 +45,9 @@ const facts: Facts = {
   inFlightMax: 1_024,
   bufferedBytesMax: 1_000_000,
   certificates: [],
-  settings: [
-    {
-      variable: 'BACKEND_URL',
-      flag: '--backend-url',
-      value: 'http://localhost:5104/',
-      unit: undefined,
-      source: 'file',
-      help: '',
-    },
-    {
-      variable: 'AUTH_AUDIENCE',
-      flag: '--auth-audience',
-      value: 'api://wrong',
-      unit: undefined,
-      source: 'file',
-      help: '',
-    },
-  ],
+  settings: Object.entries({ BACKEND_URL: 'http://localhost:5104/', AUTH_AUDIENCE: 'api://wrong' }).map(
+    ([variable, value]) => ({ variable, flag: '', value, unit: undefined, source: 'file', help: '' }),
+  ),
   historyMs: 900_000,
   stepMs: 5_000,
   kinds: Object.entries({
