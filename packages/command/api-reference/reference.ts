@@ -5,26 +5,19 @@ interface Reference {
   readonly $ref: string;
 }
 
-/** A component of the document, by name. */
-type Parts<Part> = Readonly<Record<string, Part>>;
+type Parts<Each> = Readonly<Record<string, Each>>;
 
-interface Parameter {
+/** A parameter, the body of a request, or a reply. */
+interface Part {
   readonly name: string;
-  readonly in: 'path' | 'header';
+  readonly in: string;
   readonly required?: boolean;
   readonly description: string;
   readonly example?: number;
-}
-
-interface Body {
-  readonly description: string;
-  readonly content: { readonly 'application/json': { readonly example: object } };
-}
-
-interface Reply {
-  readonly description: string;
-  readonly headers: Parts<Reference>;
-  readonly content?: { readonly 'application/json': { readonly examples: Parts<{ readonly value: unknown }> } };
+  readonly headers?: Parts<Reference>;
+  readonly content?: {
+    readonly 'application/json': { readonly example?: object; readonly examples?: Parts<{ readonly value: unknown }> };
+  };
 }
 
 interface Operation {
@@ -34,22 +27,19 @@ interface Operation {
   readonly description: string;
   readonly parameters: readonly Reference[];
   readonly requestBody?: Reference;
-  readonly responses: Parts<Reply | Reference>;
+  readonly responses: Parts<Part | Reference>;
 }
 
 interface OpenApi {
   readonly info: { readonly title: string; readonly version: string; readonly description: string };
   readonly tags: readonly { readonly name: string; readonly description: string }[];
   readonly paths: Parts<Parts<Operation>>;
-  readonly components: {
-    readonly parameters: Parts<Parameter>;
-    readonly headers: Parts<{ readonly description: string }>;
-    readonly requestBodies: Parts<Body>;
-    readonly securitySchemes?: { readonly bearer: { readonly description: string } };
+  readonly components: Readonly<Record<'parameters' | 'headers' | 'requestBodies', Parts<Part>>> & {
+    readonly securitySchemes?: { readonly bearer: Part };
   };
 }
 
-const find = <Part>(parts: Parts<Part>, { $ref }: Reference): Part => parts[$ref.split('/').at(-1) ?? ''] as Part;
+const find = <Each>(parts: Parts<Each>, { $ref }: Reference): Each => parts[$ref.split('/').at(-1) ?? ''] as Each;
 
 const escape = (text: string): string => text.replace(/[&<>"]/g, (each) => `&#${each.charCodeAt(0)};`);
 
@@ -104,7 +94,7 @@ ${blocks(others.join('\n\n'))}
 function sectionOf(path: string, verb: string, operation: Operation, components: OpenApi['components']): string {
   const { operationId: id, summary, description, parameters, requestBody, responses } = operation;
   const method = verb.toUpperCase();
-  const fieldsIn = (place: Parameter['in']): string =>
+  const fieldsIn = (place: string): string =>
     parameters
       .map((each) => find(components.parameters, each))
       .filter((each) => each.in === place)
@@ -151,14 +141,17 @@ function fieldOf(id: string, label: string, description: string, attributes: str
 </div>`;
 }
 
-function editorOf({ description, content }: Body): string {
-  const { example } = content['application/json'];
+function editorOf({ description, content }: Part): string {
   return `<h4>Request body</h4>
 <p>${line(description)}</p>
-<textarea name="body" aria-label="Request body" rows="6" spellcheck="false">${write(example)}</textarea>`;
+<textarea name="body" aria-label="Request body" rows="6" spellcheck="false">${write(content?.['application/json'].example)}</textarea>`;
 }
 
-function rowOf(status: string, { description, headers, content }: Reply, components: OpenApi['components']): string {
+function rowOf(
+  status: string,
+  { description, headers = {}, content }: Part,
+  components: OpenApi['components'],
+): string {
   const examples = Object.values(content?.['application/json'].examples ?? {});
   const bodies = examples.map(({ value }) => `<pre class="reply-body">${write(value)}</pre>`);
   const fields = Object.entries(headers).map(
