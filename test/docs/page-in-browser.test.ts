@@ -106,7 +106,7 @@ test('any id can be sent: the gateway validates it, not the page [D1]', async ()
 
 test('the body is sent as typed; its reply is indented; copy, download and the raw view have exactly the bytes received [D14]', async () => {
   await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
-  const sent = '{"n":12345678901234567890, "f":1.0,"e":"\\u00e9 \u00e9 [{:,\\"","none":[],"some":[1,{"a":{ }}]}';
+  const sent = ' {"n":12345678901234567890, "f":1.0,"e":"\\u00e9 \u00e9 [{:,\\"","none":[],"some":[1,{"a":{ }}]}\n';
   const [, shown] = await tryOut('createWorkItem', { 'Request body': sent });
   assert.equal(backend.requests[0]?.body.toString(), sent);
   assert.equal(
