@@ -599,12 +599,18 @@ describe('bodies that are not read yet [D58]', { skip: noHttp2 }, () => {
   });
 
   test('the body of a stream that its client resets is released, and other streams are served', async (t) => {
-    const { client, send, request, budget } = await begin(t, hold);
+    const { client, send, request, budget, pass } = await begin(t, hold);
     const piece = data(1, 16_000);
-    await send(put(1), put(3), piece, piece, piece, data(3, 16_000), resetStream(1, errorCodes.cancel));
+    const head = put(1, '/', [['expect', '100-continue']]);
+    await send(head, put(3), piece, piece, piece, data(3, 16_000), resetStream(1, errorCodes.noError));
+    const reset = await request(0);
+    // Not even `100 Continue` can be sent on this stream.
+    reset.transport.readBody();
+    pass(0);
     await send(data(3, 16_000), data(3, 16_000), get(5));
     (await request(2)).reply('ok');
     await client.replies(5);
+    assert.equal(reset.events.at(-1), 'gone');
     client.socket.destroy();
     await poll(() => budget.bytes === 0, 'all memory is released');
   });
@@ -630,7 +636,7 @@ describe('the fields of a head [RFC 7541, 6]', { skip: noHttp2 }, () => {
     ['names and values of more than 126 bytes', request, fieldBlock([['a', 'x'.repeat(127)], ['b'.repeat(300), 'x'.repeat(300)]])],
     ['an index of one byte', request, Buffer.of(0x90)],
     ['an index of two bytes', request, ...many, Buffer.of(0xff, 0x00)],
-    ['a name with an index of one byte: with indexing, without indexing, never indexed', request, Buffer.of(0x7a, 1, 0x61, 0x01, 1, 0x61).subarray(0, 3), Buffer.of(0x50, 1, 0x61)],
+    ['a name with an index of one byte', request, Buffer.of(0x5f, 1, 0x61), Buffer.of(0x50, 1, 0x61)],
     ['a name with an index of two bytes', request, Buffer.of(0x0f, 0x2b, 1, 0x61, 0x1f, 0x2b, 1, 0x61), indexedField('x', ''), indexedField('y', ''), Buffer.of(0x7f, 0x00, 1, 0x61)],
     ['a literal name that is never indexed', request, Buffer.of(0x10, 1, 0x61, 1, 0x62)],
     ['Huffman-coded text', request, Buffer.of(0x00, 0x81, 0x1f, 0x81, 0x1f)],

@@ -140,8 +140,7 @@ export class Http2Connection implements Connection, ExchangeOwner {
         }
       })
       // Ignored, because Node closes the session and its socket after any error (malformed bytes, too many resets).
-      .on('error', () => undefined)
-      .on('close', () => this.#end());
+      .on('error', () => undefined);
     // node:http2 closes all streams now.
     socket.once('close', () => {
       this.enter('closed');
