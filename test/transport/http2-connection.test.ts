@@ -244,14 +244,22 @@ describe('times of a connection', { skip: noHttp2 }, () => {
   ] as const) {
     test(`${name} ends its connection after 1,000 ms, counted while the socket has no unsent bytes [D39]`, async (t) => {
       if (isStuckStream) withEachStream(t, (stream) => (stream.close = () => undefined));
-      const { socket, send, pass, assertCutAfter, request } = await beginClosed(t);
+      const { client, socket, send, pass, assertCutAfter, request } = await beginClosed(t);
       await send(get(1));
       const received = await request(0);
       received.reply('x');
       await turns(3);
       // After GOAWAY and a frame that is too long, node:http2 reads nothing, and does not close the session.
-      if (!isStuckStream) await send(goAway, longFrame);
-      else pass(5_000);
+      if (isStuckStream) {
+        pass(5_000);
+      } else {
+        await send(goAway, longFrame);
+        for (let round = 0; round < 100; round += 1) {
+          client.send(Buffer.alloc(5_000));
+          await turns(2);
+        }
+        assert.ok(socket.bytesRead < 100_000, `${socket.bytesRead} bytes are read`);
+      }
       setUnsent(socket, true);
       pass(0);
       pass(2_000);
@@ -304,7 +312,7 @@ describe('times of a connection', { skip: noHttp2 }, () => {
     await client.replies(1, 3);
   });
 
-  test('the end of a connection that node:http2 is closing is not announced [D33]', async (t) => {
+  test('announcing the end of a connection that node:http2 is closing does no harm [D33]', async (t) => {
     const { client, socket, connection } = await begin(t);
     socket.once('finish', () => connection.announceEnd?.());
     client.send(brokenHead(1));
@@ -596,6 +604,16 @@ describe('bodies that are not read yet [D58]', { skip: noHttp2 }, () => {
       sendMore();
       return all.every(({ bodyBytes }) => bodyBytes === 32_000);
     }, 'all bodies');
+  });
+
+  test('a client that sends more than its windows allow is not read', async (t) => {
+    const { client, socket } = await begin(t, hold);
+    client.send(put(1));
+    for (let round = 0; round < 100; round += 1) {
+      client.send(data(1, 5_000));
+      await turns(2);
+    }
+    assert.ok(socket.bytesRead < 3 * 65_536, `${socket.bytesRead} bytes are read`);
   });
 
   test('the body of a stream that its client resets is released, and other streams are served', async (t) => {

@@ -199,8 +199,9 @@ export class Http2Connection implements Connection, ExchangeOwner {
   announceEnd(): void {
     if (this.#state === 'new' || this.#state === 'idle' || this.#state === 'busy') {
       this.enter('announced');
-      // Not sent through the session, because the session serves no new stream after it has sent a GOAWAY.
-      this.#paced.sendFrame(endNotice);
+      // Not sent through the session, because the session serves no new stream after it has sent a GOAWAY. node:http2
+      // writes whole frames only, so that this frame interrupts no other frame.
+      this.#paced.write(endNotice);
     }
   }
 

@@ -82,11 +82,6 @@ export class PacedSocket extends Duplex implements TurnTaker {
     return now - (this.#unreadSince ?? now);
   }
 
-  /** Sends `frame`. node:http2 writes whole frames only, so `frame` never interrupts another frame. */
-  sendFrame(frame: Buffer): void {
-    if (!this.destroyed && !this.writableEnded) this.write(frame);
-  }
-
   /** Passes on bytes that were held back. Call it when fewer body bytes are buffered than before. */
   goOn(): void {
     if (this.#mayGive) this.#give();
