@@ -607,8 +607,12 @@ describe('bodies that are not read yet [D58]', { skip: noHttp2 }, () => {
   });
 
   test('a client that sends more than its windows allow is not read', async (t) => {
-    const { client, socket } = await begin(t, hold);
-    client.send(put(1));
+    const { client, socket, send } = await begin(t, hold);
+    // Together the pieces have 64 KiB.
+    await send(put(1), put(3));
+    for (const [stream, bytes] of [[1, 32_000], [3, 32_000], [3, 1_536]] as const) {
+      for (let left = bytes; left > 0; left -= 16_000) await send(data(stream, Math.min(left, 16_000)));
+    } // prettier-ignore
     for (let round = 0; round < 100; round += 1) {
       client.send(data(1, 5_000));
       await turns(2);
