@@ -1,7 +1,6 @@
-// Writes the log line of a finished request. A pino logger would write the same bytes at three times the cost, and
-// test/unit/log.test.ts compares the bytes. Many values need no escape, because a request id has only letters, digits
-// and `._~-` [D25] and a client is an IP address. Path and agent are printable ASCII, so only `"` and `\` need an
-// escape. Only this file reads pino's symbols.
+// Writes the log line of a finished request. A pino logger would write the same line at three times the cost. Many values
+// need no escape, because a request id has only letters, digits and `._~-` [D25] and a client is an IP address. Path and
+// agent are printable ASCII, so only `"` and `\` need an escape. Only this file reads pino's symbols.
 
 import { pino, type DestinationStream, type Logger } from 'pino';
 
