@@ -30,8 +30,9 @@ export interface Attempt {
 export class Backend {
   readonly #world: World;
   readonly connections: BackendConnection[] = [];
-  /** When connections died without a request, or could not be opened. */
-  readonly troubles: number[] = [];
+  /** When connections could not be opened soon, and when they died. */
+  readonly dialTroubles: number[] = [];
+  readonly deaths: number[] = [];
 
   constructor(world: World) {
     this.#world = world;
@@ -47,15 +48,16 @@ export class Backend {
     const party = new BackendConnection(this.#world, this, number);
     this.connections.push(party);
     this.#world.report(`backend connection ${number}: ${dialled.result} after ${dialled.afterMs.toFixed(1)} ms`);
-    if (dialled.result !== 'open') this.troubles.push(loop.now, loop.now + timeouts.connect);
-    if (dialled.afterMs > 100) this.troubles.push(loop.now, loop.now + dialled.afterMs);
+    if (dialled.result !== 'open') this.dialTroubles.push(loop.now, loop.now + timeouts.connect);
+    if (dialled.afterMs > 100) this.dialTroubles.push(loop.now, loop.now + dialled.afterMs);
     const chance = new Chance(plan.seed, 3, number);
     return { party, network: plan.network, chance, ...dialled };
   }
 
-  /** True if something went wrong with a connection since `from`. */
-  hasTrouble(from: number): boolean {
-    return this.troubles.some((at) => at >= from - this.#world.plan.network.latencyMs - 2);
+  /** True if a connection could not be opened soon since `from` or, except for a call on a new one, died. */
+  hasTrouble(from: number, isOnNew = false): boolean {
+    const troubles = isOnNew ? this.dialTroubles : [...this.dialTroubles, ...this.deaths];
+    return troubles.some((at) => at >= from - this.#world.plan.network.latencyMs - 2);
   }
 }
 
@@ -203,7 +205,7 @@ export class BackendConnection extends Party {
         if (then === 'stray') {
           this.#hasStrays = true;
           if (this.attempt !== undefined && !this.#isAnswered) this.attempt.isSpoilt = true;
-          this.#backend.troubles.push(loop.now, loop.now + this.#world.plan.network.latencyMs * 2);
+          this.#backend.deaths.push(loop.now, loop.now + this.#world.plan.network.latencyMs * 2);
           this.#sendBytes(Buffer.from('STRAY\r\n\r\n'));
         } else {
           this.#die(then === 'reset' ? 'reset' : 'close');
@@ -221,7 +223,7 @@ export class BackendConnection extends Party {
   #die(how: 'close' | 'reset'): void {
     if (this.isGone) return;
     this.#world.report(`backend connection ${this.number}: ${how}`);
-    this.#backend.troubles.push(loop.now, loop.now + this.#world.plan.network.latencyMs * 4);
+    this.#backend.deaths.push(loop.now, loop.now + this.#world.plan.network.latencyMs * 4);
     this[how]();
   }
 
@@ -240,9 +242,10 @@ export class BackendConnection extends Party {
 
   onEnd(): void {
     this.isGone = true;
+    if (this.attempt !== undefined && this.#asked !== undefined) this.#world.checkEnd(this.#asked, this.attempt);
   }
 
   onReset(): void {
-    this.isGone = true;
+    this.onEnd();
   }
 }

@@ -103,6 +103,7 @@ export class ClientConnection extends Party {
   #isSending = false;
   #onContinue: (() => void) | undefined;
   #isOver = false;
+  #hasEnded = false;
 
   constructor(client: Client) {
     super();
@@ -150,13 +151,14 @@ export class ClientConnection extends Party {
     if (plan.expects && body.length > 0) {
       this.#sendPieces(head, plan.pieces, plan.pieceMs, () => undefined);
       let isSent = false;
-      this.#onContinue = () => {
+      const sendBody = (): void => {
         if (isSent) return;
         isSent = true;
         this.#onContinue = undefined;
         this.#sendPieces(body, plan.pieces, plan.pieceMs, done);
       };
-      loop.after(500 + plan.pieces * plan.pieceMs, () => this.#onContinue?.());
+      this.#onContinue = sendBody;
+      loop.after(500 + plan.pieces * plan.pieceMs, sendBody);
     } else {
       this.#sendPieces(Buffer.concat([head, body]), plan.pieces, plan.pieceMs, done);
     }
@@ -204,6 +206,7 @@ export class ClientConnection extends Party {
   }
 
   heal(): void {
+    this.client.world.checkIdle(this);
     this.read(true);
     if (this.outstanding.length === 0 && !this.client.hasMore && !this.hasLeft) this.#leaveQuietly();
   }
@@ -224,6 +227,10 @@ export class ClientConnection extends Party {
       this.#delivered += 1;
     }
     if (hasEnded) this.client.world.onLeft(this.outstanding);
+    // What follows the last reply is read and dropped.
+    if (this.#hasEnded) return;
+    const waiting = this.#all.find(({ repliedAt }) => repliedAt === undefined)?.end ?? Infinity;
+    this.client.world.checkReads(this.connection.handle.turnReads, delivered - waiting, this.name);
   }
 
   /** The gateway writes a reply, or a part of one. */
@@ -231,6 +238,7 @@ export class ClientConnection extends Party {
     this.activeAt = loop.now;
     const start = Buffer.from(bytes.slice(0, 12) as string).toString('latin1');
     if (!start.startsWith('HTTP/1.1 ') || start === 'HTTP/1.1 100') return;
+    if (bytes.toString().includes('\r\nconnection: close')) this.#hasEnded = true;
     const { world } = this.client;
     if (this.#turn !== loop.turn) this.#turnStarts = 0;
     this.#turn = loop.turn;
@@ -256,7 +264,10 @@ export class ClientConnection extends Party {
       this.hasStopped = true;
       this.client.world.report(`${this.name} stops reading`);
       this.read(false);
-      loop.after(stopsForMs, () => this.read(true));
+      loop.after(stopsForMs, () => {
+        this.client.world.checkStall(this);
+        this.read(true);
+      });
     }
   }
 
@@ -297,7 +308,6 @@ export class ClientConnection extends Party {
       this.outstanding.shift();
       if (headers.get('connection') === 'close' || mayEnd(asked.plan)) this.isLast = true;
       world.checkReply(asked, { status, headers, body });
-      if (this.isLast) this.#onContinue = undefined;
       if (!this.isLast) this.sendNext();
     }
   }

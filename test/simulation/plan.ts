@@ -115,10 +115,10 @@ export function createPlan(seed: number): Plan {
     return {
       ...part,
       ...(may(groups.statuses) && { status: chance.of([204, 301, 400, 404, 404, 412, 500, 503]) }),
-      ...(may(groups.bodies) && { body: chance.of(['not-json', 'number'] as const), ...(!groups.pieces && chance.is(0.2) && { bytes: 250_000 }) }),
+      ...(may(groups.bodies) && { body: chance.of(['not-json', 'number', 'json'] as const), ...(!groups.pieces && chance.is(0.2) && { bytes: 250_000 }) }),
       ...(may(groups.heads) && { head: chance.of(['bad', 'two-lengths', '1xx', '1xx', 'switching'] as const) }),
       ...(may(groups.cuts) && { cutAt: chance.of([0, 0, 0.999, chance.next()]), cut: chance.of(['end', 'reset', 'never', 'pause', 'short'] as const) }),
-      ...(may(groups.delays) && { delayMs: chance.of([5, 50, 400, 5_000]), when: chance.of(['whole', 'early'] as const) }),
+      ...(may(groups.delays) && { delayMs: chance.of([5, 50, 400, 700, 5_000]), when: chance.of(['whole', 'early'] as const) }),
       ...(may(groups.idle) && { then: chance.of(['announce', 'end', 'reset', 'stray'] as const), thenMs: chance.int(0, 50, 3) }),
     }; // prettier-ignore
   };

@@ -18,6 +18,7 @@ const { values } = parseArgs({
     minutes: { type: 'string', default: '1' },
     seeds: { type: 'string' },
     sabotage: { type: 'boolean', default: false },
+    only: { type: 'string', default: '' },
     terse: { type: 'boolean', default: false },
   },
 });
@@ -50,7 +51,7 @@ function run(seed: number): boolean {
 }
 
 if (values.sabotage) {
-  process.exitCode = (await sabotage()) ? 0 : 1;
+  process.exitCode = (await sabotage(values.only)) ? 0 : 1;
 } else if (values.seed !== undefined) {
   const seed = Number(values.seed);
   if (!(await runInTurn(() => show(createPlan(seed))))) process.exitCode = 1;

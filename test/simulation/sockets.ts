@@ -141,6 +141,12 @@ class Handle implements Reader {
     this.userRead = onread;
   }
 
+  /** Since when the operating system has taken nothing of what is written. */
+  progressAt = 0;
+  #readTurn = 0;
+  /** Number of reads in this turn. */
+  turnReads = 0;
+
   /** Bytes of written buffers that the operating system has not taken. */
   get writeQueueSize(): number {
     return this.#writes.reduce((sum, { pieces }) => pieces.reduce((size, each) => size + each.length, sum), 0);
@@ -196,6 +202,7 @@ class Handle implements Reader {
       return;
     }
     this.bytesWritten += pieces.reduce((size, each) => size + each.length, 0);
+    if (this.#writes.length === 0) this.progressAt = loop.now;
     this.#writes.push({ pieces, done });
     this.flush();
   }
@@ -205,6 +212,7 @@ class Handle implements Reader {
     for (let [write] = this.#writes; write !== undefined; [write] = this.#writes) {
       for (let [piece] = write.pieces; piece !== undefined; [piece] = write.pieces) {
         const length = this.connection.fromGateway.accept(piece);
+        if (length > 0) this.progressAt = loop.now;
         if (length < piece.length) {
           write.pieces[0] = piece.subarray(length);
           return;
@@ -243,6 +251,8 @@ class Handle implements Reader {
 
   onBytes(bytes: Buffer): void {
     this.bytesRead += bytes.length;
+    this.turnReads = this.#readTurn === loop.turn ? this.turnReads + 1 : 1;
+    this.#readTurn = loop.turn;
     this.connection.party.onDelivered(false);
     const { socket, userRead: onread } = this;
     let wantsMore: boolean;

@@ -246,7 +246,7 @@ export class World {
     while (!isDone()) {
       if (!loop.runTurn() || loop.now > until || loop.turn > turns) return isDone();
       if (this.violation !== undefined) throw new ViolationError();
-      if (loop.turn % 8 === 0) this.#checkHeld();
+      if (loop.turn % 4 === 0) this.#checkHeld();
     }
     return true;
   }
@@ -326,7 +326,10 @@ export class World {
     this.drainedAt = Math.min(this.drainedAt, loop.now);
     this.isListening = false;
     this.#service.beginDrain();
-    this.#drained = this.#service.finishDrain(new AbortController().signal);
+    this.#drained = this.#service.finishDrain(new AbortController().signal).then(() => {
+      const left = this.#service?.connectionCount ?? 0;
+      if (left > 0) this.note('a drain ends when no connection is left', new Error(`${left} are left`));
+    });
   }
 
   #happen(event: Event): void {
@@ -577,7 +580,8 @@ export class World {
     const isUnusable =
       got > 0 && (last.plan.head !== 'good' || last.plan.body === 'not-json' || answer.body.length > responseBytesMax);
     const isResent = isRead(plan) && attempts.length === 1 && last.isReused && got === 0;
-    const isBroken = endedAt !== undefined && decided === undefined && (!isResent || this.#backend.hasTrouble(endedAt));
+    const isBroken =
+      endedAt !== undefined && decided === undefined && (!isResent || this.#backend.hasTrouble(endedAt, true));
     if (isLate || isUnusable || isBroken || last.isSpoilt) allowed.push(failure);
     return allowed;
   }
@@ -599,8 +603,45 @@ export class World {
       this.fail('no connection is closed without a reason', `${name}: after ${idleMs} ms`);
   }
 
+  /** The gateway has closed its connection to the backend. */
+  checkEnd(asked: Asked, { connection, headAt, got, endedAt, isSpoilt }: Attempt): void {
+    const isEarly = (connection.connection.closedAt ?? loop.now) < (asked.wholeAt ?? 0) + timeouts.backend * 0.85;
+    const isUndecided = headAt === undefined && got === 0 && endedAt === undefined && !isSpoilt && !this.isStopped;
+    if (!isRead(asked.plan) && isUndecided && isEarly)
+      this.fail('a write that was sent runs to its end', `request ${asked.plan.id}`);
+  }
+
+  /** A client has read nothing for a time. */
+  checkStall(party: ClientConnection): void {
+    const { handle } = party.connection;
+    const stuckMs = loop.now - handle.progressAt;
+    const isStuck = !handle.isClosed && handle.writeQueueSize > 0;
+    if (isStuck && stuckMs > timeouts.stall + timeouts.sweep + this.pausedMs * 2)
+      this.fail('a stalled client is cut off in time', `${party.name}: after ${stuckMs} ms`);
+  }
+
+  checkIdle(party: ClientConnection): void {
+    const idleMs = loop.now - party.activeAt;
+    const isIdle =
+      party.outstanding.length === 0 && !party.hasLeft && party.connection.closedAt === undefined && party.isReading;
+    if (this.plan.host === 'own' && isIdle && idleMs > timeouts.idle + timeouts.sweep + this.pausedMs)
+      this.fail('an idle connection is closed in time', `${party.name}: ${idleMs} ms`);
+  }
+
+  /** One connection gets at most 64 reads a turn, and what it sends ahead is held as at most 64 KiB and one read [D58]. */
+  checkReads(reads: number, aheadBytes: number, name: string): void {
+    if (this.plan.host !== 'own') return;
+    if (reads > 65) this.fail('a connection gets its share of a turn, and no more', `${name}: ${reads} reads`);
+    if (aheadBytes > 131_072) this.fail('what is sent ahead is bounded', `${name}: ${aheadBytes} bytes`);
+  }
+
   // What waits to be sent counts [D69].
   #checkHeld(): void {
+    const { inFlight, bytes: bytesMax } = this.plan.limits;
+    for (const { bytes, calls } of budgets) {
+      const isOver = calls > inFlight || (this.plan.host !== 'node' && bytes > bytesMax);
+      if (isOver) this.fail('the limits hold', `${calls} calls, ${bytes} bytes`);
+    }
     let waiting = 0;
     for (const { handle } of this.#connections) waiting += handle.isClosed ? 0 : handle.lentBytes;
     let counted = 0;
