@@ -198,7 +198,7 @@ export class BackendConnection extends Party {
 
   #finish({ then, thenMs, cutAt }: AnswerPlan, { persists }: AnswerBytes): void {
     this.#isAnswered = true;
-    if (!persists || cutAt < 1) {
+    if (cutAt < 1 || (!persists && then !== 'announce')) {
       this.#die('close');
     } else if (then !== 'keep') {
       loop.after(thenMs, () => {

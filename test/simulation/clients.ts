@@ -8,7 +8,7 @@ import { Asked, type World, type WorldClient } from './world.ts';
 
 const startsPerTurn = 17;
 
-// What follows a body that is too large is not served [D11].
+// Nothing after a body that is too large is served [D11].
 const mayEnd = (plan: RequestPlan): boolean => endsConnection(plan) || plan.kind === 'too-large';
 
 export class Client implements WorldClient {
@@ -122,13 +122,13 @@ export class ClientConnection extends Party {
       return;
     }
     this.#isSending = true;
-    loop.after(next.plan.gapMs, () => {
-      if (this.isGone || this.hasLeft || this.isLast) {
-        world.asked.delete(next.plan.id);
-        return;
-      }
-      this.#sendRequest(next);
-    });
+    const send = (): void => {
+      if (this.isGone || this.hasLeft || this.isLast) world.asked.delete(next.plan.id);
+      else this.#sendRequest(next);
+    };
+    // Requests ahead are sent at once.
+    if (this.outstanding.length > 0) send();
+    else loop.after(next.plan.gapMs, send);
   }
 
   #sendRequest(asked: Asked): void {
@@ -227,7 +227,7 @@ export class ClientConnection extends Party {
       this.#delivered += 1;
     }
     if (hasEnded) this.client.world.onLeft(this.outstanding);
-    // What follows the last reply is read and dropped.
+    // Bytes after the last reply are read and dropped.
     if (this.#hasEnded) return;
     const waiting = this.#all.find(({ repliedAt }) => repliedAt === undefined)?.end ?? Infinity;
     this.client.world.checkReads(this.connection.handle.turnReads, delivered - waiting, this.name);

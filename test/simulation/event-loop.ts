@@ -152,7 +152,7 @@ class EventLoop {
     this.now += this.#pauseMs;
     this.#pauseMs = 0;
     this.turn += 1;
-    // What is started in this phase runs in a later one.
+    // Timers that start in this phase run in a later one.
     const order = this.nextOrder();
     for (let task = this.timers.takeDue(this.now, order); task; task = this.timers.takeDue(this.now, order)) {
       if (task.everyMs === undefined) {

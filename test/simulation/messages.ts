@@ -191,9 +191,9 @@ export function backendCall(plan: RequestPlan): RequestBytes {
 
 export interface AnswerBytes {
   readonly bytes: Buffer;
-  /** Where the final head ends. */
+  /** The end of the final head. */
   readonly headEnd: number;
-  /** Where the message is complete; Infinity if the end of the connection ends it. */
+  /** The end of the message; Infinity if the end of the connection ends it. */
   readonly end: number;
   /** The bytes that a client gets if the answer is passed on. */
   readonly body: Buffer;

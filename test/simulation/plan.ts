@@ -21,10 +21,10 @@ export interface AnswerPlan {
   /** `early`: with the request's head. `never`: nothing comes after the cut. */
   readonly when: 'whole' | 'early';
   readonly delayMs: number;
-  /** Where the answer stops, as a part of its length; 1: nowhere. */
+  /** The answer stops after this part of its length; 1: it does not stop. */
   readonly cutAt: number;
   readonly cut: 'end' | 'reset' | 'never' | 'pause' | 'short';
-  /** What the backend does with the connection afterwards. */
+  /** The end of the connection afterwards. */
   readonly then: 'keep' | 'announce' | 'end' | 'reset' | 'stray';
   readonly thenMs: number;
 }
@@ -67,7 +67,7 @@ export interface Event {
   readonly atMs: number;
   readonly what: 'pause' | 'reload' | 'drain' | 'cut';
   readonly ms: number;
-  /** What the settings of a reload change. */
+  /** The settings of a reload refuse requests in this way. */
   readonly denies: 'nothing' | 'hosts' | 'counter';
 }
 
@@ -125,7 +125,8 @@ export function createPlan(seed: number): Plan {
   // Without a length, a cut can take digits of a number unseen.
   const answerOf = (): AnswerPlan => {
     const part = answer();
-    return part.body === 'number' && part.framing === 'until-close' ? { ...part, framing: 'length' } : part;
+    const needsLength = part.body === 'number' || part.then === 'announce';
+    return needsLength && part.framing === 'until-close' ? { ...part, framing: 'length' } : part;
   };
   const request = (isOdd: boolean, isFlood: boolean): RequestPlan => {
     const kinds: RequestKind[] = ['list', 'create', 'read', 'read', 'update', 'delete', 'head'];

@@ -152,7 +152,7 @@ class Handle implements Reader {
     return this.#writes.reduce((sum, { pieces }) => pieces.reduce((size, each) => size + each.length, sum), 0);
   }
 
-  /** Of these, bytes in buffers of at least 16 KiB, which are not copied. */
+  /** The part of it in buffers of more than 16 KiB, which are not copied. */
   get lentBytes(): number {
     const buffers = this.#writes.flatMap(({ pieces }) => pieces).filter(({ length }) => length > 16_384);
     return buffers.reduce((size, { length }) => size + length, 0);
@@ -451,7 +451,7 @@ export class Connection {
   }
 }
 
-/** What happens to an attempt to connect. */
+/** The result of an attempt to connect. */
 export interface Dialled {
   readonly party: Party;
   readonly network: Network;
@@ -462,8 +462,8 @@ export interface Dialled {
 
 /** Set by each world. */
 export const surroundings = {
-  dial: (address: string): Dialled => assert.fail(`nobody listens on ${address}`),
-  lookUp: (name: string): Promise<readonly string[]> => assert.fail(`nobody knows ${name}`),
+  dial: (address: string): Dialled => assert.fail(`no backend at ${address}`),
+  lookUp: (name: string): Promise<readonly string[]> => assert.fail(`no address of ${name}`),
 };
 
 function connect(options: TcpNetConnectOpts & SocketConstructorOpts): Socket {
