@@ -64,8 +64,9 @@ class World {
     return Math.floor((((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32) * limit);
   }
 
-  has(fault: (typeof faults)[number]): boolean {
-    return this.faults.has(fault) && !this.isCalm && this.below(10) === 0;
+  /** True in one of `cases` cases, if this world has the fault. */
+  has(fault: (typeof faults)[number], cases = 10): boolean {
+    return this.faults.has(fault) && !this.isCalm && this.below(cases) === 0;
   }
 
   /** The time of a message on its way, in ms. */
@@ -223,7 +224,7 @@ class Worker extends EventEmitter {
   #receive(message: ToWorker, client?: Client): void {
     const world = this.#world;
     if (message.kind === 'start' || message.kind === 'reload') {
-      this.#after(world.below(200), () => this.#apply(message));
+      this.#after(world.below(message.kind === 'start' ? 1_000 : 200), () => this.#apply(message));
     } else if (message.kind === 'connection' && this.#exitCode === undefined && !world.has('lose')) {
       this.#say({ kind: 'taken', number: message.number });
       if (client === undefined) return;
@@ -257,7 +258,7 @@ class Worker extends EventEmitter {
       this.#after(world.below(500), () => this.#say({ kind: 'reload-finished', id: message.id }));
     } else {
       this.#say(isRefused ? { kind: 'start-error', message: 'unusable' } : { kind: 'ready', report: undefined });
-      if (isRefused) this.die(1, null);
+      if (isRefused) this.#after(world.below(500), () => this.die(1, null));
       else this.readyAt = world.now;
       if (this.#exitCode !== undefined) this.#leave(this.#exitCode);
     }
@@ -285,15 +286,14 @@ async function live(world: World, startPool: typeof start): Promise<void> {
   let accept: (socket: never) => void = assert.fail;
   let versions = 0;
   const change = (connectionsMax: number): Settings => {
-    const instanceName = `${(versions += 1)}${world.has('refuse') ? ' unusable' : ''}`;
+    const instanceName = `${(versions += 1)}${world.has('refuse', 2) ? ' unusable' : ''}`;
     return { ...base, connectionsMax, workers: 1 + world.below(4), instanceName };
   };
-  let settings = change(5 + world.below(20));
+  let settings = change(3 + world.below(12));
   // The settings of the reload in progress.
   let next: Settings | undefined;
   let tls = {};
   let served = 0;
-  let failure: unknown;
   let isEnding = false;
   // The last time when no worker was missing, or one was started.
   let startedAt = Infinity;
@@ -314,7 +314,6 @@ async function live(world: World, startPool: typeof start): Promise<void> {
     return worker;
   };
   const check = (): void => {
-    assert.ifError(failure);
     const wanted = Math.min(settings.workers, next?.workers ?? Infinity);
     if (workers.filter(({ isLeaving, isGone }) => !isLeaving && !isGone).length >= wanted)
       startedAt = Math.max(startedAt, world.now);
@@ -329,7 +328,8 @@ async function live(world: World, startPool: typeof start): Promise<void> {
   const isPrompt = !['halt', 'lose', 'slow'].some((fault) => world.faults.has(fault));
   const connect = (): void => {
     const { now } = world;
-    const isFull = clients.filter((each) => !each.isServed && !each.isClosed).length >= settings.connectionsMax;
+    const waiting = clients.filter((each) => !each.isServed && !each.isClosed).length;
+    const isFull = waiting >= settings.connectionsMax;
     const destroy = (): void => {
       client.isClosed = true;
       const isLate = !client.isServed && world.now - now > base.requestHeadersTimeoutMs - 1;
@@ -345,6 +345,8 @@ async function live(world: World, startPool: typeof start): Promise<void> {
     const client = { isServed: false, isClosed: false, on: () => client, destroy };
     clients.push(client);
     accept(client as never);
+    const most = settings.connectionsMax + 2 * workers.filter(({ isGone }) => !isGone).length;
+    world.expect(client.isClosed || waiting <= most, 'more than CONNECTIONS_MAX connections wait');
   };
   const count = async (pool: Pool): Promise<void> => {
     const reports = await pool.reports({ withProcessMetrics: false, probesBackend: false });
@@ -365,20 +367,28 @@ async function live(world: World, startPool: typeof start): Promise<void> {
   const act = (pool: Pool): void => {
     for (let more = world.below(6); more > 0; more -= 1) connect();
     // The newest worker may still be starting.
-    const worker = world.below(3) === 0 ? living().at(-1) : living()[world.below(living().length)];
+    const choice = [living().at(-1), living().find(({ isLeaving }) => isLeaving)][world.below(4)];
+    const worker = choice ?? living()[world.below(living().length)];
     const signal = signals[world.below(signals.length)] ?? null;
     world.after(world.below(8), () => {
       if (world.has('kill')) worker?.die(signal === null ? 1 : null, signal);
       if (world.has('fault')) worker?.fault();
-      if (world.has('halt')) worker?.halt(world.below(2) === 0 ? Infinity : world.below(12_000));
+      if (world.has('halt', worker?.isLeaving === true ? 2 : 10))
+        worker?.halt(world.below(2) === 0 ? Infinity : world.below(12_000));
     });
-    if (world.below(5) === 0) count(pool).catch((error: unknown) => (failure ??= error));
+    if (world.below(10) === 0) void count(pool);
     if (next !== undefined) return;
-    if (world.has('reload')) void reload(pool);
+    if (world.has('reload', 4)) void reload(pool);
     else if (world.below(10) === 0) pool.renewTls((tls = {}));
   };
 
-  const note = (_: unknown, text: string): void => world.note(text);
+  const note = (_: unknown, text: string): void => {
+    world.note(text);
+    const isHung = text.startsWith('a worker has not answered');
+    const isUnusable = text.startsWith('a worker cannot use the settings in force');
+    world.expect(!isHung || world.faults.has('halt'), 'a worker is killed that answers');
+    world.expect(!isUnusable || settings.instanceName.includes('unusable'), 'a worker is killed that could be used');
+  };
   const log = { logger: { info: note, warn: note, error: note }, output: {} } as never;
   const system: PoolSystem = {
     fork: () => fork() as never,
