@@ -5,6 +5,9 @@ import { CounterGoneError, type Counter, type Taken } from '../../core/guards/po
 import type { Rate } from '../../core/options/rate.ts';
 import type { CountRequest } from './messages.ts';
 
+// Under load, the requests of this time share a question: at most 1,000 questions a second come from a worker.
+const gatherMs = 1;
+
 interface WaitingRequest extends CountRequest, Omit<PromiseWithResolvers<Taken>, 'promise'> {}
 
 export class PrimaryCounter implements Counter {
@@ -13,6 +16,7 @@ export class PrimaryCounter implements Counter {
   #asked: readonly WaitingRequest[] = [];
   // The requests of the next question.
   #gathered: WaitingRequest[] = [];
+  #askedAt = -Infinity;
   // The test request. Resolved at first, so that the first `revive` sends no request: the primary process has just started
   // this worker, so it can answer.
   #test: Promise<unknown> | undefined = Promise.resolve();
@@ -28,7 +32,7 @@ export class PrimaryCounter implements Counter {
     const asked = this.#asked;
     this.#asked = [];
     for (const [index, each] of taken.entries()) asked[index]?.resolve(each);
-    this.#ask();
+    if (this.#gathered.length > 0) this.#askSoon();
   }
 
   /** Rejects all requests. Called when the primary process has ended. */
@@ -43,8 +47,7 @@ export class PrimaryCounter implements Counter {
     if (this.#hasGone) throw new CounterGoneError();
     const { promise, resolve, reject } = Promise.withResolvers<Taken>();
     this.#gathered.push({ key, rate, resolve, reject });
-    // Deferred, so that the question includes all requests of this event-loop turn.
-    if (this.#gathered.length === 1) setImmediate(() => this.#ask());
+    if (this.#gathered.length === 1 && this.#asked.length === 0) this.#askSoon();
     return await promise;
   }
 
@@ -62,8 +65,19 @@ export class PrimaryCounter implements Counter {
     // Other guards of this worker may still use the counter.
   }
 
+  #askSoon(): void {
+    if (performance.now() - this.#askedAt >= gatherMs) {
+      // Deferred, so that the question includes all requests of this event-loop turn.
+      setImmediate(() => this.#ask());
+    } else {
+      setTimeout(() => this.#ask(), gatherMs);
+    }
+  }
+
   #ask(): void {
-    if (this.#asked.length > 0 || this.#gathered.length === 0) return;
+    // The primary process may have ended meanwhile.
+    if (this.#gathered.length === 0) return;
+    this.#askedAt = performance.now();
     this.#asked = this.#gathered;
     this.#gathered = [];
     this.#send(this.#asked.map(({ key, rate }) => ({ key, rate })));

@@ -61,9 +61,9 @@ export interface FetchedKeys {
   readonly ageMs: number;
 }
 
-/** State that outlives guards: a process keeps it for reloads, and passes it to its other processes. */
+/** State that outlives guards: kept for a reload, and for the other processes of a gateway. */
 export interface Keeper {
-  /** Counts the requests of all processes of a gateway; undefined if this process counts by itself. */
+  /** The counter for all processes of a gateway; undefined if this process counts by itself. */
   readonly counter: Counter | undefined;
   /** Returns the keys last fetched from an address; undefined if there are none. */
   readonly findKeys: (jwksUrl: string) => FetchedKeys | undefined;

@@ -99,7 +99,7 @@ export class RedisCounter implements Counter {
         // The end of the server's side is known some time before 'close'.
         if (redis.status === 'ready' && !redis.stream.writable) connection.noteGone();
         // If the connection was lost and has a successor, perhaps Redis has not counted the request.
-        if (this.#connection === connection) throw this.#explain(describeAnswering, error, redis);
+        if (this.#connection === connection) throw this.#explain(describeAnswering, firstCause(error, redis), redis);
       }
     }
   }
@@ -135,7 +135,7 @@ export class RedisCounter implements Counter {
       redis.disconnect();
       const isTls = this.#url.protocol === 'rediss:';
       const describe = isTls ? describeAnswering : describeConnecting;
-      throw this.#explain(describe, redis.failure ?? (isReplyError(error) ? (refusal ?? error) : error), redis);
+      throw this.#explain(describe, isReplyError(error) ? (refusal ?? error) : firstCause(error, redis), redis);
     }
     if (refusal !== undefined) {
       this.#onUnusedPassword();
@@ -229,6 +229,11 @@ function describeAnswering(error: unknown, redis: CountingRedis): string {
 // An error that Redis sent.
 function isReplyError(error: unknown): boolean {
   return error instanceof ioredis.ReplyError;
+}
+
+// If a connection fails, ioredis rejects its commands with an error that does not say why.
+function firstCause(error: unknown, { failure }: CountingRedis): unknown {
+  return isReplyError(error) ? error : (failure ?? error);
 }
 
 // The errors of ioredis itself have no codes, so the state of the connection distinguishes them. Undefined for an error
