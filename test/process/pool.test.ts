@@ -6,7 +6,6 @@ import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { createServer, type AddressInfo } from 'node:net';
 import { test } from 'node:test';
-import { connect } from 'node:tls';
 import { joinFailures } from '../../packages/figures/failures.ts';
 import { addFigures } from '../../packages/figures/history.ts';
 import type { TlsInForce } from '../../packages/command/certificates/certificates.ts';
@@ -15,14 +14,13 @@ import { createLogger } from '../../packages/command/log/log.ts';
 import { LogOutput } from '../../packages/command/log/log-output.ts';
 import { resolveSettings } from '../../packages/command/settings/resolve.ts';
 import type { SettingName, Settings } from '../../packages/command/settings/settings.ts';
-import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import './fast-heartbeats.ts';
 import type { LogLine } from '../helpers/command.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
 import { childrenOf } from '../helpers/process-figures.ts';
-import { isRefused, RawClient, request, requestBytes, type Reply } from '../helpers/raw-client.ts';
+import { isRefused, request, type Reply } from '../helpers/raw-client.ts';
 import { answer, behind } from '../helpers/scripted-backend.ts';
 import { useBackend } from '../helpers/suites.ts';
 
@@ -72,14 +70,6 @@ async function start(changes: Partial<Record<SettingName, string>> = {}, tls: Tl
 type Served = Awaited<ReturnType<typeof start>>;
 
 const workersNow = (): number => childrenOf(process.pid)?.length ?? 0;
-
-/** Opens four connections and sends `bytes` on each; resolves when the backend has all calls. */
-async function holdFour({ port }: Served, bytes: Buffer): Promise<RawClient[]> {
-  const held = await Promise.all(Array.from({ length: 4 }, () => RawClient.open(port)));
-  for (const client of held) client.send(bytes);
-  await backend.until(() => backend.requests.length === 4, 'the held calls');
-  return held;
-}
 
 /** Asserts that a start or a reload fails with a `StartError` of this message. */
 const assertStartError = (start: Promise<unknown>, message: RegExp) =>
@@ -253,98 +243,6 @@ test('a reload gives every worker the new settings and changes the number of wor
   assert.equal(workersNow(), 0);
 });
 
-test('calls in flight finish with the settings from before a reload, and `finished` waits for these calls [D65]', async () => {
-  await using served = await start();
-  const gate = createGate();
-  backend.answers(behind(gate, answer('{"id":5}')));
-  const held = await holdFour(served, requestBytes('GET', `${path}/5`));
-  const { finished } = await served.pool.reload(settingsWith({ requestBytesMax: '10' }), {});
-  const state = { isFinished: false };
-  void finished?.then(() => (state.isFinished = true));
-  assert.equal((await served.call('POST', path, '{"title":"long"}')).status, 413);
-  assert.equal(state.isFinished, false);
-  gate.open();
-  for (const client of held) {
-    const reply = await client.reply();
-    assert.deepEqual([reply.text, reply.header('connection')], ['{"id":5}', 'close']);
-    client.destroy();
-  }
-  await finished;
-});
-
-test('a reload with unusable settings fails, and the old settings stay in force', async () => {
-  await using served = await start();
-  const before = await served.pids();
-  await assertStartError(served.pool.reload(settingsWith(noKeys), {}), /AUTH_JWKS_FILE/);
-  assert.deepEqual(await isServedBy(served, 2), before);
-  assertReply(await served.call(), 200, '[]');
-});
-
-test('new certificates reach running workers and workers that start later', { skip: noOpenssl }, async () => {
-  using folder = new CertificateFolder();
-  const authority = folder.authority('authority');
-  const [first, second] = ['first', 'second'].map((name) => folder.issue(authority, name));
-  assert.ok(first !== undefined && second !== undefined);
-  await using served = await start({}, { clients: first });
-  const names = async (): Promise<unknown[]> => {
-    const seen: unknown[] = [];
-    // The workers receive connections in turn, so four connections reach both workers.
-    for (let connections = 0; connections < 4; connections += 1) {
-      const socket = connect({ port: served.port, host: '127.0.0.1', ca: authority.cert });
-      await once(socket, 'secureConnect');
-      seen.push(socket.getPeerCertificate().subject.CN);
-      socket.destroy();
-    }
-    return [...new Set(seen)];
-  };
-  assert.equal(served.pool.url, `https://127.0.0.1:${served.port}`);
-  assert.deepEqual(await names(), ['first']);
-  served.pool.renewTls({ clients: second });
-  // A report proves that its worker has also received the certificates, which were sent earlier.
-  const [victim = 0] = await served.pids();
-  assert.deepEqual(await names(), ['second']);
-  process.kill(victim, 'SIGKILL');
-  await isServedBy(served, 2, [victim]);
-  assert.deepEqual(await names(), ['second']);
-});
-
-test('a drain lets calls in flight finish, ends every worker with exit code 0, and replaces no worker', async () => {
-  await using served = await start();
-  const gate = createGate();
-  backend.answers(behind(gate, answer('{"id":5}')));
-  await using client = await RawClient.open(served.port);
-  client.send(requestBytes('GET', `${path}/5`));
-  await backend.nextRequest();
-  served.pool.beginDrain();
-  const drained = served.pool.finishDrain(new AbortController().signal);
-  await poll(() => workersNow() === 1, 'the idle worker has ended');
-  gate.open();
-  const reply = await client.reply();
-  assert.deepEqual([reply.text, reply.header('connection')], ['{"id":5}', 'close']);
-  client.destroy();
-  await drained;
-  assert.equal(workersNow(), 0);
-  assert.equal(served.pool.hasFailed(), false);
-  assert.deepEqual(served.lines, []);
-});
-
-test('a drain that exceeds its time limit cuts calls in flight, and exit code 1 of a worker is treated as a failure', async () => {
-  await using served = await start();
-  backend.answers(behind(createGate(), answer('[]')));
-  await using client = await RawClient.open(served.port);
-  client.send(requestBytes('GET', path));
-  await backend.nextRequest();
-  const limit = new AbortController();
-  served.pool.beginDrain();
-  const drained = served.pool.finishDrain(limit.signal);
-  await poll(() => workersNow() === 1, 'the idle worker has ended');
-  limit.abort();
-  await drained;
-  await client.closed();
-  assert.equal(served.pool.hasFailed(), true);
-  assert.deepEqual(served.messages(), ['a draining worker ended with exit code 1']);
-});
-
 test('after the second early death there is a pause before a worker is replaced; each further one doubles it', async () => {
   await using served = await start({ workers: '1' });
   for (const pauseMs of [0, 100, 200]) {
@@ -398,30 +296,4 @@ test('a worker that dies during SHUTDOWN_DELAY_MS is replaced, and its successor
   await served.pool.finishDrain(new AbortController().signal);
   assert.equal(workersNow(), 0);
   assert.equal(served.pool.hasFailed(), true);
-});
-
-test('connections to both addresses of localhost wait for a worker without losing a byte', async (t) => {
-  await using served = await start({ host: 'localhost', workers: '1' });
-  const [worker = 0] = await served.pids();
-  process.kill(worker, 'SIGSTOP');
-  const clients: RawClient[] = [];
-  try {
-    for (let count = 0; count < 8; count += 1) {
-      const client = await RawClient.open(served.port, count % 2 === 0 ? '127.0.0.1' : '::1');
-      client.send(requestBytes('GET', path));
-      clients.push(client);
-    }
-    // Reads only after a turn of the event loop in which the primary process could have read the connections.
-    await served.reports();
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'EADDRNOTAVAIL') throw error;
-    t.skip('this machine has no ::1');
-    return;
-  } finally {
-    process.kill(worker, 'SIGCONT');
-  }
-  for (const client of clients) {
-    assert.equal((await client.reply()).text, '[]');
-    client.destroy();
-  }
 });

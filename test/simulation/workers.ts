@@ -387,7 +387,10 @@ async function live(world: World, startPool: typeof start): Promise<void> {
     const isHung = text.startsWith('a worker has not answered');
     const isUnusable = text.startsWith('a worker cannot use the settings in force');
     world.expect(!isHung || world.faults.has('halt'), 'a worker is killed that answers');
-    world.expect(!isUnusable || settings.instanceName.includes('unusable'), 'a worker is killed that could be used');
+    world.expect(
+      !isUnusable || [settings, next].some((each) => each?.instanceName.endsWith('unusable')),
+      'a worker is killed that could be used',
+    );
   };
   const log = { logger: { info: note, warn: note, error: note }, output: {} } as never;
   const system: PoolSystem = {
