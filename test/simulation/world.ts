@@ -328,7 +328,7 @@ export class World {
     this.#service.beginDrain();
     this.#drained = this.#service.finishDrain(new AbortController().signal).then(() => {
       const left = this.#service?.connectionCount ?? 0;
-      if (left > 0) this.note('a drain ends when no connection is left', new Error(`${left} are left`));
+      if (left > 0) this.note('a drain ends when no connection is left', `${left} are left`);
     });
   }
 
@@ -419,10 +419,8 @@ export class World {
   /** Passes a connection to the gateway. */
   accept(connection: Connection): void {
     this.#connections.push(connection);
-    loop.after(0, () => {
-      if (this.#nodeServer === undefined) this.#service?.take(connection.socket);
-      else this.#nodeServer.emit('connection', connection.socket);
-    });
+    if (this.#nodeServer === undefined) this.#service?.take(connection.socket);
+    else this.#nodeServer.emit('connection', connection.socket);
   }
 
   // The replies that settings of this generation refuse with.
