@@ -1,5 +1,5 @@
-// What every host does with clients that leave, stop or take too long, and how it logs failures: the server, the plugin, the
-// fetch handler and the Node handler.
+// Clients that leave, stop or take too long, and the log of failures, in every host: the server, the plugin, the fetch
+// handler and the Node handler.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
