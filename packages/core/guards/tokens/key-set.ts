@@ -18,7 +18,7 @@ const http = process.getBuiltinModule('node:http');
 const https = process.getBuiltinModule('node:https');
 
 /** Reads the text of a JSON Web Key Set. Rejects soon after `signal` is aborted. */
-export type KeySource = (signal: AbortSignal) => Promise<string>;
+type KeySource = (signal: AbortSignal) => Promise<string>;
 
 export interface KeySetOptions {
   readonly settings: Pick<GuardSettings, 'authAlgorithms' | 'authJwksRefreshMs' | 'authJwksStaleMs'>;
