@@ -85,9 +85,10 @@ async function boxesOf({ page }: WatchedPage, selector: string): Promise<Box[]> 
 
 const twoFrames = 'new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))';
 
-/** Fails if the page is wider than its window, or if a table cuts off a column. The page lays out tables in a frame. */
+/** Fails if the page is wider than its window, or if a table cuts off a column. The page lays out tables in the next frame. */
 async function assertFits(watched: WatchedPage, width: number, height: number): Promise<void> {
   await watched.page.setViewportSize({ width, height });
+  await watched.assertFits();
   await watched.page.evaluate(twoFrames);
   await watched.assertFits();
   const cut = await watched.page.evaluate<string[]>(`[...document.querySelectorAll('.wide')]
