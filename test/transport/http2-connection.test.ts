@@ -348,20 +348,25 @@ describe('times of a connection', { skip: noHttp2 }, () => {
 });
 
 describe('times of a stream', { skip: noHttp2 }, () => {
-  test('a body that is incomplete at requestTimeoutMs is reported once, and its stream is reset after the reply [D35]', async (t) => {
-    const { client, send, pass, request } = await begin(t, {}, { requestTimeoutMs: 400 });
-    await send(put(1), data(1, 5));
-    const received = await request(0);
-    pass(399);
-    assert.deepEqual(received.events, ['start', 'body']);
-    pass(1);
-    pass(1_000);
-    assert.deepEqual(received.events, ['start', 'body', 'timeout']);
-    received.reply('late', { closes: true });
-    assert.equal(await client.resetCode(1), errorCodes.noError);
-    await client.replies(1);
-    assert.deepEqual(received.events, ['start', 'body', 'timeout', 'taken']);
-  });
+  for (const [name, script, before] of [
+    ['a body', {}, ['start', 'body']],
+    ['a held body', { onStart: ({ transport }) => transport.holdBody() }, ['start']],
+  ] as [string, Script, string[]][]) {
+    test(`${name} that is incomplete at requestTimeoutMs is reported once, and its stream is reset after the reply [D35]`, async (t) => {
+      const { client, send, pass, request } = await begin(t, script, { requestTimeoutMs: 400 });
+      await send(put(1), data(1, 5));
+      const received = await request(0);
+      pass(399);
+      assert.deepEqual(received.events, before);
+      pass(1);
+      pass(1_000);
+      assert.deepEqual(received.events, [...before, 'timeout']);
+      received.reply('late', { closes: true });
+      assert.equal(await client.resetCode(1), errorCodes.noError);
+      await client.replies(1);
+      assert.deepEqual(received.events, [...before, 'timeout', 'taken']);
+    });
+  }
 
   test('the rest of a body after its reply must arrive by requestTimeoutMs, or the stream is reset [D35]', async (t) => {
     const { client, send, pass, framesOf, connection } = await begin(t, replies, { requestTimeoutMs: 400 });
@@ -862,6 +867,15 @@ describe('a client that leaves [D21]', { skip: noHttp2 }, () => {
       });
     }
   }
+
+  test('a request that its client resets in the same read gets no event after its reply', async (t) => {
+    const { client, send, received, connection } = await begin(t, replies);
+    client.send(get(1), resetStream(1, errorCodes.cancel), get(3));
+    await client.replies(3);
+    await send(ping);
+    await poll(() => connection.streams === 0, 'both streams have closed');
+    assert.deepEqual(received.map(({ events }) => events), [['start', 'taken'], ['start', 'taken']]); // prettier-ignore
+  });
 });
 
 describe('a fault of the handler [D28]', { skip: noHttp2 }, () => {
