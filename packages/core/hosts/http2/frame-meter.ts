@@ -36,7 +36,7 @@ export class FrameMeter {
   onExcess: (stream: number) => void = () => undefined;
   /** True while a head is incomplete. */
   isInHead = false;
-  /** When the incomplete head began, in ms. The caller sets it; the meter clears it when a head begins or ends. */
+  /** When the incomplete head began, in ms. The caller sets it; the meter clears it at its end. */
   headSince: number | undefined;
   // The number of unread bytes: first of the connection preface, then of the current frame's payload.
   #bytesLeft = prefaceBytes;
@@ -125,7 +125,6 @@ export class FrameMeter {
     if (this.#type === headersType) {
       left.heads -= 1;
       this.isInHead = true;
-      this.headSince = undefined;
       this.#endsStream = (this.#flags & endStreamFlag) !== 0;
       this.#fieldCount.reset();
       this.#priorityLeft = (this.#flags & priorityFlag) !== 0 ? 5 : 0;
