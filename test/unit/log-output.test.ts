@@ -77,7 +77,7 @@ test('a single line is written', async () => {
   await poll(() => disk.text === 'alone\n', 'the line is written');
 });
 
-/** What each write accepts from now on, then a number of lines, then a number of turns of the event loop. */
+/** Sets the result of each write from now on, then writes lines, then lets turns of the event loop pass. */
 const anyStep = fc.record({
   takes: fc.oneof(fc.integer({ min: 0, max: 12 }), fc.constantFrom('EAGAIN', 'ENOSPC', 'EPIPE')),
   lines: fc.nat(8),

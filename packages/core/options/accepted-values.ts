@@ -45,10 +45,11 @@ export function parseAddress(text: string, example: string, cutPath = (base: str
 // Returns a list of the requirements that `text` does not meet, worded to follow `must be`. The list may be empty.
 function unmetRequirements(text: string): string[] {
   if (severalAddresses.test(text)) return ['the address of one backend (put a load balancer in front of several)'];
-  if (!URL.canParse(text) || doubledScheme.test(text) || missingSlashes.test(text)) return ['an address'];
+  if (!URL.canParse(text) || doubledScheme.test(text)) return ['an address'];
   const { protocol, username, password, pathname } = new URL(text);
   return [
     !/^https?:$/.test(protocol) && 'an http or https address',
+    missingSlashes.test(text) && 'an address with // after its scheme',
     username + password !== '' && 'an address without user name and password (the gateway sends no credentials)',
     queryOrFragment.test(text) && 'an address without query and fragment',
     decodePercent(pathname) === undefined && 'an address whose path has no malformed escape',
