@@ -120,7 +120,7 @@ const cases: Case[] = [
   { title: 'a create that fails', instead: { create: always(answer('oops', { status: 500 })) },
     codes: ['breaks create: server-error'], left: 0 },
   ...([
-    ['at once', (bytes) => raw(bytes)], ['byte by byte', (bytes) => slicer(bytes)],
+    ['at once', (bytes) => raw(bytes)], ['in small pieces', (bytes) => slicer(bytes, 7)],
     ['in chunks', () => chunked(`5\r\n{"tit\r\n${(problem.length - 5).toString(16)}\r\n${problem.slice(5)}\r\n0\r\n\r\n`, { status: 400 })],
   ] as readonly (readonly [string, (bytes: Buffer) => Answer])[]).map(([title, given]): Case => ({
     title: `the title of a problem that arrives ${title}, and the names of the refused fields, but no other text`,
