@@ -7,7 +7,6 @@ import { TokenMemory } from '../../packages/core/guards/tokens/token-memory.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { HandClock, settle } from '../helpers/hand-clock.ts';
 import { createPair, goodToken, keySetOf, type Pair } from '../helpers/issuer.ts';
-import { repeat } from '../helpers/rate-guard.ts';
 import { createTokenGuard, startTokenGuard } from '../helpers/tokens.ts';
 
 const pair = createPair('one', 'ES256');
@@ -19,6 +18,7 @@ const giving =
   (...pairs: readonly Pair[]) =>
   () =>
     Promise.resolve(keySetOf(...pairs));
+const repeat = <T>(times: number, value: T): T[] => Array.from({ length: times }, () => value);
 const header = (token: string) => ['authorization', `Bearer ${token}`];
 
 describe('a remembered token', () => {
