@@ -73,7 +73,10 @@ let disturbedAt = -Infinity;
 backend.answers((exchange) => {
   const { request } = exchange;
   const run = runs.get(request.header('x-request-id') ?? '');
-  if (!run) { wrong(`a backend call that no client made, or whose reply had been sent:\n${request.head}`); return; }
+  if (!run) {
+    wrong(`a backend call that no client made, or whose reply had been sent:\n${request.head}`);
+    return;
+  }
   run.arrivals += 1;
   if (run.arrivals === 1) run.wasReused = request.indexOnConnection > 0;
   const isSame =
