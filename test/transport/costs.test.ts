@@ -70,12 +70,11 @@ describe('on open connections, each call', () => {
       await using gateway = await start(true);
       const { clockReads, writes, resources } = await gateway.measure(call, 20, 100);
       assert.equal(writes, 2);
-      // The limits allow for a timer that belongs to no call and fires meanwhile.
+      // The limits allow for timers that belong to no call and fire meanwhile.
       assert.ok(clockReads >= 3 && clockReads <= 3.1, `${clockReads} clock readings`);
-      const { Timeout = 0, ...others } = resources;
-      assert.ok(Timeout <= 0.02, `${Timeout} timers`);
-      const made = Object.entries(others).filter(([, count]) => count > 0);
-      assert.deepEqual(Object.fromEntries(made), { Immediate: 1, TickObject: 1 });
+      const whole = (count: number): number => Math.ceil(count - 0.04);
+      const made = Object.entries(resources).map(([name, count]) => [name, whole(count)] as const);
+      assert.deepEqual(Object.fromEntries(made.filter(([, count]) => count > 0)), { Immediate: 1, TickObject: 1 });
     });
   }
 

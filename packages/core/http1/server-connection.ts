@@ -123,13 +123,16 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   // Time limits and idle time.
 
   idleMs(now: number): number {
-    const isWaiting = this.#writing === 'nothing' || this.#writing === 'ended';
-    return isWaiting && this.#ahead.isEmpty && this.socket.writableLength === 0 ? now - this.#since : 0;
+    return this.#isWaiting ? now - this.#since : 0;
   }
 
   isQuiet(quietMs: number, from: number): boolean {
-    const now = monotonicMs();
-    return this.#reading !== 'head' && Math.min(this.idleMs(now), now - from) >= quietMs;
+    return this.#isWaiting && this.#reading !== 'head' && monotonicMs() - Math.max(this.#since, from) >= quietMs;
+  }
+
+  get #isWaiting(): boolean {
+    const isWaiting = this.#writing === 'nothing' || this.#writing === 'ended';
+    return isWaiting && this.#ahead.isEmpty && this.socket.writableLength === 0;
   }
 
   get #isIdle(): boolean {
