@@ -32,7 +32,7 @@ export class Chance {
     return this.next() < probability;
   }
 
-  of<T>(values: readonly T[]): T {
+  of<const T>(values: readonly T[]): T {
     return values[this.int(0, values.length - 1)] as T;
   }
 }

@@ -1,16 +1,14 @@
 // Makes the plan of a world from its seed. A plan is plain data: a shorter plan can be made by leaving out parts of it.
 
 import { Chance } from './event-loop.ts';
-import type { Network } from './sockets.ts';
 
-export const operationKinds = ['list', 'create', 'read', 'update', 'delete', 'head'] as const;
-export type OperationKind = (typeof operationKinds)[number];
+const operationKinds = ['list', 'create', 'read', 'read', 'update', 'delete', 'head'] as const;
 const fixedKinds = ['bad-id', 'no-path', 'bad-method', 'options'] as const;
-const badBodyKinds = ['bad-json', 'too-large'] as const;
-export type MalformedKind =
-  'no-version' | 'two-hosts' | 'two-lengths' | 'garbage' | 'bad-name' | 'bad-chunk' | 'long-head';
-export type RequestKind =
-  OperationKind | (typeof fixedKinds)[number] | (typeof badBodyKinds)[number] | MalformedKind | 'unfinished';
+const badBodyKinds = ['bad-json', 'too-large', 'bad-json', 'too-large'] as const;
+const malformedKinds = ['no-version', 'two-hosts', 'two-lengths', 'garbage', 'bad-name', 'bad-chunk', 'long-head', 'unfinished'] as const; // prettier-ignore
+export type RequestKind = (
+  typeof operationKinds | typeof fixedKinds | typeof badBodyKinds | typeof malformedKinds
+)[number];
 
 export interface AnswerPlan {
   readonly status: number;
@@ -29,67 +27,17 @@ export interface AnswerPlan {
   readonly thenMs: number;
 }
 
-export interface RequestPlan {
-  /** Unique in its world. Every byte of a reply derives from it. */
-  readonly id: number;
-  readonly kind: RequestKind;
-  readonly bytes: number;
-  readonly isChunked: boolean;
-  readonly expects: boolean;
-  readonly conditions: boolean;
-  /** Time in ms until it is sent. */
-  readonly gapMs: number;
-  /** How it is sent: at once, or in pieces with pauses. */
-  readonly pieces: number;
-  readonly pieceMs: number;
-  readonly answers: readonly AnswerPlan[];
-}
-
-export interface ClientPlan {
-  readonly startMs: number;
-  /** Requests that it sends without waiting for replies. */
-  readonly ahead: number;
-  /** Stops reading after this many bytes, for a time. */
-  readonly stopsAfter: number | undefined;
-  readonly stopsForMs: number;
-  /** Leaves after it has sent, or has got, this many bytes. */
-  readonly leaves:
-    { readonly after: number; readonly of: 'sent' | 'got'; readonly how: 'end' | 'close' | 'reset' } | undefined;
-  readonly requests: readonly RequestPlan[];
-}
-
-export interface DialPlan {
-  readonly result: 'open' | 'refused' | 'never';
-  readonly afterMs: number;
-}
-
-export interface Event {
-  readonly atMs: number;
-  readonly what: 'pause' | 'reload' | 'drain' | 'cut';
-  readonly ms: number;
-  /** The settings of a reload refuse requests in this way. */
-  readonly denies: 'nothing' | 'hosts' | 'counter';
-}
-
-export interface Plan {
-  readonly seed: number;
-  readonly host: 'own' | 'node' | 'fetch';
-  readonly clients: readonly ClientPlan[];
-  readonly events: readonly Event[];
-  readonly dials: readonly DialPlan[];
-  readonly network: Network;
-  /** The delays of an asynchronous guard's decisions; undefined without the guard. A delay may be endless. */
-  readonly guardMs: readonly number[] | undefined;
-  readonly limits: { readonly inFlight: number; readonly connections: number; readonly bytes: number };
-  readonly ageMs: number;
-}
+export type Plan = ReturnType<typeof createPlan>;
+export type ClientPlan = Plan['clients'][number];
+export type RequestPlan = ClientPlan['requests'][number];
+export type Event = Plan['events'][number];
 
 export const goodAnswer: AnswerPlan = {
   status: 200, bytes: 64, framing: 'length', body: 'json', head: 'good', when: 'whole', delayMs: 0, cutAt: 1, cut: 'end', then: 'keep', thenMs: 0,
 }; // prettier-ignore
 const sizes = [64, 64, 64, 300, 5_000, 9_000, 20_000, 40_000, 66_000, 140_000];
 
-export function createPlan(seed: number): Plan {
+export function createPlan(seed: number) {
   const chance = new Chance(seed, 7);
   // Swarm: a seed switches whole groups of faults on or off.
   const on = (probability = 0.4): boolean => chance.is(probability);
@@ -100,14 +48,13 @@ export function createPlan(seed: number): Plan {
   }; // prettier-ignore
   // Tiny pieces of large bodies would take all the time.
   if (groups.pieces) groups.sizes = groups.badBodies = false;
-  const roll = chance.next();
-  const host = roll < 0.76 ? 'own' : roll < 0.88 ? 'node' : 'fetch';
+  const host = chance.of([...Array.from({ length: 6 }, () => 'own' as const), 'node', 'fetch']);
   let id = 0;
   const answer = (): AnswerPlan => {
     const part = {
       ...goodAnswer,
       status: chance.of([200, 200, 201, 206]),
-      framing: chance.of(['length', 'length', 'chunked', 'until-close'] as const),
+      framing: chance.of(['length', 'length', 'chunked', 'until-close']),
     };
     if (groups.sizes) part.bytes = chance.of(sizes);
     if (!chance.is(0.35)) return part;
@@ -115,11 +62,11 @@ export function createPlan(seed: number): Plan {
     return {
       ...part,
       ...(may(groups.statuses) && { status: chance.of([204, 301, 400, 404, 404, 412, 500, 503]) }),
-      ...(may(groups.bodies) && { body: chance.of(['not-json', 'number', 'json'] as const), ...(!groups.pieces && chance.is(0.2) && { bytes: 250_000 }) }),
-      ...(may(groups.heads) && { head: chance.of(['bad', 'two-lengths', '1xx', '1xx', 'switching'] as const) }),
-      ...(may(groups.cuts) && { cutAt: chance.of([0, 0, 0.999, chance.next()]), cut: chance.of(['end', 'reset', 'never', 'pause', 'short'] as const) }),
-      ...(may(groups.delays) && { delayMs: chance.of([5, 50, 400, 700, 5_000]), when: chance.of(['whole', 'early'] as const) }),
-      ...(may(groups.idle) && { then: chance.of(['announce', 'end', 'reset', 'stray'] as const), thenMs: chance.int(0, 50, 3) }),
+      ...(may(groups.bodies) && { body: chance.of(['not-json', 'number', 'json']), ...(!groups.pieces && chance.is(0.2) && { bytes: 250_000 }) }),
+      ...(may(groups.heads) && { head: chance.of(['bad', 'two-lengths', '1xx', '1xx', 'switching']) }),
+      ...(may(groups.cuts) && { cutAt: chance.of([0, 0, 0.999, chance.next()]), cut: chance.of(['end', 'reset', 'never', 'pause', 'short']) }),
+      ...(may(groups.delays) && { delayMs: chance.of([5, 50, 400, 700, 5_000]), when: chance.of(['whole', 'early']) }),
+      ...(may(groups.idle) && { then: chance.of(['announce', 'end', 'reset', 'stray']), thenMs: chance.int(0, 50, 3) }),
     }; // prettier-ignore
   };
   // Without a length, a cut can take digits of a number unseen.
@@ -128,25 +75,14 @@ export function createPlan(seed: number): Plan {
     const needsLength = part.body === 'number' || part.then === 'announce';
     return needsLength && part.framing === 'until-close' ? { ...part, framing: 'length' } : part;
   };
-  const request = (isOdd: boolean, isFlood: boolean): RequestPlan => {
-    const kinds: RequestKind[] = ['list', 'create', 'read', 'read', 'update', 'delete', 'head'];
-    if (groups.fixed) kinds.push(...fixedKinds);
-    if (groups.badBodies && chance.is(0.3)) kinds.push(...badBodyKinds, ...badBodyKinds);
+  const request = (isOdd: boolean, isFlood: boolean) => {
+    const kinds: RequestKind[] = [...operationKinds, ...(groups.fixed ? fixedKinds : [])];
+    if (groups.badBodies && chance.is(0.3)) kinds.push(...badBodyKinds);
     let kind = isFlood ? 'no-path' : chance.of(kinds);
-    if (isOdd && host === 'own') {
-      kind = chance.of([
-        'no-version',
-        'two-hosts',
-        'two-lengths',
-        'garbage',
-        'bad-name',
-        'bad-chunk',
-        'long-head',
-        'unfinished',
-      ]);
-    }
+    if (isOdd && host === 'own') kind = chance.of(malformedKinds);
     const isSlow = groups.slow && chance.is(0.2);
     return {
+      // Every byte of a reply derives from it.
       id: (id += 1),
       kind,
       bytes: groups.sizes ? chance.of([...sizes, 64, 64]) : 64,
@@ -154,38 +90,42 @@ export function createPlan(seed: number): Plan {
       expects: host === 'own' && chance.is(0.1),
       conditions: chance.is(0.2),
       gapMs: chance.is(0.1) ? chance.of([20, 800, 1_500]) : chance.int(0, 5),
+      // Sent at once, or in pieces with pauses.
       pieces: isSlow ? chance.int(2, 6) : 1,
       pieceMs: isSlow ? chance.of([1, 20, 300, 2_500]) : 0,
       answers: [answerOf(), answerOf()],
     };
   };
-  const client = (): ClientPlan => {
+  const leaving = () => ({
+    after: chance.int(1, 3_000, 2),
+    of: chance.of(['sent', 'got']),
+    how: chance.of(['end', 'close', 'reset']),
+  });
+  const client = () => {
     const isFlood = groups.flood && chance.is(0.5);
     const length = isFlood ? 50 : chance.int(1, 50, 5);
     const hasOdd = groups.malformed && chance.is(0.3);
     return {
       startMs: chance.int(0, 30),
       ahead: isFlood ? 50 : groups.ahead && host !== 'fetch' && chance.is(0.5) ? chance.int(2, 20) : 1,
-      ...(groups.stops && chance.is(0.5)
-        ? { stopsAfter: chance.int(0, 40_000, 2), stopsForMs: chance.of([50, 1_000, 10_000]) }
-        : { stopsAfter: undefined, stopsForMs: 0 }),
-      leaves:
-        groups.leaves && chance.is(0.4)
-          ? {
-              after: chance.int(1, 3_000, 2),
-              of: chance.of(['sent', 'got']),
-              how: chance.of(['end', 'close', 'reset']),
-            }
-          : undefined,
+      // Stops reading after this many bytes, for a time.
+      stopsAfter: groups.stops && chance.is(0.5) ? chance.int(0, 40_000, 2) : undefined,
+      stopsForMs: chance.of([50, 1_000, 10_000]),
+      // Leaves after it has sent, or has got, this many bytes.
+      leaves: groups.leaves && chance.is(0.4) ? leaving() : undefined,
       requests: Array.from({ length }, (_, index) => request(hasOdd && index === length - 1, isFlood)),
     };
   };
-  const event = (what: Event['what'], ms = 0): Event => ({
+  const event = (what: 'pause' | 'reload' | 'drain' | 'cut', ms = 0) => ({
     what,
     ms,
     atMs: chance.int(0, 400, 2),
-    denies: what === 'reload' ? chance.of(['nothing', 'hosts', ...(groups.guard ? (['counter', 'counter'] as const) : [])]) : 'nothing',
+    denies: what === 'reload' ? chance.of(['nothing', 'hosts', ...(groups.guard ? ['counter', 'counter'] : [])]) : 'nothing',
   }); // prettier-ignore
+  const dial = () =>
+    chance.is(0.3)
+      ? { result: chance.of(['refused', 'never', 'open']), afterMs: chance.of([1, 200, 450]) }
+      : { result: 'open' as const, afterMs: chance.next() };
   const isOwn = host === 'own';
   return {
     seed,
@@ -197,19 +137,14 @@ export function createPlan(seed: number): Plan {
       ...(isOwn && groups.drain ? [event('drain')] : []),
       ...(isOwn && groups.cut ? [event('cut')] : []),
     ],
-    dials: groups.dials
-      ? Array.from({ length: 12 }, () =>
-          chance.is(0.3)
-            ? { result: chance.of(['refused', 'never', 'open'] as const), afterMs: chance.of([1, 200, 450]) }
-            : { result: 'open' as const, afterMs: chance.next() },
-        )
-      : [],
+    dials: groups.dials ? Array.from({ length: 12 }, dial) : [],
     network: {
       latencyMs: chance.of([0.1, 1, 5]),
       pieceBytes: groups.pieces ? chance.of([1, 7, 100]) : chance.of([65_536, 65_536, 9_000]),
       readsPerTurn: groups.pieces ? 200 : 1,
       bufferBytes: groups.stops || chance.is(0.3) ? chance.of([9_000, 30_000]) : 400_000,
     },
+    // The delays of a guard's decisions; undefined without the guard.
     guardMs: isOwn && groups.guard ? Array.from({ length: 8 }, () => chance.of([0, 1, 20, 300, ...(chance.is(0.1) ? [Infinity] : [])])) : undefined,
     limits: groups.limits
       ? { inFlight: chance.of([1, 2, 1_000]), connections: chance.of([2, 1_000]), bytes: chance.of([150_000, 100_000_000]) }

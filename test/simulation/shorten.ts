@@ -1,61 +1,38 @@
 // Shortens a failing world: leaves out clients, requests and faults, as long as the same invariant is violated.
 
-import { goodAnswer, type ClientPlan, type Plan, type RequestPlan } from './plan.ts';
+import { goodAnswer, type Plan } from './plan.ts';
 import { runWorld } from './world.ts';
 
 const triesMax = 600;
+/** Parts of these lists may be left out. */
+const lists = ['clients', 'requests', 'events'];
+/** The simplest value of each property. */
+const simple: Readonly<Record<string, unknown>> = {
+  ...goodAnswer,
+  ...{ startMs: 0, ahead: 1, stopsAfter: undefined, leaves: undefined, dials: [], guardMs: undefined, ageMs: 0 },
+  ...{ bytes: 64, isChunked: false, expects: false, conditions: false, gapMs: 0, pieces: 1 },
+  network: { latencyMs: 0.1, pieceBytes: 65_536, readsPerTurn: 1, bufferBytes: 400_000 },
+  limits: { inFlight: 1_000, connections: 1_000, bytes: 100_000_000 },
+};
 
-function without<T>(list: readonly T[], from: number, count: number): T[] {
-  return [...list.slice(0, from), ...list.slice(from + count)];
-}
-
-function* shorterRequests(request: RequestPlan): Generator<RequestPlan> {
-  const { answers, pieces, bytes, isChunked, expects, conditions, gapMs } = request;
-  for (const [index, answer] of answers.entries()) {
-    if (JSON.stringify(answer) === JSON.stringify(goodAnswer)) continue;
-    yield { ...request, answers: answers.with(index, goodAnswer) };
-    for (const name of Object.keys(answer) as (keyof typeof answer)[]) {
-      if (answer[name] === goodAnswer[name]) continue;
-      yield { ...request, answers: answers.with(index, { ...answer, [name]: goodAnswer[name] }) };
+/** Returns the values that differ from `value` in one simpler or missing part. */
+function* shorterThan(value: unknown): Generator {
+  if (Array.isArray(value)) {
+    for (const [index, each] of value.entries()) {
+      for (const shorter of shorterThan(each)) yield value.with(index, shorter);
     }
-  }
-  if (pieces > 1) yield { ...request, pieces: 1, pieceMs: 0 };
-  if (bytes > 64) yield { ...request, bytes: 64 };
-  if (isChunked || expects || conditions) yield { ...request, isChunked: false, expects: false, conditions: false };
-  if (gapMs > 0) yield { ...request, gapMs: 0 };
-}
-
-function* shorterClients(client: ClientPlan): Generator<ClientPlan> {
-  const { requests, ahead, leaves, stopsAfter, startMs } = client;
-  for (let count = requests.length >> 1; count >= 1; count >>= 1) {
-    for (let from = 0; from < requests.length; from += count) {
-      yield { ...client, requests: without(requests, from, count) };
+  } else if (typeof value === 'object' && value !== null) {
+    for (const [name, each] of Object.entries(value) as [string, unknown][]) {
+      const list = lists.includes(name) ? (each as unknown[]) : [];
+      for (let count = list.length; count >= 1; count >>= 1) {
+        for (let from = 0; from < list.length; from += count) yield { ...value, [name]: list.toSpliced(from, count) };
+      }
+      if (!(name in simple)) {
+        for (const shorter of shorterThan(each)) yield { ...value, [name]: shorter };
+      } else if (JSON.stringify(each) !== JSON.stringify(simple[name])) {
+        yield { ...value, [name]: simple[name] };
+      }
     }
-  }
-  if (ahead > 1) yield { ...client, ahead: 1 };
-  if (leaves !== undefined) yield { ...client, leaves: undefined };
-  if (stopsAfter !== undefined) yield { ...client, stopsAfter: undefined };
-  if (startMs > 0) yield { ...client, startMs: 0 };
-  for (const [index, request] of requests.entries()) {
-    for (const each of shorterRequests(request)) yield { ...client, requests: requests.with(index, each) };
-  }
-}
-
-function* shorterPlans(plan: Plan): Generator<Plan> {
-  const { clients, events, dials } = plan;
-  for (const index of clients.keys()) yield { ...plan, clients: without(clients, index, 1) };
-  for (const index of events.keys()) yield { ...plan, events: without(events, index, 1) };
-  for (const [index, dial] of dials.entries()) {
-    if (dial.result !== 'open' || dial.afterMs > 1)
-      yield { ...plan, dials: dials.with(index, { result: 'open', afterMs: 0.5 }) };
-  }
-  if (plan.guardMs !== undefined) yield { ...plan, guardMs: undefined };
-  if (plan.limits.connections < 1_000) yield { ...plan, limits: { ...plan.limits, connections: 1_000 } };
-  if (plan.limits.inFlight < 1_000) yield { ...plan, limits: { ...plan.limits, inFlight: 1_000 } };
-  const network = { latencyMs: 0.1, pieceBytes: 65_536, readsPerTurn: 1, bufferBytes: 400_000 };
-  if (JSON.stringify(network) !== JSON.stringify(plan.network)) yield { ...plan, network };
-  for (const [index, client] of clients.entries()) {
-    for (const each of shorterClients(client)) yield { ...plan, clients: clients.with(index, each) };
   }
 }
 
@@ -63,15 +40,13 @@ function* shorterPlans(plan: Plan): Generator<Plan> {
 export function shorten(plan: Plan, invariant: string): Plan {
   let shortest = plan;
   let tries = 0;
-  for (let hasChanged = true; hasChanged && tries < triesMax;) {
-    hasChanged = false;
-    for (const candidate of shorterPlans(shortest)) {
-      if ((tries += 1) > triesMax) break;
-      if (runWorld(candidate).violation?.invariant !== invariant) continue;
-      shortest = candidate;
-      hasChanged = true;
-      break;
-    }
+  for (let candidates = shorterThan(plan); tries < triesMax; tries += 1) {
+    const next = candidates.next();
+    if (next.done === true) break;
+    const candidate = next.value as Plan;
+    if (runWorld(candidate).violation?.invariant !== invariant) continue;
+    shortest = candidate;
+    candidates = shorterThan(shortest);
   }
   return shortest;
 }

@@ -116,6 +116,8 @@ function systemError(code: string, syscall: string): Error {
   return Object.assign(new Error(`${syscall} ${code}`), { code, syscall });
 }
 
+const returnZero = (): number => 0;
+
 interface PendingWrite {
   readonly pieces: Uint8Array[];
   readonly done: (error?: Error | null) => void;
@@ -127,6 +129,10 @@ class Handle implements Reader {
   bytesWritten = 0;
   // Set by `net.Socket`.
   reading = false;
+  readonly useUserBuffer = returnZero;
+  readonly ref = returnZero;
+  readonly setNoDelay = returnZero;
+  readonly setKeepAlive = returnZero;
   isReading = false;
   isClosed = false;
   /** True if the gateway has called `unref`, as it does for an idle connection to the backend. */
@@ -143,6 +149,7 @@ class Handle implements Reader {
 
   /** Since when the operating system has taken nothing of what is written. */
   progressAt = 0;
+  #failure: Error | undefined;
   #readTurn = 0;
   /** Number of reads in this turn. */
   turnReads = 0;
@@ -161,6 +168,8 @@ class Handle implements Reader {
   readStart(): number {
     if (!this.isReading) {
       this.isReading = true;
+      const failure = this.#failure;
+      if (failure !== undefined) loop.after(0, () => this.fail(failure));
       this.connection.toGateway.wake();
     }
     return 0;
@@ -171,29 +180,13 @@ class Handle implements Reader {
     return 0;
   }
 
-  useUserBuffer(): void {
-    // `onBytes` fills the buffer.
-  }
-
   getpeername(out: Record<string, unknown>): number {
     Object.assign(out, { address: this.connection.address, port: 50_000, family: 'IPv4' });
     return 0;
   }
 
-  ref(): void {
-    // Nothing keeps the process alive.
-  }
-
   unref(): void {
     this.wasIdle = true;
-  }
-
-  setNoDelay(): number {
-    return 0;
-  }
-
-  setKeepAlive(): number {
-    return 0;
   }
 
   write(pieces: Uint8Array[], done: PendingWrite['done']): void {
@@ -228,12 +221,15 @@ class Handle implements Reader {
     this.connection.endGateway();
   }
 
+  /** The connection was reset. Without reads, Node learns of it later. */
   fail(error: Error): void {
     const writes = this.#writes;
     this.#writes = [];
     for (const { done } of writes) done(systemError('ECONNRESET', 'write'));
+    this.#failure = error;
+    if (!this.isReading) return;
     this.connection.party.onDelivered(true);
-    if (!this.isClosed && this.isReading) this.socket?.destroy(error);
+    this.socket?.destroy(error);
   }
 
   close(onClosed?: () => void): void {

@@ -2,7 +2,7 @@
 
 import '../helpers/overwrite-released.ts';
 
-import { createServer } from 'node:http';
+import { createServer, type Server } from 'node:http';
 import type { Log } from '../../packages/command/log/log.ts';
 import { startClientService, type LocalClientService } from '../../packages/command/service/client-service.ts';
 import { createKeeper } from '../../packages/command/service/keeper.ts';
@@ -149,6 +149,7 @@ export class World {
   readonly #decisions = new Map<string, Decision[]>();
   readonly #denies: Event['denies'][] = ['nothing'];
   #service: LocalClientService | undefined;
+  #nodeServer: Server | undefined;
   #asks = 0;
 
   constructor(plan: Plan, hasHistory: boolean) {
@@ -261,30 +262,17 @@ export class World {
 
   // The command's server.
   #startOwn(): () => void {
-    const { plan } = this;
+    const { guardMs, limits } = this.plan;
     const settings: Settings = {
       ...baseSettings,
-      ...{ requestBytesMax, responseBytesMax, requestHeadBytesMax: headBytesMax },
-      ...{ backendTimeoutMs: timeouts.backend, backendConnectTimeoutMs: timeouts.connect, backendIdleTimeoutMs: 700 },
-      ...{
-        requestHeadersTimeoutMs: timeouts.headers,
-        requestTimeoutMs: timeouts.request,
-        idleTimeoutMs: timeouts.idle,
-      },
-      ...{ replyStallTimeoutMs: timeouts.stall, backendConnectionAgeMaxMs: plan.ageMs },
-      ...{
-        inFlightMax: plan.limits.inFlight,
-        connectionsMax: plan.limits.connections,
-        bufferedBytesMax: plan.limits.bytes,
-      },
-      ...(plan.guardMs !== undefined && { rateLimit: '100000/60s' }),
+      ...this.#limits,
+      ...{ requestHeadBytesMax: headBytesMax, requestHeadersTimeoutMs: timeouts.headers },
+      ...{ idleTimeoutMs: timeouts.idle, connectionsMax: limits.connections },
+      ...(guardMs !== undefined && { rateLimit: '100000/60s' }),
     };
-    const keeper: Keeper = { ...createKeeper(), counter: plan.guardMs && this.#createCounter(plan.guardMs) };
-    const service = this.#settle(
-      startClientService(settings, this.#createLog(), { listens: false, tls: {}, keeper, parts: {} }),
-      2_000,
-      'the gateway starts',
-    );
+    const keeper: Keeper = { ...createKeeper(), counter: guardMs && this.#createCounter(guardMs) };
+    const starting = startClientService(settings, this.#createLog(), { listens: false, tls: {}, keeper, parts: {} });
+    const service = this.#settle(starting, 2_000, 'the gateway starts');
     this.#service = service;
     this.#reload = (event) => {
       const next: Settings = {
@@ -301,10 +289,7 @@ export class World {
           this.#denies.push(event.denies);
           this.generation += 1;
           this.drainedAt = Math.min(this.drainedAt, loop.now);
-          finished.then(
-            () => this.report('the old settings have ended'),
-            () => undefined,
-          );
+          void finished.then(() => this.report('the old settings have ended'));
         },
         (error: unknown) => this.note('a reload succeeds', error),
       );
@@ -348,18 +333,21 @@ export class World {
     }
   }
 
-  // The options of the handlers for Node and fetch.
-  get #handlerOptions() {
+  // The limits of all hosts.
+  get #limits() {
     const { ageMs, limits } = this.plan;
     return {
-      backendUrl: 'http://backend.test:5104',
       ...{ requestBytesMax, responseBytesMax, requestTimeoutMs: timeouts.request, replyStallTimeoutMs: timeouts.stall },
       ...{ backendTimeoutMs: timeouts.backend, backendConnectTimeoutMs: timeouts.connect, backendIdleTimeoutMs: 700 },
       ...{ backendConnectionAgeMaxMs: ageMs, inFlightMax: limits.inFlight, bufferedBytesMax: limits.bytes },
-      log: (line: string) => {
-        if (line.includes('bug:')) this.fail('no fault inside the gateway', line);
-      },
     };
+  }
+
+  get #handlerOptions() {
+    const log = (line: string): void => {
+      if (line.includes('bug:')) this.fail('no fault inside the gateway', line);
+    };
+    return { backendUrl: 'http://backend.test:5104', log, ...this.#limits };
   }
 
   // Node's server with the handler for it.
@@ -368,23 +356,20 @@ export class World {
     const server = createServer((request, response) => handler(request, response));
     server.keepAliveTimeout = 0;
     this.#nodeServer = server;
-    return () => {
-      for (const { socket } of this.#connections) socket.destroy();
-      this.isStopped = true;
-      this.#settle(handler.close(), 2_000, 'a stop ends');
-    };
+    return () => this.#closeHandler(handler);
   }
 
   #startFetch(): () => void {
     const handler = createFetchHandler(this.#handlerOptions);
     this.#clients = this.plan.clients.map((each, index) => new FetchClient(this, each, index, handler));
-    return () => {
-      this.isStopped = true;
-      this.#settle(handler.close(), 2_000, 'a stop ends');
-    };
+    return () => this.#closeHandler(handler);
   }
 
-  #nodeServer: ReturnType<typeof createServer> | undefined;
+  #closeHandler(handler: { close(): Promise<void> }): void {
+    for (const { socket } of this.#connections) socket.destroy();
+    this.isStopped = true;
+    this.#settle(handler.close(), 2_000, 'a stop ends');
+  }
 
   #createLog(): Log {
     const none = (): undefined => undefined;
@@ -550,7 +535,8 @@ export class World {
     const beganAt = asked.start === 0 ? (asked.connection?.openedAt ?? 0) : (asked.headAt ?? loop.now);
     const hadMs = (asked.wholeAt ?? loop.now) - beganAt;
     const headMs = (asked.headEndAt ?? loop.now) - beganAt;
-    if (headMs >= timeouts.headers - 2 || hadMs >= timeouts.request - 2) allowed.push(timedOut);
+    const nearlyMs = this.pausedMs > 0 ? 500 : 2;
+    if (headMs >= timeouts.headers - nearlyMs || hadMs >= timeouts.request - nearlyMs) allowed.push(timedOut);
     return allowed;
   }
 
@@ -562,7 +548,9 @@ export class World {
     const since = asked.headAt ?? asked.sentAt;
     if (this.isStopped || this.plan.limits.bytes < 1e6) allowed.push(failure);
     if (last === undefined) {
-      if (this.#backend.hasTrouble(since)) allowed.push(failure);
+      // During a pause, the backend does not get on either.
+      const isPaused = this.pausedMs > 0 && loop.now - since > timeouts.connect;
+      if (this.#backend.hasTrouble(since) || isPaused) allowed.push(failure);
       return allowed;
     }
     const { answer, headAt, wholeAt, endedAt, got } = last;
@@ -576,7 +564,8 @@ export class World {
     const decidedAt = replyToAnswer(plan, last.plan, answer, true) === undefined ? wholeAt : headAt;
     if (decided !== undefined && !last.isSpoilt) allowed.push(decided);
     const isLate =
-      loop.now >= since + timeouts.backend && (decidedAt ?? Infinity) > first.startedAt + timeouts.backend * 0.85;
+      loop.now >= since + timeouts.backend &&
+      (decidedAt ?? Infinity) > (this.pausedMs > 0 ? since : first.startedAt) + timeouts.backend * 0.85;
     const isUnusable =
       got > 0 && (last.plan.head !== 'good' || last.plan.body === 'not-json' || answer.body.length > responseBytesMax);
     const isResent = isRead(plan) && attempts.length === 1 && last.isReused && got === 0;
@@ -591,7 +580,8 @@ export class World {
     const { plan, isStopped } = this;
     const { outstanding, name, connection, client } = party;
     const isLimited = plan.limits.connections < 1_000 || plan.limits.bytes < 1e6;
-    const isStalled = party.hasStopped && (client.plan.stopsForMs >= timeouts.stall - 200 || this.drainedAt < Infinity);
+    const isStalled =
+      party.hasStopped && (client.plan.stopsForMs + this.pausedMs >= timeouts.stall - 200 || this.drainedAt < Infinity);
     if (isStopped || isLimited || isStalled || (party.isLast && !isCut) || party.hasLeft) return;
     const closedAt = connection.closedAt ?? loop.now;
     if (isCut) this.fail('a reply is whole', name);
