@@ -64,8 +64,9 @@ const parts: Readonly<Record<string, Part>> = {
 const root = resolve(import.meta.dirname, '..');
 // Built by `npm ci`, and not in git.
 const built = 'packages/core/json/scanner.wasm';
-// These tests need all parts: documents describe all parts, and `npm run secure` uses most parts.
-const testsOfAll = /^test\/(?:examples\/(?:documents|secure)|unit\/(?:documents|leave-out))\.test\.ts$/;
+// These tests need all parts: documents describe all parts, and `npm run secure` and the simulation use most parts.
+const testsOfAll =
+  /^test\/(?:examples\/(?:documents|secure)|simulation\/simulation|unit\/(?:documents|leave-out))\.test\.ts$/;
 const index = 'packages/core/hosts/index.ts';
 const lists = ['packages/command/parts.ts', 'packages/core/guards/parts.ts', index];
 

@@ -22,7 +22,7 @@ async function serve(settings: Settings = {}) {
   const { budget } = server.gateway;
   /** Waits until `bytes` are counted. */
   const counts = (isSo: (bytes: number) => boolean, expected: string) =>
-    poll(() => isSo(budget.bytes), `${expected}, not ${budget.bytes}`);
+    poll(() => isSo(budget.bytes), expected, 60_000);
   return { ...server, budget, counts };
 }
 
