@@ -108,6 +108,8 @@ class EventLoop {
   readonly #events = new Agenda();
   #checks: Task[] = [];
   #order = 0;
+  // Events happen at multiples of this time, so that one turn has many of them; 0: at any time.
+  #gridMs = 0;
   // How long the process will be paused, for instance by SIGSTOP.
   #pauseMs = 0;
 
@@ -115,7 +117,8 @@ class EventLoop {
     return (this.#order += 1);
   }
 
-  reset(): void {
+  reset(gridMs: number): void {
+    this.#gridMs = gridMs;
     this.now = startsAt;
     this.turn = 1;
     this.#order = 0;
@@ -127,7 +130,8 @@ class EventLoop {
 
   /** Calls `act` in the poll phase, in `ms` from now. */
   after(ms: number, act: () => void): void {
-    this.#events.add(new Task(this.now + ms, act, []));
+    const at = this.now + ms;
+    this.#events.add(new Task(this.#gridMs === 0 ? at : Math.ceil(at / this.#gridMs) * this.#gridMs, act, []));
   }
 
   pause(ms: number): void {

@@ -423,7 +423,7 @@ export class World {
   checkCall(asked: Asked, dialledAt: number, isFirst: boolean): void {
     const { plan, connection, leftAt } = asked;
     const text = `request ${plan.id}, ${plan.kind}`;
-    const networkMs = this.plan.network.latencyMs + 1;
+    const networkMs = this.plan.network.latencyMs + 1 + 3 * this.plan.gridMs;
     const arrivedAt = isRead(plan) ? asked.headEndAt : asked.wholeAt;
     if (fixedReply(plan.kind) !== undefined || arrivedAt === undefined)
       this.fail('only a whole, valid request is called', text);
@@ -623,7 +623,8 @@ export class World {
 
   /** One connection gets at most 64 reads a turn, and what it sends ahead is held as at most 64 KiB and one read [D58]. */
   checkReads(reads: number, aheadBytes: number, name: string): void {
-    if (this.plan.host !== 'own') return;
+    // Without room, the gateway drops what is sent ahead.
+    if (this.plan.host !== 'own' || this.plan.limits.bytes < 1e6) return;
     if (reads > 65) this.fail('a connection gets its share of a turn, and no more', `${name}: ${reads} reads`);
     if (aheadBytes > 131_072) this.fail('what is sent ahead is bounded', `${name}: ${aheadBytes} bytes`);
   }
@@ -648,7 +649,7 @@ export function runWorld(
   plan: Plan,
   hasHistory = false,
 ): { violation: Violation | undefined; history: readonly string[] } {
-  loop.reset();
+  loop.reset(plan.gridMs);
   budgets.clear();
   const world = new World(plan, hasHistory);
   current = world;
