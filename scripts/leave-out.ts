@@ -68,7 +68,7 @@ const built = 'packages/core/json/scanner.wasm';
 const testsOfAll =
   /^test\/(?:examples\/(?:documents|secure)|simulation\/simulation|unit\/(?:documents|leave-out))\.test\.ts$/;
 const index = 'packages/core/hosts/index.ts';
-const lists = ['packages/command/parts.ts', 'packages/core/guards/parts.ts', index];
+const lists = ['packages/command/command-parts.ts', 'packages/core/guards/guard-parts.ts', index];
 
 const names = process.argv.slice(2).filter((word) => word !== '--suites');
 const runsSuites = process.argv.includes('--suites');

@@ -29,7 +29,7 @@ const settingsDocPath = fileURLToPath(new URL('../docs/settings.md', import.meta
 export async function createSettingsDoc(): Promise<string> {
   const text = `# Settings
 
-<!-- Written by \`npm run docs\` from the tables in packages/command/settings/rows.ts. Change the tables, not this file. -->
+<!-- Written by \`npm run docs\` from the tables in packages/command/settings/setting-rows.ts. Change the tables, not this file. -->
 
 Each setting is an environment variable and a flag. Flags take precedence over variables, variables over the
 settings file, and that file over defaults. An empty variable counts as unset. A space or a \`=\` separates

@@ -29,7 +29,7 @@ delete process.env['OTEL_EXPORTER_OTLP_TRACES_HEADERS'];
 
 const { isatty } = await import('node:tty');
 const { runCli } = await import('./cli/cli.ts');
-const { parts } = await import('./parts.ts');
+const { parts } = await import('./command-parts.ts');
 let exitCode = 1;
 try {
   const terminal = {

@@ -6,6 +6,6 @@ for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGUSR1'] as const) {
   process.on(signal, () => undefined);
 }
 
-const { parts } = await import('./parts.ts');
+const { parts } = await import('./command-parts.ts');
 const worker = await parts.worker?.();
 worker?.serveAsWorker(parts);

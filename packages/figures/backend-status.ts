@@ -3,7 +3,7 @@
 
 import { describeError, reasonOfError, type Peer } from '../core/backend/describe-error.ts';
 import { startDeadline } from '../core/hosts/common/process-deadline.ts';
-import type { OpenSocket } from '../core/http1/client-connection.ts';
+import type { OpenSocket } from '../core/http1/backend-connection.ts';
 import type { Reason } from '../core/reasons.ts';
 import { monotonicMs } from '../core/time/monotonic.ts';
 

@@ -61,8 +61,8 @@ export interface Records {
   readonly keys: KeyRecords;
 }
 
-/** A serving: the objects that serve clients with one set of settings. During a reload a process has two servings. */
-export interface ReportedServing {
+/** A generation: the objects that serve clients with one set of settings. During a reload a process has two generations. */
+export interface ReportedGeneration {
   readonly gateway: Gateway;
   /** Open client connections. An HTTP/2 connection has `streams`, its number of open streams. */
   readonly connections: Iterable<{ readonly streams?: number }> & { readonly size: number };
@@ -71,10 +71,10 @@ export interface ReportedServing {
   readonly redisAnswers: () => boolean | undefined;
 }
 
-/** Creates the reporter of this process. The first of its `servings` accepts new connections. */
+/** Creates the reporter of this process. The first of its `generations` accepts new connections. */
 export function createReporter(
   { figures, failures }: Pick<Records, 'figures' | 'failures'>,
-  servings: () => readonly ReportedServing[],
+  generations: () => readonly ReportedGeneration[],
 ): Reporter {
   const readEventLoopDelay = watchEventLoop();
   let memory = { residentBytes: 0, heapUsedBytes: 0 };
@@ -86,13 +86,13 @@ export function createReporter(
       } catch {
         // Reading the memory opens a file, which fails if no file descriptor is free. The last values stay.
       }
-      const all = servings();
+      const all = generations();
       const [newest] = all;
       const ended = { figures: [], failures: [] };
       if (newest === undefined) return { isServing: false, living: [], ended };
       const streams = all.flatMap(({ connections }) => [...connections].flatMap((each) => each.streams ?? []));
-      const sum = (valueOf: (serving: ReportedServing) => number): number =>
-        all.reduce((total, serving) => total + valueOf(serving), 0);
+      const sum = (valueOf: (generation: ReportedGeneration) => number): number =>
+        all.reduce((total, generation) => total + valueOf(generation), 0);
       const [backend, processMetrics] = await Promise.all([
         probesBackend ? newest.backend.check() : newest.backend.status,
         withProcessMetrics ? readProcessMetrics() : undefined,

@@ -10,7 +10,7 @@ import { createServer as createHttp2Server } from 'node:http2';
 import { createServer } from 'node:tls';
 import type { AddressInfo } from 'node:net';
 import { describe, test } from 'node:test';
-import { startEmbeddedBackend } from '../../packages/stand-in-backend/server.ts';
+import { startEmbeddedBackend } from '../../packages/stand-in-backend/stand-in-server.ts';
 import { version } from '../../packages/core/version.ts';
 import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
 import { ItemBackend, type Item } from './item-backend.ts';

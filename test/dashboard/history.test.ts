@@ -5,7 +5,7 @@ import { afterEach, beforeEach, mock, test } from 'node:test';
 
 import { Figures } from '../../packages/figures/figures.ts';
 import { addFigures, History as FigureHistory, historyMs, stepMs } from '../../packages/figures/history.ts';
-import { createDashboard } from '../../packages/dashboard/server.ts';
+import { createDashboard } from '../../packages/dashboard/dashboard-server.ts';
 import { pointOf, summaryOf } from '../../packages/dashboard/points.ts';
 import type { Point, Summary } from '../../packages/dashboard/state.ts';
 import type { Report } from '../../packages/figures/report.ts';

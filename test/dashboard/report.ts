@@ -9,8 +9,8 @@ import { readState } from '../helpers/dashboard-state.ts';
 import { Figures } from '../../packages/figures/figures.ts';
 import type { Report, ReportRequest, Reports } from '../../packages/figures/report.ts';
 import type { DashboardSources } from '../../packages/figures/dashboard-port.ts';
-import { createAdminServer } from '../../packages/command/admin/server.ts';
-import { createDashboard } from '../../packages/dashboard/server.ts';
+import { createAdminServer } from '../../packages/command/admin/admin-server.ts';
+import { createDashboard } from '../../packages/dashboard/dashboard-server.ts';
 
 /** A report of an idle process; `more` replaces fields. */
 export function createReport(more: Partial<Report> = {}): Report {

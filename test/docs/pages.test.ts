@@ -183,7 +183,7 @@ describe('DOCS', () => {
     ]);
     assert.deepEqual(importers(/await import\('[^']*\/(?:api-reference|openapi)\/[^']*'\)/), [
       'packages/command/commands/openapi.ts',
-      'packages/command/service/serving.ts',
+      'packages/command/service/generation.ts',
       'packages/core/hosts/fastify/fastify.ts',
     ]);
   });

@@ -9,7 +9,7 @@ import {
   startEmbeddedBackend,
   type EmbeddedBackend,
   type EmbeddedBackendOptions,
-} from '../../packages/stand-in-backend/server.ts';
+} from '../../packages/stand-in-backend/stand-in-server.ts';
 
 export async function startBackend(
   t: TestContext,

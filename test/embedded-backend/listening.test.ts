@@ -7,7 +7,7 @@ import { connect, createServer, Server, type AddressInfo } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { buffer } from 'node:stream/consumers';
 import { describe, test, type TestContext } from 'node:test';
-import { startEmbeddedBackend } from '../../packages/stand-in-backend/server.ts';
+import { startEmbeddedBackend } from '../../packages/stand-in-backend/stand-in-server.ts';
 import { assertJson, databaseFile, send, startBackend } from './backend.ts';
 
 const hasIpv6 = Object.values(networkInterfaces()).some((all) => all?.some(({ address }) => address === '::1'));

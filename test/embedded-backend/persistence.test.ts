@@ -7,7 +7,7 @@ import { existsSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, test } from 'node:test';
-import { startEmbeddedBackend } from '../../packages/stand-in-backend/server.ts';
+import { startEmbeddedBackend } from '../../packages/stand-in-backend/stand-in-server.ts';
 import { assertJson, databaseFile, send, startBackend } from './backend.ts';
 
 describe('the database of the embedded backend', () => {
@@ -27,7 +27,7 @@ describe('the database of the embedded backend', () => {
 
   test('a kill during writes loses no acknowledged item', async (t) => {
     const database = databaseFile(t);
-    const url = new URL('../../packages/stand-in-backend/server.ts', import.meta.url).href;
+    const url = new URL('../../packages/stand-in-backend/stand-in-server.ts', import.meta.url).href;
     const program = `
       import { startEmbeddedBackend } from ${JSON.stringify(url)};
       const backend = await startEmbeddedBackend({ host: '127.0.0.1', port: 0, database: ${JSON.stringify(database)} });

@@ -6,7 +6,7 @@ import { describe, test } from 'node:test';
 import { PrimaryCounter } from '../../packages/command/cluster/primary-counter.ts';
 import { createKeeper } from '../../packages/command/service/keeper.ts';
 import { CounterGoneError, type Counter, type Keeper } from '../../packages/core/guards/ports/ports.ts';
-import { createCounts } from '../../packages/core/guards/rate-limit/part.ts';
+import { createCounts } from '../../packages/core/guards/rate-limit/rate-limit-part.ts';
 import { SharedCounter } from '../../packages/core/guards/rate-limit/shared-counter.ts';
 import { Windows } from '../../packages/core/guards/rate-limit/windows.ts';
 import { poll } from '../helpers/changes.ts';

@@ -14,7 +14,7 @@ import { createKeeper } from '../../packages/command/service/keeper.ts';
 import { guardRows, type GuardSettings } from '../../packages/core/options/guard-options.ts';
 import { explainLoading, MissingPackageError } from '../../packages/core/guards/ports/missing-package.ts';
 import type { FetchedKeys, Keeper } from '../../packages/core/guards/ports/ports.ts';
-import { createGuards } from '../../packages/core/guards/parts.ts';
+import { createGuards } from '../../packages/core/guards/guard-parts.ts';
 import { systemClock, type Clock } from '../../packages/core/guards/time/clock.ts';
 import { within } from '../../packages/core/guards/time/deadline.ts';
 import {
@@ -23,7 +23,7 @@ import {
   keySetBytesMax,
   type KeySetOptions,
 } from '../../packages/core/guards/tokens/key-set.ts';
-import { fetchKeys } from '../../packages/core/guards/tokens/part.ts';
+import { fetchKeys } from '../../packages/core/guards/tokens/tokens-part.ts';
 import { defaultsOf } from '../../packages/core/options/rows.ts';
 import { poll } from '../helpers/changes.ts';
 import { HandClock, settle } from '../helpers/hand-clock.ts';

@@ -6,7 +6,7 @@ import { once } from 'node:events';
 import { createServer, type AddressInfo, type Socket } from 'node:net';
 import { afterEach, before, describe, test } from 'node:test';
 import { getCACertificates, setDefaultCACertificates } from 'node:tls';
-import { tryRedis } from '../../packages/core/guards/rate-limit/part.ts';
+import { tryRedis } from '../../packages/core/guards/rate-limit/rate-limit-part.ts';
 import { loadRedis, RedisCounter } from '../../packages/core/guards/rate-limit/redis-counter.ts';
 import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
 import { poll, within } from '../helpers/changes.ts';

@@ -1,7 +1,7 @@
-// The transitions of `ServerConnection`. With this import, every connection in the process checks each of its transitions
+// The transitions of `ClientConnection`. With this import, every connection in the process checks each of its transitions
 // against the table. The process of a test file that sees a transition outside the table fails at its end.
 
-import { ServerConnection } from '../../packages/core/http1/server-connection.ts';
+import { ClientConnection } from '../../packages/core/http1/client-connection.ts';
 
 interface Transition {
   readonly event: string;
@@ -54,10 +54,10 @@ process.on('exit', () => {
   console.error(`transitions of a connection that are not in the table: ${[...illegal].join(', ')}`);
 });
 
-const states = new WeakMap<ServerConnection, string>();
+const states = new WeakMap<ClientConnection, string>();
 // eslint-disable-next-line @typescript-eslint/unbound-method -- called with its connection
-const { enter } = ServerConnection.prototype;
-ServerConnection.prototype.enter = function (this: ServerConnection, ...to) {
+const { enter } = ClientConnection.prototype;
+ClientConnection.prototype.enter = function (this: ClientConnection, ...to) {
   const before = states.get(this) ?? 'new/nothing';
   const after = [to[0], to[1] ?? before.split('/')[1]].join('/');
   states.set(this, after);

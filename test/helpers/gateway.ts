@@ -25,7 +25,7 @@ import { joinObservers } from '../../packages/core/hosts/common/observers.ts';
 import { createGateway } from '../../packages/core/hosts/common/create-gateway.ts';
 import { gatewayRows } from '../../packages/core/options/gateway-options.ts';
 import { readOptions, type ValuesOf } from '../../packages/core/options/rows.ts';
-import { ClientServer } from '../../packages/core/hosts/clients/client-server.ts';
+import { ClientListener } from '../../packages/core/hosts/clients/client-listener.ts';
 import { anyCertificate } from './certificates.ts';
 import { startCommand } from './command.ts';
 import { Fastify } from './fastify.ts';
@@ -97,7 +97,7 @@ async function startParts(
   const values = read.values as ValuesOf<typeof table>;
   const gateway = createGateway(values, { observer: joinObservers(undefined, observer), guards, identityHeader });
   const secure = () => ({ tls: anyCertificate(), protocols: { h2: serveHttp2(values, gateway) } });
-  const clients = new ClientServer(values, gateway, protocol === 'http2' ? secure() : undefined);
+  const clients = new ClientListener(values, gateway, protocol === 'http2' ? secure() : undefined);
   const listener = await listen(clients.listener, '127.0.0.1', 0, { host: 'host', port: 'port' });
   return {
     gateway,

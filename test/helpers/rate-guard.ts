@@ -5,7 +5,7 @@ import type { Admission } from '../../packages/core/call/guard.ts';
 import { guardRows, type GuardSettings } from '../../packages/core/options/guard-options.ts';
 import type { Keeper } from '../../packages/core/guards/ports/ports.ts';
 import { parseRate } from '../../packages/core/options/rate.ts';
-import { createRateGuard as create } from '../../packages/core/guards/rate-limit/part.ts';
+import { createRateGuard as create } from '../../packages/core/guards/rate-limit/rate-limit-part.ts';
 import { defaultsOf } from '../../packages/core/options/rows.ts';
 
 const head = { method: 'GET', target: '/', bodyLength: 0, expectation: 'none', persists: true, version: '1.1', fields: [] } as const; // prettier-ignore

@@ -2,7 +2,7 @@
 
 import { EventEmitter } from 'node:events';
 import { runCli } from '../../packages/command/cli/cli.ts';
-import { parts } from '../../packages/command/parts.ts';
+import { parts } from '../../packages/command/command-parts.ts';
 import { holdSignals } from '../../packages/command/service/held-signals.ts';
 
 /** For commands that end by themselves. */

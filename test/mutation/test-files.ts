@@ -37,16 +37,20 @@ export const batches: readonly Batch[] = [
   {
     name: 'connections by themselves',
     files: list(`
-      transport/client-connection transport/server-exchanges transport/server-room transport/server-times
+      transport/backend-connection transport/server-exchanges transport/server-room transport/server-times
       transport/server-turns`),
     of: /packages\/core\/http1\//,
     isTimed: true,
   },
-  { name: 'opening sockets', files: list('transport/open-socket'), of: /packages\/core\/http1\/client-connection\.ts/ },
+  {
+    name: 'opening sockets',
+    files: list('transport/open-socket'),
+    of: /packages\/core\/http1\/backend-connection\.ts/,
+  },
   {
     name: 'connections over TLS',
     files: list('transport/handshakes transport/tls'),
-    of: /packages\/core\/(http1\/node-internals|hosts\/clients\/(handshake|client-server|stall-watch))\.ts/,
+    of: /packages\/core\/(http1\/node-internals|hosts\/clients\/(handshake|client-listener|stall-watch))\.ts/,
     isTimed: true,
   },
   {
@@ -82,17 +86,21 @@ export const batches: readonly Batch[] = [
     files: list('spec/allowed-hosts spec/cors spec/cross-site-writes spec/rate-limit transport/guards'),
     of: /packages\/core\/(admission|guards)\//,
   },
-  { name: 'tokens', files: list('guards/tokens guards/token-keys'), of: /packages\/core\/guards\/(parts|tokens\/)/ },
+  {
+    name: 'tokens',
+    files: list('guards/tokens guards/token-keys'),
+    of: /packages\/core\/guards\/(guard-parts|tokens\/)/,
+  },
   {
     name: 'Redis',
     files: list('guards/redis'),
-    of: /packages\/core\/guards\/rate-limit\/(part|redis-counter)/,
+    of: /packages\/core\/guards\/rate-limit\/(rate-limit-part|redis-counter)/,
     isTimed: true,
   },
   {
     name: 'guards in hosts',
     files: list('guards/hosts plugin/mounted'),
-    of: /packages\/core\/(guards\/|hosts\/(common\/(fields|host-)|fastify\/fastify\.ts|fetch|node\/node-exchange|server))/,
+    of: /packages\/core\/(guards\/|hosts\/(common\/(fields|host-)|fastify\/fastify\.ts|fetch|node\/node-exchange|gateway-server))/,
   },
   {
     name: 'options',
@@ -113,13 +121,13 @@ export const batches: readonly Batch[] = [
   {
     name: 'listening',
     files: list('transport/listen embedded-backend/listening'),
-    of: /packages\/core\/hosts\/(common\/(listen|start-error)|server)/,
+    of: /packages\/core\/hosts\/(common\/(listen|start-error)|gateway-server)/,
     isTimed: true,
   },
   {
     name: 'server',
     files: list('unit/host-options transport/tls transport/guards'),
-    of: /packages\/core\/hosts\/server/,
+    of: /packages\/core\/hosts\/gateway-server/,
     isTimed: true,
   },
   {
@@ -202,14 +210,14 @@ export const batches: readonly Batch[] = [
   {
     name: 'slow clients',
     files: list('process/hostile-clients'),
-    of: /packages\/core\/(http1\/server-connection|hosts\/clients\/(client-server|stall-watch))\.ts/,
+    of: /packages\/core\/(http1\/client-connection|hosts\/clients\/(client-listener|stall-watch))\.ts/,
     isCommand: true,
     isTimed: true,
   },
   {
     name: 'simulated workers',
     files: list('simulation/workers unit/distributor'),
-    of: /packages\/command\/cluster\/(distributor|member|pool|worker-state)\.ts/,
+    of: /packages\/command\/cluster\/(distributor|member|worker-pool|worker-state)\.ts/,
   },
   {
     name: 'a worker process',
@@ -218,11 +226,16 @@ export const batches: readonly Batch[] = [
     isForked: true,
     isTimed: true,
   },
-  { name: 'pool of workers', files: list('process/pool'), of: /packages\/command\/cluster\/pool\.ts/, isTimed: true },
+  {
+    name: 'pool of workers',
+    files: list('process/worker-pool'),
+    of: /packages\/command\/cluster\/worker-pool\.ts/,
+    isTimed: true,
+  },
   {
     name: 'workers of the command',
     files: list('process/workers'),
-    of: /packages\/command\/cluster\/(member|messages|pool|worker)\.ts/,
+    of: /packages\/command\/cluster\/(member|messages|worker-pool|worker)\.ts/,
     isCommand: true,
     isTimed: true,
   },

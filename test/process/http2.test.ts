@@ -125,7 +125,7 @@ describe('HTTP/2 of the command', { skip: noHttp2OfCommand }, () => {
   });
 
   test('without HTTP2, node:http2 is not loaded', async () => {
-    const look = "import('./packages/command/service/serving.ts').then(() => console.log(process.moduleLoadList.some((name) => name.includes('http2'))))"; // prettier-ignore
+    const look = "import('./packages/command/service/generation.ts').then(() => console.log(process.moduleLoadList.some((name) => name.includes('http2'))))"; // prettier-ignore
     const { stdout } = await run(process.execPath, ['-e', look], { cwd: root });
     assert.equal(stdout.trim(), 'false');
   });

@@ -20,7 +20,7 @@ export class Client implements WorldClient {
   connections = 0;
   #next = 0;
   readonly #index: number;
-  #open: ClientConnection | undefined;
+  #open: BackendConnection | undefined;
 
   constructor(world: World, plan: ClientPlan, index: number) {
     this.world = world;
@@ -51,7 +51,7 @@ export class Client implements WorldClient {
     const { world } = this;
     if (!this.hasMore || !world.isListening) return;
     this.connections += 1;
-    const party = new ClientConnection(this);
+    const party = new BackendConnection(this);
     this.#open = party;
     const chance = new Chance(world.plan.seed, 4, this.#index, this.connections);
     const options = { allowHalfOpen: true };
@@ -77,7 +77,7 @@ export class Client implements WorldClient {
   }
 }
 
-export class ClientConnection extends Party {
+export class BackendConnection extends Party {
   readonly client: Client;
   readonly openedAt = loop.now;
   readonly name: string;

@@ -8,9 +8,9 @@ type Fault = readonly [name: string, file: string, search: string, replace: stri
 
 const call = 'packages/core/call/call.ts';
 const client = 'packages/core/backend/client.ts';
-const connection = 'packages/core/http1/client-connection.ts';
-const pool = 'packages/core/backend/pool.ts';
-const server = 'packages/core/http1/server-connection.ts';
+const connection = 'packages/core/http1/backend-connection.ts';
+const pool = 'packages/core/backend/connection-pool.ts';
+const server = 'packages/core/http1/client-connection.ts';
 const gateway = 'packages/core/call/gateway.ts';
 const body = 'packages/core/body/body.ts';
 const budget = 'packages/core/body/budget.ts';
@@ -47,8 +47,8 @@ const faults: readonly Fault[] = [
   ['calls in flight have no limit', gateway, 'if (this.budget.calls >= this.#inFlightMax) return false;', ''],
   ['held bytes have no limit', budget, 'if (this.bytes + bytes > this.bytesMax) return false;', ''],
   ['stalled clients stay', 'packages/core/hosts/clients/stall-watch.ts', 'now - progress.since >= this.#timeoutMs', 'false'],
-  ['a drain forgets one connection', 'packages/core/hosts/clients/client-server.ts', 'this.#connections.size > 0 ||', 'this.#connections.size > 1 ||'],
-  ['a reload keeps the old settings', 'packages/command/service/client-service.ts', '      current = fresh;\n', ''],
+  ['a drain forgets one connection', 'packages/core/hosts/clients/client-listener.ts', 'this.#connections.size > 0 ||', 'this.#connections.size > 1 ||'],
+  ['a reload keeps the old settings', 'packages/command/service/local-service.ts', '      current = fresh;\n', ''],
   ['the fetch handler ignores that its client left', 'packages/core/hosts/fetch/fetch.ts', "signal.addEventListener('abort', this.#onAbort);", ''],
   ['a reply of the Node handler stays counted', 'packages/core/hosts/node/node-exchange.ts', "response.once('close', () => budget.giveBack(bytes.length));", ''],
 ]; // prettier-ignore

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { registerHooks } from 'node:module';
 import { test } from 'node:test';
-import type { startPool } from '../../packages/command/cluster/pool.ts';
+import type { startPool } from '../../packages/command/cluster/worker-pool.ts';
 import { runWorld } from './workers.ts';
 
 const seeds = Array.from({ length: 300 }, (_, seed) => seed);
@@ -49,7 +49,7 @@ registerHooks({
 
 for (const [index, [file, from, to]] of faults.entries()) {
   test(`a planted fault is found: ${to} instead of ${from} in ${file}.ts`, async () => {
-    const path = `../../packages/command/cluster/pool.ts?fault=${index}`;
+    const path = `../../packages/command/cluster/worker-pool.ts?fault=${index}`;
     const faulty = (await import(path)) as { readonly startPool: typeof startPool };
     await assert.rejects(async () => {
       for (const seed of seeds) await runWorld(seed, faulty.startPool);

@@ -6,7 +6,7 @@ import { EventEmitter } from 'node:events';
 import { pathToFileURL } from 'node:url';
 
 import type { FromWorker, ToWorker } from '../../packages/command/cluster/messages.ts';
-import { startPool as start, type PoolSystem } from '../../packages/command/cluster/pool.ts';
+import { startPool as start, type PoolSystem } from '../../packages/command/cluster/worker-pool.ts';
 import { resolveSettings } from '../../packages/command/settings/resolve.ts';
 import type { Settings } from '../../packages/command/settings/settings.ts';
 import { addFigures } from '../../packages/figures/history.ts';

@@ -4,7 +4,7 @@ import '../helpers/overwrite-released.ts';
 
 import { createServer, type Server } from 'node:http';
 import type { Log } from '../../packages/command/log/log.ts';
-import { startClientService, type LocalClientService } from '../../packages/command/service/client-service.ts';
+import { startLocalService, type LocalService } from '../../packages/command/service/local-service.ts';
 import { createKeeper } from '../../packages/command/service/keeper.ts';
 import { resolveSettings } from '../../packages/command/settings/resolve.ts';
 import type { Settings } from '../../packages/command/settings/settings.ts';
@@ -13,7 +13,7 @@ import type { Counter, Keeper } from '../../packages/core/guards/ports/ports.ts'
 import { createFetchHandler } from '../../packages/core/hosts/fetch/fetch.ts';
 import { createNodeHandler } from '../../packages/core/hosts/node/node.ts';
 import { Backend, type Attempt } from './backend.ts';
-import { Client, type ClientConnection } from './clients.ts';
+import { Client, type BackendConnection } from './clients.ts';
 import { FetchClient } from './fetch-clients.ts';
 import { loop, realImmediate, runMicrotasks } from './event-loop.ts';
 import {
@@ -55,7 +55,7 @@ export class Asked {
   readonly plan: RequestPlan;
   readonly address: string;
   readonly attempts: Attempt[] = [];
-  connection: ClientConnection | undefined;
+  connection: BackendConnection | undefined;
   /** Positions in the bytes of its connection. */
   start = 0;
   headEnd = 0;
@@ -148,7 +148,7 @@ export class World {
   readonly #connections: Connection[] = [];
   readonly #decisions = new Map<string, Decision[]>();
   readonly #denies: Event['denies'][] = ['nothing'];
-  #service: LocalClientService | undefined;
+  #service: LocalService | undefined;
   #nodeServer: Server | undefined;
   #asks = 0;
 
@@ -271,7 +271,7 @@ export class World {
       ...(guardMs !== undefined && { rateLimit: '100000/60s' }),
     };
     const keeper: Keeper = { ...createKeeper(), counter: guardMs && this.#createCounter(guardMs) };
-    const starting = startClientService(settings, this.#createLog(), { listens: false, tls: {}, keeper, parts: {} });
+    const starting = startLocalService(settings, this.#createLog(), { listens: false, tls: {}, keeper, parts: {} });
     const service = this.#settle(starting, 2_000, 'the gateway starts');
     this.#service = service;
     this.#reload = (event) => {
@@ -579,7 +579,7 @@ export class World {
   }
 
   /** The gateway has closed a connection. Checks that no reply is missing. */
-  checkLost(party: ClientConnection, isCut: boolean): void {
+  checkLost(party: BackendConnection, isCut: boolean): void {
     const { plan, isStopped } = this;
     const { outstanding, name, connection, client } = party;
     const isLimited = plan.limits.connections < 1_000 || plan.limits.bytes < 1e6;
@@ -605,7 +605,7 @@ export class World {
   }
 
   /** A client has read nothing for a time. */
-  checkStall(party: ClientConnection): void {
+  checkStall(party: BackendConnection): void {
     const { handle } = party.connection;
     const stuckMs = loop.now - handle.progressAt;
     const isStuck = !handle.isClosed && handle.writeQueueSize > 0;
@@ -613,7 +613,7 @@ export class World {
       this.fail('a stalled client is cut off in time', `${party.name}: after ${stuckMs} ms`);
   }
 
-  checkIdle(party: ClientConnection): void {
+  checkIdle(party: BackendConnection): void {
     const idleMs = loop.now - party.activeAt;
     const isIdle =
       party.outstanding.length === 0 && !party.hasLeft && party.connection.closedAt === undefined && party.isReading;
@@ -665,7 +665,7 @@ let hasLoaded = false;
 export async function runInTurn<T>(act: () => T): Promise<T> {
   if (!hasLoaded) {
     // In virtual time, nothing can be loaded.
-    await import('../../packages/core/guards/rate-limit/part.ts');
+    await import('../../packages/core/guards/rate-limit/rate-limit-part.ts');
     hasLoaded = true;
   }
   return await new Promise((resolve, reject) => {

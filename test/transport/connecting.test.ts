@@ -8,7 +8,7 @@ import { readFileSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import { describe, test, type TestContext } from 'node:test';
 import { createServer as createTlsServer } from 'node:tls';
-import type { OpenSocket } from '../../packages/core/http1/client-connection.ts';
+import type { OpenSocket } from '../../packages/core/http1/backend-connection.ts';
 import type { LookUp } from '../../packages/core/hosts/dialing/addresses.ts';
 import { BlockingListener, startBlackHole } from '../helpers/black-hole.ts';
 import { createGate, poll, within } from '../helpers/changes.ts';

@@ -9,7 +9,7 @@ import { test, type TestContext } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { createServer as createTlsServer } from 'node:tls';
 import { createOpenSocket } from '../../packages/core/hosts/dialing/open-socket.ts';
-import { ClientConnection, type OpenSocket } from '../../packages/core/http1/client-connection.ts';
+import { BackendConnection, type OpenSocket } from '../../packages/core/http1/backend-connection.ts';
 import { BorrowedBytes } from '../../packages/core/http1/borrowed-bytes.ts';
 import { poll } from '../helpers/changes.ts';
 import { startCommand } from '../helpers/command.ts';
@@ -19,11 +19,11 @@ import { assertReply } from '../helpers/expected.ts';
 /** The events of an exchange. `before` runs just before the first write, when the peer has accepted the connection. */
 async function exchangeWith(t: TestContext, open: OpenSocket, peers: readonly Socket[], before: () => unknown) {
   const seen: (number | string)[] = [];
-  const { promise, resolve, reject } = Promise.withResolvers<ClientConnection>();
-  let connection: ClientConnection | undefined;
+  const { promise, resolve, reject } = Promise.withResolvers<BackendConnection>();
+  let connection: BackendConnection | undefined;
   open({
     onOpen: (socket) => {
-      connection = new ClientConnection(socket, () => undefined);
+      connection = new BackendConnection(socket, () => undefined);
       resolve(connection);
     },
     onFailed: reject,

@@ -10,8 +10,8 @@ import { connect as connectTls, type ConnectionOptions } from 'node:tls';
 import { BorrowedBytes } from '../../packages/core/http1/borrowed-bytes.ts';
 import type { ServerLimits } from '../../packages/core/http1/connection.ts';
 import type { ServerTls } from '../../packages/core/hosts/clients/handshake.ts';
-import { ServerConnection } from '../../packages/core/http1/server-connection.ts';
-import { ClientServer, type SecureOptions } from '../../packages/core/hosts/clients/client-server.ts';
+import { ClientConnection } from '../../packages/core/http1/client-connection.ts';
+import { ClientListener, type SecureOptions } from '../../packages/core/hosts/clients/client-listener.ts';
 import { createReplyHead } from '../../packages/core/http1/writer.ts';
 import { noOpenssl } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
@@ -32,7 +32,7 @@ describe('TLS handshakes', { skip: noOpenssl }, () => {
   /** A server for tests that send no valid request. It answers a malformed request with 400. */
   async function listen(t: TestContext, secure: SecureOptions = { tls: tls() }, limits: Partial<ServerLimits> = {}) {
     const failures: string[] = [];
-    const server = new ClientServer(
+    const server = new ClientListener(
       { ...noLimits, ...limits },
       {
         accept: () => assert.fail('a request'),
@@ -71,7 +71,7 @@ describe('TLS handshakes', { skip: noOpenssl }, () => {
       shed: () => shed,
       /** Waits until the server, too, has completed a handshake. */
       secured: () =>
-        poll(() => [...server].some((each) => each instanceof ServerConnection), 'the handshake has ended'),
+        poll(() => [...server].some((each) => each instanceof ClientConnection), 'the handshake has ended'),
       /** A client that starts a handshake, which may fail. */
       start,
       /** A client that has completed its handshake. */

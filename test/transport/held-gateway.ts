@@ -8,7 +8,7 @@ import { limitRows } from '../../packages/core/options/limits.ts';
 import { createGateway } from '../../packages/core/hosts/common/create-gateway.ts';
 import { gatewayRows } from '../../packages/core/options/gateway-options.ts';
 import { readOptions, type ValuesOf } from '../../packages/core/options/rows.ts';
-import { ClientServer } from '../../packages/core/hosts/clients/client-server.ts';
+import { ClientListener } from '../../packages/core/hosts/clients/client-listener.ts';
 import { anyCertificate } from '../helpers/certificates.ts';
 
 export type Protocol = 'plain' | 'tls' | 'http2';
@@ -32,7 +32,7 @@ const observer = {
 };
 const gateway = createGateway(values, { observer, guards: [], identityHeader: '' });
 const protocols = protocol === 'http2' ? { h2: serveHttp2(values, gateway) } : {};
-const clients = new ClientServer(
+const clients = new ClientListener(
   values,
   gateway,
   protocol === 'plain' ? undefined : { tls: anyCertificate(), protocols },

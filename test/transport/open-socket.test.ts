@@ -9,7 +9,7 @@ import { createServer, type AddressInfo, type Server, type Socket } from 'node:n
 import { describe, test, type TestContext } from 'node:test';
 import { createServer as createTlsServer, TLSSocket } from 'node:tls';
 import { createOpenSocket, tapSockets, type ClientTls } from '../../packages/core/hosts/dialing/open-socket.ts';
-import type { OpenSocket } from '../../packages/core/http1/client-connection.ts';
+import type { OpenSocket } from '../../packages/core/http1/backend-connection.ts';
 import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
 import { findFreePort } from '../helpers/haproxy.ts';

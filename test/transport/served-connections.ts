@@ -1,4 +1,4 @@
-// `ClientServer` over real sockets, with a handler that runs a test's script.
+// `ClientListener` over real sockets, with a handler that runs a test's script.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -7,7 +7,7 @@ import type { TestContext } from 'node:test';
 import { BorrowedBytes } from '../../packages/core/http1/borrowed-bytes.ts';
 import { fieldValue, type RequestHead } from '../../packages/core/http1/head.ts';
 import type { ServerLimits } from '../../packages/core/http1/connection.ts';
-import { ClientServer } from '../../packages/core/hosts/clients/client-server.ts';
+import { ClientListener } from '../../packages/core/hosts/clients/client-listener.ts';
 import type { BrokenReason, RequestReceiver, RequestHandler, Transport } from '../../packages/core/http1/transport.ts';
 import { createReplyHead } from '../../packages/core/http1/writer.ts';
 import { poll } from '../helpers/changes.ts';
@@ -153,7 +153,7 @@ export function createHandler(script: Script) {
 
 export async function serve(t: TestContext, script: Script = {}, limits: Partial<ServerLimits> = {}) {
   const { handler, received, refused, faults, request } = createHandler(script);
-  const server = new ClientServer({ ...noLimits, ...limits }, handler);
+  const server = new ClientListener({ ...noLimits, ...limits }, handler);
   await once(server.listener.listen(0, '127.0.0.1'), 'listening');
   t.after(async () => {
     server.closeAll();

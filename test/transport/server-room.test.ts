@@ -1,4 +1,4 @@
-// ClientServer: idle and quiet connections, the connection limit, drains, and how often time limits are checked. The
+// ClientListener: idle and quiet connections, the connection limit, drains, and how often time limits are checked. The
 // test sets the clock. D26, D33, D35.
 
 import assert from 'node:assert/strict';

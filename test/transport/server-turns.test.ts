@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import type { Socket } from 'node:net';
 import { test } from 'node:test';
 import { RequestReader } from '../../packages/core/http1/request-reader.ts';
-import { ServerConnection } from '../../packages/core/http1/server-connection.ts';
+import { ClientConnection } from '../../packages/core/http1/client-connection.ts';
 import { queueForTurn, type TurnTaker } from '../../packages/core/http1/turns.ts';
 import { poll } from '../helpers/changes.ts';
 import { requestBytes, type RawClient } from '../helpers/raw-client.ts';
@@ -235,7 +235,7 @@ test('the socket of a client that sends one request at a time is not paused [D58
 
 test('a connection that has both new reads and buffered bytes waits for one turn at a time [D58]', async (t) => {
   const { client, connection } = await serveOne(t, echo);
-  assert.ok(connection instanceof ServerConnection);
+  assert.ok(connection instanceof ClientConnection);
   const taken: string[] = [];
   const takeTurn = connection.takeTurn.bind(connection);
   t.mock.method(connection, 'takeTurn', () => {

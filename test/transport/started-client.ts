@@ -4,7 +4,7 @@ import { BackendClient, type BackendRequest, type Outcome } from '../../packages
 import { BufferBudget } from '../../packages/core/body/budget.ts';
 import type { LookUp } from '../../packages/core/hosts/dialing/addresses.ts';
 import { createOpenSocket, type ClientTls } from '../../packages/core/hosts/dialing/open-socket.ts';
-import type { OpenSocket } from '../../packages/core/http1/client-connection.ts';
+import type { OpenSocket } from '../../packages/core/http1/backend-connection.ts';
 import { BorrowedBytes, noBody } from '../../packages/core/http1/borrowed-bytes.ts';
 import { within } from '../helpers/changes.ts';
 import { ScriptedBackend } from '../helpers/scripted-backend.ts';

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { OpenSocket } from '../../packages/core/http1/client-connection.ts';
+import type { OpenSocket } from '../../packages/core/http1/backend-connection.ts';
 import { BackendMonitor, JoinedBackendStatus, type BackendStatus } from '../../packages/figures/backend-status.ts';
 
 const down = { isReachable: false, cause: 'refused' };

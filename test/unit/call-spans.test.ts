@@ -5,7 +5,7 @@ import { test } from 'node:test';
 import type { CallRecord } from '../../packages/core/call/call-record.ts';
 import type { RequestHead } from '../../packages/core/http1/head.ts';
 import { operations } from '../../packages/core/operations.ts';
-import type { TraceOptions } from '../../packages/command/service/parts.ts';
+import type { TraceOptions } from '../../packages/command/service/process-parts.ts';
 import { createSpanWriter } from '../../packages/command/traces/call-spans.ts';
 import { createCallRecord } from '../helpers/call-record.ts';
 

@@ -8,7 +8,7 @@ import { StartError } from '../../core/hosts/common/start-error.ts';
 import { version } from '../../core/version.ts';
 import type { Terminal } from '../commands/command.ts';
 import { commands } from '../commands/commands.ts';
-import type { Parts } from '../service/parts.ts';
+import type { Parts } from '../service/process-parts.ts';
 import {
   briefOf,
   defaultOf,

@@ -173,7 +173,7 @@ export class Member implements Receiver {
   }
 
   /**
-   * Makes the worker serve new connections with `settings`, as `ClientService.reload` does [D65]. Rejects with a
+   * Makes the worker serve new connections with `settings`, as `ServingProcesses.reload` does [D65]. Rejects with a
    * StartError if the worker cannot use them. If the worker ends, its successor gets them, so the reload succeeds.
    */
   async reload(settings: Settings, tls: TlsInForce): Promise<{ readonly finished: Promise<unknown> }> {

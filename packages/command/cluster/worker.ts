@@ -1,4 +1,4 @@
-// A worker process: serves clients and reports its figures. The primary process (pool.ts) controls it.
+// A worker process: serves clients and reports its figures. The primary process (worker-pool.ts) controls it.
 
 import type { Socket } from 'node:net';
 
@@ -6,15 +6,15 @@ import { handleOf } from '../../core/http1/node-internals.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
 import type { Report, ReportRequest } from '../../figures/report.ts';
 import { createLog, type Log, type Logger } from '../log/log.ts';
-import { startClientService, type LocalClientService } from '../service/client-service.ts';
+import { startLocalService, type LocalService } from '../service/local-service.ts';
 import { createKeeper } from '../service/keeper.ts';
 import { createStop, runUntilStopped, type Stop } from '../service/lifecycle.ts';
-import type { Parts } from '../service/parts.ts';
+import type { Parts } from '../service/process-parts.ts';
 import type { Settings } from '../settings/settings.ts';
 import { fromPlain, type FromWorker, type ToWorker } from './messages.ts';
 import { PrimaryCounter } from './primary-counter.ts';
 
-// Time limit for writing the last log lines, shorter than the time that pool.ts gives a worker to exit after `cut`.
+// Time limit for writing the last log lines, shorter than the time that worker-pool.ts gives a worker to exit after `cut`.
 const logEndMs = 300;
 
 /** Waits for the message `start` from the primary process, then serves. */
@@ -53,9 +53,9 @@ async function run(
       void send({ kind: 'keys', jwksUrl, keys: fetched });
     },
   };
-  let service: LocalClientService;
+  let service: LocalService;
   try {
-    service = await startClientService(settings, log, { listens: false, tls, keeper, parts });
+    service = await startLocalService(settings, log, { listens: false, tls, keeper, parts });
   } catch (error) {
     if (!(error instanceof StartError)) throw error;
     await send({ kind: 'start-error', message: error.message });
@@ -118,7 +118,7 @@ async function run(
 }
 
 async function reload(
-  service: LocalClientService,
+  service: LocalService,
   { id, settings: plain, tls }: Extract<ToWorker, { kind: 'reload' }>,
   log: Log,
   inForce: { settings: Settings },
@@ -152,11 +152,7 @@ async function confirm(number: number, socket: Socket | undefined, take: (socket
 
 // Process metrics need a library, which cannot be loaded without a free file descriptor. Without the library, the report
 // has all other figures.
-async function reportOf(
-  service: LocalClientService,
-  request: ReportRequest,
-  logger: Logger,
-): Promise<Report | undefined> {
+async function reportOf(service: LocalService, request: ReportRequest, logger: Logger): Promise<Report | undefined> {
   try {
     const { living } = await service.reports(request);
     return living[0];

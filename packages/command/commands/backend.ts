@@ -1,7 +1,7 @@
 // The command `backend`: runs the embedded backend alone.
 
 import { listenForStop, untilAborted } from '../service/lifecycle.ts';
-import { loadPart } from '../service/parts.ts';
+import { loadPart } from '../service/process-parts.ts';
 import type { CommandEntry } from './command.ts';
 import { withLog } from './running.ts';
 

@@ -2,7 +2,7 @@
 
 import { joinWithOr } from '../../core/options/similar.ts';
 import { version } from '../../core/version.ts';
-import type { GivenFlags } from '../service/parts.ts';
+import type { GivenFlags } from '../service/process-parts.ts';
 import { findRisks, severities, type Risk } from '../settings/audit.ts';
 import type { CommandRun } from './command.ts';
 import { wrap } from './wrap.ts';

@@ -1,14 +1,14 @@
 // For the command `check`: calls the backend, the issuer of tokens, and Redis.
 
 import type { Call } from '../../backend-probe/calls.ts';
-import { loadRateLimit, loadTokens } from '../../core/guards/parts.ts';
+import { loadRateLimit, loadTokens } from '../../core/guards/guard-parts.ts';
 import { showRedisUrl } from '../../core/options/guard-kinds.ts';
 import { startDeadline } from '../../core/hosts/common/process-deadline.ts';
 import type { ClientTls } from '../../core/hosts/dialing/open-socket.ts';
 import { backendPath } from '../../core/operations.ts';
 import { withoutEndSlashes } from '../../core/text/addresses.ts';
 import { escapeControls } from '../../core/text/escape.ts';
-import { unusedPasswordText } from '../service/guards.ts';
+import { unusedPasswordText } from '../service/serving-guards.ts';
 import { type Settings, showValue } from '../settings/settings.ts';
 import type { CheckResult } from './command.ts';
 

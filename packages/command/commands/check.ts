@@ -4,7 +4,7 @@ import type { ClientTls } from '../../core/hosts/dialing/open-socket.ts';
 import { escapeControls } from '../../core/text/escape.ts';
 import { version } from '../../core/version.ts';
 import { createLogger } from '../log/log.ts';
-import { loadPart } from '../service/parts.ts';
+import { loadPart } from '../service/process-parts.ts';
 import { type Settings, settingsOf, showValue, variableOf } from '../settings/settings.ts';
 import { certificateFilesOf } from '../settings/tls-settings.ts';
 import { findWarnings } from '../settings/warnings.ts';

@@ -1,6 +1,6 @@
 // The interface of a command, and the data that a command receives when it runs.
 
-import type { GivenFlags, Parts } from '../service/parts.ts';
+import type { GivenFlags, Parts } from '../service/process-parts.ts';
 import type { HeldSignals } from '../service/held-signals.ts';
 import type { ResolvedSettings } from '../settings/settings.ts';
 

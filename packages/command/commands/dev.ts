@@ -2,8 +2,8 @@
 
 import { listenForStop, runUntilStopped } from '../service/lifecycle.ts';
 import { startOnPorts } from '../service/listener.ts';
-import { loadPart } from '../service/parts.ts';
-import { startClientService } from '../service/client-service.ts';
+import { loadPart } from '../service/process-parts.ts';
+import { startLocalService } from '../service/local-service.ts';
 import { addAdmin, type WholeService } from '../service/service.ts';
 import type { Log } from '../log/log.ts';
 import type { Settings } from '../settings/settings.ts';
@@ -30,7 +30,7 @@ async function runDev({ resolved, terminal, parts }: CommandRun, log: Log): Prom
     try {
       const withBackend = { ...settings, backendUrl: new URL(started.url) };
       const inForce = { resolved: { ...resolved, settings: withBackend }, certificates };
-      const clients = await startClientService(withBackend, log, { tls: certificates.inForce, parts });
+      const clients = await startLocalService(withBackend, log, { tls: certificates.inForce, parts });
       const whole = await addAdmin(clients, inForce, log.logger, { clients: [], admin: [] }, parts);
       return { backend: started, service: whole };
     } catch (error) {

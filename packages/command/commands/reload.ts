@@ -1,7 +1,7 @@
 // Reload on SIGHUP: reads the settings again and serves with them [D65].
 
 import type { Log, Logger } from '../log/log.ts';
-import type { ClientService } from '../service/parts.ts';
+import type { ServingProcesses } from '../service/process-parts.ts';
 import type { InForce } from '../service/service.ts';
 import {
   describeChanges,
@@ -20,7 +20,7 @@ import { certificateFilesOf } from '../settings/tls-settings.ts';
  */
 export async function reload(
   inForce: InForce,
-  clients: ClientService,
+  clients: ServingProcesses,
   resolveAgain: () => ResolvedSettings,
   log: Log,
   isStopping: () => boolean,

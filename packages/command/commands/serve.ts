@@ -10,10 +10,10 @@ import { version } from '../../core/version.ts';
 import { probe, type BackendStatus } from '../../figures/backend-status.ts';
 import { troubleOfReason, troubles } from '../../figures/troubles.ts';
 import type { Log, Logger } from '../log/log.ts';
-import { startClientService } from '../service/client-service.ts';
+import { startLocalService } from '../service/local-service.ts';
 import { listenForReloads, listenForStop, runUntilStopped, untilAborted } from '../service/lifecycle.ts';
 import { startOnPorts } from '../service/listener.ts';
-import { loadPart } from '../service/parts.ts';
+import { loadPart } from '../service/process-parts.ts';
 import { findPassedSockets, openServiceManager, type ServiceManager, settingsOfSockets } from '../service/systemd.ts';
 import { addAdmin, type InForce, type WholeService } from '../service/service.ts';
 import {
@@ -61,7 +61,7 @@ async function serve(
   const { clients, service } = await startOnPorts(ownUses, settings, log.logger, async () => {
     const started =
       settings.workers === 1
-        ? await startClientService(settings, log, { tls, passed: passed.clients, parts })
+        ? await startLocalService(settings, log, { tls, passed: passed.clients, parts })
         : await (
             await loadPart(parts, 'cluster', `WORKERS=${settings.workers}`)
           ).startPool(settings, log, tls, passed.clients);

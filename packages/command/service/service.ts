@@ -1,15 +1,15 @@
-// The whole service: the client service (in this process or in several workers) and the admin listener.
+// The whole service: the serving processes (this process or several workers) and the admin listener.
 
 import { normalizeHostName } from '../../core/admission/host-names.ts';
 import type { Listener } from '../../core/hosts/common/listen.ts';
 import { JoinedBackendStatus, type BackendStatus } from '../../figures/backend-status.ts';
-import { createAdminServer } from '../admin/server.ts';
+import { createAdminServer } from '../admin/admin-server.ts';
 import type { CertificateStore } from '../certificates/certificate-store.ts';
 import type { Logger } from '../log/log.ts';
 import { describeSettings, type ResolvedSettings, type Settings } from '../settings/settings.ts';
 import { openListener } from './listener.ts';
 import type { Service } from './lifecycle.ts';
-import type { ClientService, Parts } from './parts.ts';
+import type { ServingProcesses, Parts } from './process-parts.ts';
 import type { PassedSockets } from './systemd.ts';
 
 /** The settings and certificates in force; a reload changes them. */
@@ -27,11 +27,11 @@ export interface WholeService extends Service {
 }
 
 /**
- * Adds the admin listener to the client service, and reloads the certificates when their files change. If the admin
- * listener cannot be opened, stops the client service and rejects with a StartError.
+ * Adds the admin listener to the serving processes, and reloads the certificates when their files change. If the admin
+ * listener cannot be opened, stops the serving processes and rejects with a StartError.
  */
 export async function addAdmin(
-  clients: ClientService,
+  clients: ServingProcesses,
   inForce: InForce,
   logger: Logger,
   passed: PassedSockets,

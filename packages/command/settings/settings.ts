@@ -1,9 +1,9 @@
-// The settings of the command, as the table in rows.ts describes them. The rows of this table define flags, variables,
+// The settings of the command, as the table in setting-rows.ts describes them. The rows of this table define flags, variables,
 // defaults, checks, help and docs/settings.md. Values are shown without secrets.
 
 import type { ValueOf } from '../../core/options/rows.ts';
 import { settingGroups, toVariable, type Command, type Row, type SettingGroup } from './groups.ts';
-import { settingsTable } from './rows.ts';
+import { settingsTable } from './setting-rows.ts';
 
 export type SettingName = keyof typeof settingsTable;
 

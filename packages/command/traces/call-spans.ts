@@ -11,8 +11,8 @@ import { fieldValue, type RequestHead } from '../../core/http1/head.ts';
 import { collectionPath } from '../../core/operations.ts';
 import { withoutEndSlashes } from '../../core/text/addresses.ts';
 import { version } from '../../core/version.ts';
-import type { TraceOptions } from '../service/parts.ts';
-import { parseResourceAttributes } from '../settings/kinds.ts';
+import type { TraceOptions } from '../service/process-parts.ts';
+import { parseResourceAttributes } from '../settings/setting-kinds.ts';
 import { isSampled, spanIdOf, traceIdOf } from './trace-parent.ts';
 
 export interface SampledCall {

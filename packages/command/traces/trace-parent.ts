@@ -2,7 +2,7 @@
 // functions expect values that this file wrote or that `readTraceContext` has checked.
 
 import { RandomText } from '../../core/text/random-text.ts';
-import type { TraceOptions } from '../service/parts.ts';
+import type { TraceOptions } from '../service/process-parts.ts';
 
 const sampledFlag = 1;
 // Says that the trace id is random (3.2.2.5.2). Does not depend on sampling.

@@ -4,13 +4,13 @@
 import { AnswerBody } from '../body/body.ts';
 import type { BufferBudget } from '../body/budget.ts';
 import { noBody, type BorrowedBytes } from '../http1/borrowed-bytes.ts';
-import type { ClientConnection, ExchangeOwner, OpenSocket } from '../http1/client-connection.ts';
+import type { BackendConnection, ExchangeOwner, OpenSocket } from '../http1/backend-connection.ts';
 import type { AnswerHead, Flaw } from '../http1/head.ts';
 import { encodeFieldText, writeRequestHead } from '../http1/writer.ts';
 import { shortTextOf, type Reason } from '../reasons.ts';
 import { Deadline, Deadlines, type DeadlineOwner } from './deadlines.ts';
 import { describeError, reasonOfError, type Peer } from './describe-error.ts';
-import { ConnectionPool, type Caller } from './pool.ts';
+import { ConnectionPool, type Caller } from './connection-pool.ts';
 import { withoutEndSlashes } from '../text/addresses.ts';
 
 /** The kinds of failures, for log and metrics only. `no-descriptor`: no file descriptor was free for the call. */
@@ -157,7 +157,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner, Caller 
   readonly #request: BackendRequest;
   readonly #handler: OutcomeHandler;
   // Undefined while the call waits for a connection, and after its connection has been released.
-  #connection: ClientConnection | undefined;
+  #connection: BackendConnection | undefined;
   readonly #deadline = new Deadline(this);
   // The deadline for connecting, later the deadline for discarding.
   #secondDeadline: Deadline | undefined;
@@ -233,7 +233,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner, Caller 
     }
   }
 
-  onConnection(connection: ClientConnection): void {
+  onConnection(connection: BackendConnection): void {
     this.#secondDeadline?.clear();
     this.#connection = connection;
     connection.send(this.#head, this.#request.body, this);

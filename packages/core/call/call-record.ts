@@ -18,7 +18,6 @@ export interface CallRecord {
   readonly subject: string | undefined;
   /** The `user-agent`, at most 128 characters, escaped to printable ASCII; undefined if there is none [D62]. */
   readonly agent: string | undefined;
-  /** The HTTP version of the request [D62]. */
   readonly http: '1.0' | '1.1' | '2';
   /** The reply's status; 0 if there was no reply, because the client had left or the gateway stopped. */
   readonly status: number;

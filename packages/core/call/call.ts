@@ -8,7 +8,7 @@ import type { Cors } from '../admission/cors.ts';
 import { monotonicMs } from '../time/monotonic.ts';
 import { BorrowedBytes, noBody } from '../http1/borrowed-bytes.ts';
 import type { RequestHead } from '../http1/head.ts';
-import type { BrokenReason, Client, RequestReceiver, ReplyHead, Transport } from '../http1/transport.ts';
+import type { BrokenReason, ClientInfo, RequestReceiver, ReplyHead, Transport } from '../http1/transport.ts';
 import type { CallRecord } from './call-record.ts';
 import type { Admission, Guard } from './guard.ts';
 import { isRead, type Operation } from '../operations.ts';
@@ -29,7 +29,6 @@ export interface CallContext {
   readonly backend: Backend;
   readonly budget: BufferBudget;
   readonly routeOptions: RouteOptions;
-  /** Largest request body, in bytes [D11]. */
   readonly requestBytesMax: number;
   /** True while the gateway stops. Every reply then closes its connection [D33]. */
   readonly isDraining: boolean;
@@ -38,7 +37,7 @@ export interface CallContext {
   /** True if another call must be refused: the calls in flight or the buffered bytes have reached their limit [D26]. */
   readonly isFull: boolean;
   /** True if the site of the page that sent the request [D56] and the request's host name [D57] are allowed. */
-  admits(head: RequestHead, client: Client): boolean;
+  admits(head: RequestHead, client: ClientInfo): boolean;
   /** Decides whether requests for operations may proceed; undefined if every request may proceed. */
   readonly guard: Guard | undefined;
   /** Adds header fields for pages of other origins to every reply; undefined if no such page is allowed [D45]. */
@@ -46,7 +45,7 @@ export interface CallContext {
   /** Undefined if nothing is traced [D49]. */
   readonly tracer: Tracer | undefined;
   /** The client's address, from the connection or from trusted proxies [D52]. */
-  findClient(client: Client, head: RequestHead): string | undefined;
+  findClient(client: ClientInfo, head: RequestHead): string | undefined;
   /** Counts one more call in flight and returns true. At the limit, counts nothing and returns false [D26]. */
   enter(): boolean;
   exit(): void;
@@ -86,7 +85,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
   readonly #gateway: CallContext;
   readonly #head: RequestHead;
   readonly #transport: Transport;
-  readonly #client: Client;
+  readonly #client: ClientInfo;
   readonly #startedAt = monotonicMs();
   #state: State = 'checking';
   #backendPath = '';
@@ -101,7 +100,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
   // True if the reply must close the connection: after a body that is too large or broken, after CONNECT, or after a bug.
   #mustClose = false;
 
-  constructor(gateway: CallContext, head: RequestHead, transport: Transport, client: Client) {
+  constructor(gateway: CallContext, head: RequestHead, transport: Transport, client: ClientInfo) {
     this.#gateway = gateway;
     this.#head = head;
     this.#transport = transport;

@@ -2,7 +2,7 @@
 
 export * from './fastify/index.ts';
 export { default } from './fastify/index.ts';
-export { createGatewayServer, type GatewayServer, type GatewayServerOptions } from './server.ts';
+export { createGatewayServer, type GatewayServer, type GatewayServerOptions } from './gateway-server.ts';
 export type { GuardOptions } from '../options/guard-options.ts';
 export type { GatewayLimits } from '../options/gateway-options.ts';
 export type { GatewayErrorCode } from './common/gateway-error.ts';

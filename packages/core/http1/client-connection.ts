@@ -1,288 +1,486 @@
-// One keep-alive connection to a server. It carries one exchange at a time: a request and its answer. The owner of the
-// exchange receives its events, and decides on deadlines and resending.
+// Serves one client connection: reads a request, passes it to the handler, writes the reply, and only then reads the
+// next request (RFC 9112, 9.3.2) [D27]. Until the reply is written, the reader gets no bytes of pipelined requests.
 
 import type { Socket } from 'node:net';
 
-import { holdClock, releaseClock } from '../time/monotonic.ts';
-import type { AnswerHead, Flaw } from './head.ts';
-import { readBeforeWriteErrors } from './node-internals.ts';
-import { AnswerReader } from './answer-reader.ts';
-import { noBody, type BorrowedBytes } from './borrowed-bytes.ts';
+import { holdClock, monotonicMs, releaseClock } from '../time/monotonic.ts';
+import { oneWriteBytesMax } from './borrowed-bytes.ts';
+import { freeBytes, Holding, lingerMs, type Connection, type ServerLimits } from './connection.ts';
+import type { RequestHead } from './head.ts';
+import { carrierOf, setReading } from './node-internals.ts';
+import type { Sink } from './reader.ts';
+import { RequestReader } from './request-reader.ts';
+import { SentAhead } from './sent-ahead.ts';
+import type { BrokenReason, ClientInfo, RequestReceiver, Reply, RequestHandler, Transport } from './transport.ts';
+import { TurnShare, type TurnTaker } from './turns.ts';
+import { writeDate, writeReplyHead } from './writer.ts';
 
-/** Receives the events of an exchange. `onFault` receives the exceptions of the other methods. */
-export interface ExchangeOwner {
-  onSent(): void;
-  onAnswerHead(head: AnswerHead): void;
-  /** The next bytes of the answer's body. Their memory is overwritten after this call. */
-  onAnswerBody(piece: Buffer): void;
-  /** The answer is complete. `isReusable` is true if the connection can carry another exchange. */
-  onAnswerEnd(isReusable: boolean): void;
-  /** The answer is missing, malformed or incomplete. The connection is closed. */
-  onBroken(error: Error | Flaw): void;
-  onFault(error: unknown): void;
+export interface ConnectionContext extends ServerLimits {
+  readonly handler: RequestHandler;
+  /** True during a drain: each reply is the last on its connection. */
+  isEnding: boolean;
+  /** Closes connections whose clients stop reading their reply. */
+  readonly stallWatch: { watch(socket: Socket, incoming: RequestReceiver | undefined): void };
+  /** Header lines of a reply after which the connection stays open. */
+  readonly keepAliveLines: string;
 }
 
-// `looking`: a request waits until all input that has already arrived is handled.
-type State = 'idle' | 'looking' | 'busy' | 'closed';
+/**
+ * The state of reading.
+ *
+ * - `new`: no byte has arrived since the connection was opened.
+ * - `idle`: the last request has its reply, and the next one has not begun.
+ * - `head`: the head is arriving.
+ * - `body`: the handler has the head, and the body is arriving.
+ * - `held`: the handler has the head and has paused the body.
+ * - `whole`: the request is complete. The next one is read after the reply.
+ * - `over`: nothing more is read. The connection is closing, or the end of the last request is unknown.
+ */
+type ReadState = 'new' | 'idle' | 'head' | 'body' | 'held' | 'whole' | 'over';
 
-// Limits of an answer's head, and of its trailers, in bytes: of the whole, and of each field that the gateway reads. The
-// other fields are not kept.
-const headBytesMax = 1_048_576;
-const fieldBytesMax = 16_384;
+/**
+ * The state of writing: what must still be sent to the client.
+ *
+ * - `nothing`: no request is waiting for a reply.
+ * - `continue`: `100 Continue` when the handler calls `readBody`, then a reply.
+ * - `reply`: a reply.
+ * - `replied`: nothing for this request. The reply was sent before the body ended; the rest of the body is dropped.
+ * - `ended`: nothing more. Our side of the connection has ended. Input is dropped for `lingerMs`, because closing at once
+ *   would reset the connection. A client that is still sending would then lose its last reply.
+ */
+type WriteState = 'nothing' | 'continue' | 'reply' | 'replied' | 'ended';
 
-// Connections that send a request in the event loop's next check phase. One callback sends all of these requests.
-let looking: ClientConnection[] = [];
+// TLS keeps an encrypted copy of the piece that is being written, which is an answer's block at most.
+const tlsBytesMax = 65_536;
 
-function sendAll(): void {
-  const connections = looking;
-  looking = [];
-  for (const connection of connections) {
-    connection.sendWaiting();
-  }
-}
+const continueText = 'HTTP/1.1 100 Continue\r\n\r\n';
+const closeLine = 'connection: close\r\n';
 
-export class ClientConnection {
-  /** When the idle connection expires, on the clock of `monotonicMs`. */
-  expiresAt = 0;
-  /** No call may start on the connection after this time, on the same clock. */
-  usableUntil = Infinity;
-  /** Seconds for which the server keeps an idle connection; undefined if the server announces none. */
-  keepAliveSeconds: number | undefined;
-  /** True if the connection closed before the request was sent. */
-  hasDiedUnsent = false;
-  #state: State = 'idle';
-  #owner: ExchangeOwner | undefined = undefined;
-  readonly #socket: Socket;
-  readonly #reader: AnswerReader;
-  readonly #onClose: () => void;
-  #persists = true;
-  #isReused = false;
-  #isSilent = true;
-  #error: Error | undefined;
-  // True if an answer ended before its request was fully sent. The connection then waits for one event-loop iteration.
-  #hasWaited = false;
-  #waitingHead = '';
-  #waitingBody = noBody;
+export class ClientConnection implements Connection, Transport, ClientInfo, Sink<RequestHead>, TurnTaker {
+  readonly socket: Socket;
+  /** Read when the connection opens, because a closed socket has no address. */
+  readonly address: string | undefined;
+  readonly #context: ConnectionContext;
+  readonly #reader: RequestReader;
+  readonly #ahead = new SentAhead();
+  readonly #share = new TurnShare();
+  readonly #holding: Holding;
+  readonly #isTls: boolean;
+  #isReading = true;
+  #reading: ReadState = 'new';
+  #writing: WriteState = 'nothing';
+  // The time when the current time limit started, on the clock of `monotonicMs`.
+  #since = monotonicMs();
+  // The request that is being read or answered; undefined between two requests.
+  #head: RequestHead | undefined;
+  // Receives the events of the current request; undefined if no reply is due.
+  #incoming: RequestReceiver | undefined;
+  #bodyBytes = 0;
+  // Bytes of unread replies that were copied into strings. An upper bound until the socket has written all its bytes.
+  #copiedBytes = 0;
 
-  /**
-   * Uses an open socket. Calls `onClose` when the socket has closed, for any reason. `breakOff` also calls `onClose` if
-   * there is no exchange.
-   */
-  constructor(socket: Socket, onClose: () => void) {
-    this.#socket = socket;
-    this.#onClose = onClose;
-    this.#reader = new AnswerReader(
-      {
-        onHead: (head) => {
-          this.#persists = head.persists;
-          this.keepAliveSeconds = head.keepAliveSeconds;
-          this.#owner?.onAnswerHead(head);
-        },
-        onBody: (piece) => this.#owner?.onAnswerBody(piece),
-        onEnd: () => undefined,
-      },
-      headBytesMax,
-      fieldBytesMax,
-    );
-    readBeforeWriteErrors(socket);
+  constructor(socket: Socket, context: ConnectionContext) {
+    this.socket = socket;
+    this.address = socket.remoteAddress;
+    this.#context = context;
+    this.#reader = new RequestReader(this, context.requestHeadBytesMax, context.requiresHost);
+    this.#holding = new Holding(context.handler.budget);
+    this.#isTls = carrierOf(socket) !== undefined;
+    // TLS copies what it writes. Without `_writev`, Node passes it one piece at a time, so that TLS never copies a whole list.
+    if (this.#isTls) Object.assign(socket, { _writev: undefined });
     socket
-      .on('end', () => this.#onEnd())
-      .on('error', (error) => {
-        this.#error = error;
-      })
-      .on('close', () => this.#onSocketClose());
+      .on('data', (bytes: Buffer) => this.#onData(bytes))
+      .on('end', () => this.#run(() => this.#onSocketEnd()))
+      .on('drain', this.#goOn)
+      // The `close` event follows and is handled.
+      .on('error', () => undefined)
+      .on('close', () => {
+        this.#run(() => this.#leave());
+        this.#holding.count(0);
+      });
   }
 
-  get isClosed(): boolean {
-    return this.#state === 'closed';
+  /** @internal Changes the state. In tests, test/helpers/connection-states.ts checks it against the table of transitions. */
+  enter(reading: ReadState, writing = this.#writing): void {
+    this.#reading = reading;
+    this.#writing = writing;
   }
 
-  /** True if the connection has been idle, and no byte has arrived since. */
-  get isReusedAndSilent(): boolean {
-    return this.#isReused && this.#isSilent;
-  }
-
-  /**
-   * Sends a request. A connection that has been idle first handles the input that has already arrived: the end of the
-   * connection, or stray bytes that could be mistaken for the answer. Call `send` only when no exchange is in progress.
-   */
-  send(head: string, body: BorrowedBytes, owner: ExchangeOwner): void {
-    this.#owner = owner;
-    this.#waitingHead = head;
-    this.#waitingBody = body;
-    this.#state = 'looking';
-    if (!this.#isReused) {
-      this.sendWaiting();
-      return;
-    }
-    this.#socket.ref();
-    if (looking.push(this) === 1) setImmediate(sendAll);
-  }
-
-  /** @internal */
-  sendWaiting(): void {
-    // A destroyed socket emits `close` later. Then the owner is notified that nothing was sent.
-    const owner = this.#owner;
-    if (owner !== undefined && !this.#socket.destroyed) {
-      const body = this.#waitingBody;
-      this.#waitingBody = noBody;
-      try {
-        this.#write(owner, this.#waitingHead, body);
-      } catch (error) {
-        this.#fail(owner, error);
-      }
+  // Runs `act`. If it throws, only this connection is closed, and the handler's `onFault` is called [D28].
+  #run(act: () => void): void {
+    try {
+      act();
+    } catch (error) {
+      this.#fail(error);
     }
   }
 
-  /** Makes the connection idle. An idle connection does not keep the process alive. */
-  rest(): void {
-    this.#state = 'idle';
-    this.#isReused = true;
-    this.#isSilent = true;
-    this.#socket.unref();
+  #fail(error: unknown): void {
+    this.socket.destroy();
+    this.#context.handler.onFault(error);
   }
 
-  /** Closes the connection at once, in any state. The owner is not notified. */
-  destroy(): void {
-    this.#owner = undefined;
-    this.#state = 'closed';
-    this.#socket.destroy();
+  // Time limits and idle time.
+
+  idleMs(now: number): number {
+    return this.#isWaiting ? now - this.#since : 0;
   }
 
-  /** Closes the connection. Then notifies the owner of an exchange, if there is one, and then calls `onClosed`. */
-  breakOff(onClosed?: () => void): void {
-    if (onClosed !== undefined) this.#socket.once('close', onClosed);
-    this.hasDiedUnsent = this.#state === 'looking';
-    this.#state = 'closed';
-    this.#socket.destroy();
-    if (this.#owner === undefined) {
-      // Called at once, because otherwise the pool could use this connection again before the socket closes.
-      this.#onClose();
+  isQuiet(quietMs: number, from: number): boolean {
+    return this.#isWaiting && this.#reading !== 'head' && monotonicMs() - Math.max(this.#since, from) >= quietMs;
+  }
+
+  get #isWaiting(): boolean {
+    const isWaiting = this.#writing === 'nothing' || this.#writing === 'ended';
+    return isWaiting && this.#ahead.isEmpty && this.socket.writableLength === 0;
+  }
+
+  get #isIdle(): boolean {
+    return this.#reading === 'new' || this.#reading === 'idle';
+  }
+
+  checkTime(now: number): void {
+    this.#count();
+    const { requestHeadersTimeoutMs, requestTimeoutMs, idleTimeoutMs } = this.#context;
+    const took = now - this.#since;
+    switch (this.#reading) {
+      case 'new':
+        this.#checkIdle(now, requestHeadersTimeoutMs);
+        break;
+      case 'idle':
+        this.#checkIdle(now, idleTimeoutMs);
+        break;
+      case 'head':
+        if (this.#readsSocket && took >= Math.min(requestHeadersTimeoutMs, requestTimeoutMs)) {
+          this.#run(() => this.#refuse('timeout'));
+        }
+        break;
+      case 'body':
+      case 'held':
+        if (took >= requestTimeoutMs) this.#run(() => this.#breakBody('timeout'));
+        break;
+      case 'over':
+        if (this.#writing === 'ended') this.#checkIdle(now, lingerMs);
+        break;
+      case 'whole':
+      // No limit, because the client is waiting for the handler.
     }
   }
 
-  #write(owner: ExchangeOwner, head: string, body: BorrowedBytes): void {
-    this.#state = 'busy';
-    owner.onSent();
-    body.writeTo(this.#socket, head);
+  #checkIdle(now: number, idleMsMax: number): void {
+    if (this.socket.writableLength > 0) {
+      // The client is still reading the last reply.
+      this.#since = now;
+    } else if (this.#ahead.isEmpty && now - this.#since >= idleMsMax) {
+      this.socket.destroy();
+    }
   }
 
-  /** Reads bytes that have arrived. Their memory is overwritten after this call. */
-  onBytes(bytes: Buffer): void {
-    const owner = this.#owner;
-    if (owner === undefined || this.#state !== 'busy') {
-      // These bytes are stray: every request that was sent already has its answer.
-      this.breakOff();
-      return;
+  // Memory.
+
+  // Counts the memory that the connection holds [D69]. If there is no room, the connection ends: it sends the reply that is
+  // due, or a 503. A client that reads no replies is disconnected at once.
+  #count(): void {
+    const { socket } = this;
+    const unsent = socket.writableLength;
+    if (unsent === 0) this.#copiedBytes = 0;
+    // Most often, the connection holds only a small head. The sum below would not exceed the free bytes.
+    const isSmall = unsent === 0 && this.#ahead.isEmpty && this.#isReading && this.#reader.headBytes <= freeBytes;
+    if (isSmall && this.#reader.isEmpty && this.#holding.isEmpty) return;
+    const copied = Math.min(this.#copiedBytes, unsent);
+    const tlsCopy = this.#isTls ? Math.min(unsent - copied, tlsBytesMax) : 0;
+    const heads = this.#reader.heldBytes + (this.#head === undefined ? 0 : this.#reader.headBytes);
+    const held = this.#ahead.heldBytes + heads + copied + socket.readableLength;
+    // Without room for the copy of TLS, the reply goes on: its own memory counts in any case, and is no smaller.
+    if (socket.destroyed || this.#holding.count(held + tlsCopy) || this.#holding.count(held)) return;
+    if (copied > freeBytes) {
+      socket.destroy();
+    } else {
+      this.#run(() => this.#onFlaw('overload'));
     }
-    this.#isSilent = false;
+  }
+
+  // Reading.
+
+  #onData(bytes: Buffer): void {
     holdClock();
     try {
-      const position = this.#reader.read(bytes, 0);
-      this.#settle(owner, position === bytes.length);
+      const mayReadOn = this.#share.countRead(bytes.length);
+      // Bytes in `#ahead` arrived earlier, so they are read first. TLS records may arrive while the connection waits.
+      const isNext = this.#ahead.isEmpty && (!this.#share.isWaiting || this.#writing === 'ended');
+      const rest = isNext ? this.#take(bytes, false) : bytes;
+      if (rest.length > 0) this.#ahead.hold(rest);
+      if (!mayReadOn) this.#share.wait(this);
+      this.#count();
+      this.#setFlow();
     } catch (error) {
-      this.#fail(owner, error);
+      this.#fail(error);
     } finally {
       releaseClock();
     }
   }
 
-  #onEnd(): void {
-    const owner = this.#owner;
-    if (owner !== undefined && this.#reader.end()) {
-      this.#finish(owner, false);
-    } else {
-      // Closed at once. Otherwise the socket stays open until the whole request is sent, perhaps forever.
-      this.breakOff();
+  // The socket is paused while the connection waits for its turn, and while `#ahead` is full.
+  get #readsSocket(): boolean {
+    return !this.#share.isWaiting && !this.#ahead.isFull;
+  }
+
+  // Only this method stops and starts the socket's reads.
+  #setFlow(): void {
+    if (this.#readsSocket !== this.#isReading) {
+      this.#isReading = this.#readsSocket;
+      setReading(this.socket, this.#isReading);
     }
   }
 
-  // Acts on the bytes just read. The owner may have closed the connection in the meantime.
-  #settle(owner: ExchangeOwner, isAllTaken: boolean): void {
-    if (this.#owner !== owner) return;
-    const { flaw, isDone } = this.#reader;
-    if (flaw !== undefined) {
-      this.#breakOff(owner, flaw);
-    } else if (isDone) {
-      // The connection is not reused if bytes follow the answer, if a write has failed, or if the request is still being sent.
-      const isLast = !this.#persists || !isAllTaken || this.#socket.errored !== null;
-      const isGoingOut = this.#socket.writableLength > 0;
-      if (isGoingOut && !isLast && !this.#hasWaited) {
-        // With TLS, Node reports the end of sending only in the next iteration of the event loop.
-        this.#hasWaited = true;
-        setImmediate(() => this.#settle(owner, true));
-      } else {
-        this.#finish(owner, !isGoingOut && !isLast);
+  get #mayTake(): boolean {
+    const isWanted = this.#reading !== 'whole' && this.#reading !== 'held' && this.#reading !== 'over';
+    // A destroyed socket emits `close` later, so `#reading` may not show the end yet.
+    return isWanted && !this.socket.writableNeedDrain && !this.socket.destroyed;
+  }
+
+  // Reads requests from `bytes`. Stops when the next request must wait: for a reply, for the connection's turn, or
+  // until the client has read its replies. Returns the unread bytes. A loop, because recursion over thousands of
+  // pipelined requests would exhaust the stack.
+  #take(bytes: Buffer, isAhead: boolean): Buffer {
+    let at = 0;
+    while (at < bytes.length && this.#mayTake) {
+      if (this.#writing === 'nothing' && !this.#share.mayStart(isAhead || at > 0)) {
+        this.#share.wait(this);
+        break;
       }
+      if (this.#reader.isDone) this.#reader.next();
+      const from = at;
+      at = this.#reader.read(bytes, from);
+      const { flaw } = this.#reader;
+      if (flaw !== undefined) {
+        this.#onFlaw(flaw);
+        return noBytes;
+      }
+      if (at === from) throw new Error('the reader consumed nothing');
+      if (this.#isIdle && this.#reader.isInHead) this.#beginHead();
     }
+    return at === bytes.length || this.#reading === 'over' ? noBytes : bytes.subarray(at);
   }
 
-  #finish(owner: ExchangeOwner, isReusable: boolean): void {
-    if (isReusable) {
-      this.#owner = undefined;
-      this.#hasWaited = false;
-      this.rest();
-      this.#reader.next();
-    } else {
-      this.destroy();
-    }
+  // For the first head, the time limit started when the connection was opened.
+  #beginHead(): void {
+    if (this.#reading === 'idle') this.#since = monotonicMs();
+    this.enter('head');
+  }
+
+  // Reads all bytes in `#ahead`, unless a request must wait.
+  readonly #goOn = (): void => {
     try {
-      owner.onAnswerEnd(isReusable);
+      if (!this.#share.isWaiting && this.#mayTake) {
+        const bytes = this.#ahead.take();
+        // The receiver may count these bytes now.
+        this.#count();
+        this.#ahead.keep(this.#take(bytes, true));
+        if (this.#ahead.hasEnded && this.#readsSocket) this.#onSocketEnd();
+      }
+      this.#count();
+      this.#setFlow();
     } catch (error) {
-      owner.onFault(error);
+      this.#fail(error);
+    }
+  };
+
+  /** @internal Continues after other connections have had their turn. */
+  takeTurn(): void {
+    this.#share.begin();
+    this.#goOn();
+  }
+
+  /** @internal */
+  onHead(head: RequestHead): void {
+    if (this.#isIdle) this.#beginHead();
+    this.#share.countStart();
+    this.#head = head;
+    this.#bodyBytes = 0;
+    this.enter(head.bodyLength === 0 ? 'whole' : 'body', head.expectation === 'continue' ? 'continue' : 'reply');
+    this.#incoming = this.#context.handler.accept(head, this, this);
+    this.#incoming.start();
+  }
+
+  /** @internal */
+  onBody(piece: Buffer): void {
+    this.#bodyBytes += piece.length;
+    if (this.#incoming !== undefined) {
+      this.#incoming.onBody(piece);
+    } else if (this.#bodyBytes > this.#context.requestBytesMax) {
+      this.#end();
     }
   }
 
-  #breakOff(owner: ExchangeOwner, error: Error | Flaw): void {
-    this.destroy();
-    try {
-      owner.onBroken(error);
-    } catch (fault) {
-      owner.onFault(fault);
+  /** @internal */
+  onEnd(): void {
+    // Without a body, the request was already complete after its head.
+    if (this.#reading !== 'body') return;
+    if (this.#writing === 'replied') {
+      this.#beginNext();
+    } else {
+      this.enter('whole');
+      this.#incoming?.onBodyEnd();
     }
   }
 
-  #fail(owner: ExchangeOwner, error: unknown): void {
-    this.destroy();
-    owner.onFault(error);
+  // Handles input that is malformed or has no room. If no request waits for its reply, this input is answered at once.
+  #onFlaw(flaw: BrokenReason): void {
+    if (this.#writing === 'nothing') {
+      this.#refuse(flaw);
+    } else if (this.#reading === 'body' || this.#reading === 'held') {
+      this.#breakBody(flaw);
+    } else if (this.#reading === 'whole') {
+      this.enter('over');
+      this.#ahead.drop();
+    }
+    // Otherwise the last reply has been sent, and the input is ignored.
   }
 
-  #onSocketClose(): void {
-    const owner = this.#owner;
-    this.hasDiedUnsent ||= this.#state === 'looking';
-    this.#owner = undefined;
-    this.#state = 'closed';
-    this.#onClose();
-    if (owner !== undefined && this.#reader.isDone) {
-      this.#finish(owner, false);
-    } else if (owner !== undefined) {
-      const error = new Error('the connection was closed before the answer was complete');
-      this.#breakOff(owner, this.#error ?? Object.assign(error, { code: 'ERR_STREAM_PREMATURE_CLOSE' }));
+  #breakBody(reason: BrokenReason): void {
+    if (this.#incoming === undefined) {
+      // The reply was already sent. The client would mistake a second reply for the reply to its next request.
+      this.#end();
+    } else {
+      this.enter('over');
+      this.#ahead.drop();
+      this.#setFlow();
+      this.#incoming.onBroken(reason);
     }
   }
+
+  // The client has ended its side. It may still read, but a client that has left looks the same. So a read that waits for
+  // its reply is cancelled, and nothing behind it starts. Otherwise the bytes in `#ahead` are read first [D21].
+  #onSocketEnd(): void {
+    this.#ahead.hasEnded = true;
+    const isRead = this.#head?.method === 'GET' || this.#head?.method === 'HEAD';
+    if (this.#ahead.isEmpty || (this.#reading === 'whole' && isRead)) this.#finishAfterEnd();
+  }
+
+  #finishAfterEnd(): void {
+    switch (this.#reading) {
+      case 'new':
+      case 'idle':
+      case 'whole':
+        this.#leave();
+        break;
+      case 'head':
+        this.#refuse(endFlaw);
+        break;
+      case 'body':
+      case 'held':
+        this.#breakBody(endFlaw);
+        break;
+      case 'over':
+      // Nothing to do: reading has already ended.
+    }
+  }
+
+  // Called when the client has left. Pipelined requests do not start. The receiver of the current request is notified.
+  #leave(): void {
+    const incoming = this.#incoming;
+    this.#incoming = undefined;
+    this.#end();
+    incoming?.onGone();
+  }
+
+  // Writing.
+
+  holdBody(): void {
+    if (this.#reading === 'body' && this.#writing !== 'replied') {
+      this.enter('held');
+      this.#reader.isHeld = true;
+    }
+  }
+
+  readBody(): void {
+    this.#releaseBody();
+    if (this.#writing === 'continue') {
+      this.enter(this.#reading, 'reply');
+      this.socket.write(continueText);
+    }
+  }
+
+  #releaseBody(): void {
+    if (this.#reading === 'held') {
+      this.enter('body');
+      this.#reader.isHeld = false;
+      this.#goOnSoon();
+    }
+  }
+
+  reply(reply: Reply): void {
+    if (this.#incoming === undefined) throw new Error('the request has been answered, or its client has left');
+    this.#send(reply);
+  }
+
+  cut(): void {
+    this.socket.destroy();
+  }
+
+  #refuse(reason: BrokenReason): void {
+    this.#send(this.#context.handler.refuse(reason, this));
+  }
+
+  #send(reply: Reply): void {
+    this.#releaseBody();
+    const goesOn = this.#goesOnAfter(reply);
+    const head = writeReplyHead(reply, (goesOn ? this.#context.keepAliveLines : closeLine) + writeDate());
+    if (this.#head?.method === 'HEAD') {
+      this.socket.write(head, 'latin1');
+      reply.body.release();
+    } else {
+      reply.body.sendTo(this.socket, head);
+    }
+    if (this.socket.writableLength > 0) {
+      this.#copiedBytes += head.length + (reply.body.length <= oneWriteBytesMax ? reply.body.length : 0);
+      this.#context.stallWatch.watch(this.socket, this.#incoming);
+    }
+    this.#incoming = undefined;
+    if (!goesOn) {
+      this.#end();
+    } else if (this.#reading === 'whole') {
+      this.#beginNext();
+    } else {
+      this.enter(this.#reading, 'replied');
+    }
+  }
+
+  // Only this method decides whether the connection stays open after a reply [RFC 9112, 9.3].
+  #goesOnAfter(reply: Reply): boolean {
+    return (
+      !reply.closes &&
+      !this.#context.isEnding &&
+      // After a malformed or late head there is no `#head`, and the start of the next request is unknown.
+      this.#head?.persists === true &&
+      this.#reading !== 'over' &&
+      // The client still waits for `100 Continue`, so it is unknown whether it will send its body [RFC 9110, 10.1.1].
+      this.#writing !== 'continue'
+    );
+  }
+
+  #beginNext(): void {
+    this.enter('idle', 'nothing');
+    this.#since = monotonicMs();
+    this.#head = undefined;
+    if (!this.#ahead.isEmpty) this.#goOnSoon();
+  }
+
+  // Deferred, so that the caller finishes first.
+  #goOnSoon(): void {
+    queueMicrotask(this.#goOn);
+  }
+
+  #end(): void {
+    this.enter('over', 'ended');
+    this.#since = monotonicMs();
+    this.#ahead.drop();
+    this.#reader.drop();
+    this.#setFlow();
+    this.socket.end();
+  }
 }
 
-/** Receives the events of a dial: `onOpen` or `onFailed`, and after `onOpen` the bytes that arrive. */
-export interface DialOwner {
-  /** The socket is connected, over TLS if the address demands it. */
-  onOpen(socket: Socket): void;
-  onFailed(error: Error): void;
-  /** Bytes have arrived. Their memory is overwritten after this call. */
-  onBytes(bytes: Buffer): void;
-}
-
-/** An attempt to open a socket. It has no time limit of its own. */
-export interface Dial {
-  /** Number of sockets that are being opened. */
-  readonly socketCount: number;
-  /** The failures so far, and the step that has not ended. */
-  readonly troubles: readonly Error[];
-  /** Closes all sockets that are being opened. No event follows. */
-  close(): void;
-}
-
-/**
- * Starts a dial. `owner` is called after this function has returned, and closes the dial after `timeoutMs`. No lookup is
- * used that began before `lookupFrom`, on the clock of `monotonicMs` [D68].
- */
-export type OpenSocket = (owner: DialOwner, timeoutMs?: number, lookupFrom?: number) => Dial;
+const noBytes = Buffer.alloc(0);
+const endFlaw: BrokenReason = { kind: 'incomplete-request', reason: 'an incomplete request' };

@@ -51,7 +51,6 @@ type AnyHead = RequestHead | AnswerHead;
 /** Reads the messages of one connection, one after the other. */
 export abstract class MessageReader<Head extends AnyHead> {
   flaw: Flaw | undefined;
-  /** Length of the last complete head. */
   headBytes = 0;
   /** While true, `read` consumes no bytes. If the sink sets it in `onHead`, the body waits. */
   isHeld = false;

@@ -6,7 +6,7 @@ import { BufferBudget } from '../../body/budget.ts';
 import { Gateway, type GatewayObserver } from '../../call/gateway.ts';
 import type { Guard } from '../../call/guard.ts';
 import type { Tracer } from '../../call/tracer.ts';
-import type { OpenSocket } from '../../http1/client-connection.ts';
+import type { OpenSocket } from '../../http1/backend-connection.ts';
 import { collectionPath } from '../../operations.ts';
 import { createTrustedProxies } from '../../options/address-ranges.ts';
 import { corsRows, createCors } from '../../options/cors-options.ts';

@@ -2,7 +2,7 @@
 
 import type { Gateway, GatewayObserver } from '../../call/gateway.ts';
 import { findGuardProblems, guardRows } from '../../options/guard-options.ts';
-import { findMissingParts } from '../../guards/parts.ts';
+import { findMissingParts } from '../../guards/guard-parts.ts';
 import { findCorsProblems } from '../../options/cors-options.ts';
 import { findBackendTlsProblems, gatewayRows, type GatewayValues } from '../../options/gateway-options.ts';
 import { observerRows } from '../../options/observer-options.ts';

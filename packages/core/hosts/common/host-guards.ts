@@ -3,7 +3,7 @@
 
 import type { GatewayObserver } from '../../call/gateway.ts';
 import { joinGuards, type Admission, type Guard, type GuardedRequest } from '../../call/guard.ts';
-import { createGuards, type Guards } from '../../guards/parts.ts';
+import { createGuards, type Guards } from '../../guards/guard-parts.ts';
 import { MissingPackageError } from '../../guards/ports/missing-package.ts';
 import type { GuardObserver, outageTexts } from '../../guards/ports/ports.ts';
 import type { GuardSettings } from '../../options/guard-options.ts';

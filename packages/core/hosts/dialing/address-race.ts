@@ -2,7 +2,7 @@
 
 import type { Socket } from 'node:net';
 
-import type { Dial, DialOwner } from '../../http1/client-connection.ts';
+import type { Dial, DialOwner } from '../../http1/backend-connection.ts';
 
 interface Target {
   /** The host's name, for messages. */

@@ -4,7 +4,7 @@ import { connect as connectTcp, isIP, type Socket, type TcpNetConnectOpts } from
 import type { ConnectionOptions, DetailedPeerCertificate, SecureContext, TLSSocket } from 'node:tls';
 
 import { blockBytes } from '../../body/blocks.ts';
-import type { DialOwner, OpenSocket } from '../../http1/client-connection.ts';
+import type { DialOwner, OpenSocket } from '../../http1/backend-connection.ts';
 import type { ClientTls } from '../../options/gateway-options.ts';
 import { AddressRace } from './address-race.ts';
 import { createFindAddresses, withoutEndDot, type LookUp } from './addresses.ts';

@@ -13,8 +13,8 @@ interface GuardParts {
 }
 
 const guardParts: Partial<GuardParts> = {
-  tokens: () => import('./tokens/part.ts'),
-  rateLimit: () => import('./rate-limit/part.ts'),
+  tokens: () => import('./tokens/tokens-part.ts'),
+  rateLimit: () => import('./rate-limit/rate-limit-part.ts'),
 };
 
 export interface Guards {

@@ -6,7 +6,7 @@ import type { Server } from 'node:net';
 import type { GatewayObserver } from '../call/gateway.ts';
 import type { GuardOptions } from '../options/guard-options.ts';
 import type { ServerTls } from './clients/handshake.ts';
-import { ClientServer } from './clients/client-server.ts';
+import { ClientListener } from './clients/client-listener.ts';
 import { withCode } from './common/gateway-error.ts';
 import { createHostGateway, createOptionsError, hostRows } from './common/host-gateway.ts';
 import { reportOutage } from './common/host-guards.ts';
@@ -72,7 +72,7 @@ export interface GatewayServer {
 export function createGatewayServer(options: GatewayServerOptions): GatewayServer {
   const table = { ...serverRows, ...hostRows, ...corsRows, ...limitRows };
   const { gateway, guards, values, end } = createHostGateway(options, table);
-  const clients = new ClientServer(values, gateway, values.tls && { tls: values.tls });
+  const clients = new ClientListener(values, gateway, values.tls && { tls: values.tls });
   const closing = new AbortController();
   const { signal } = closing;
   const aborted = once(signal, 'abort');

@@ -10,8 +10,8 @@ import { test, type TestContext } from 'node:test';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { createLog } from '../../packages/command/log/log.ts';
-import { parts } from '../../packages/command/parts.ts';
-import { startClientService } from '../../packages/command/service/client-service.ts';
+import { parts } from '../../packages/command/command-parts.ts';
+import { startLocalService } from '../../packages/command/service/local-service.ts';
 import { resolveSettings } from '../../packages/command/settings/resolve.ts';
 import type { SettingName, Settings } from '../../packages/command/settings/settings.ts';
 import { poll } from '../helpers/changes.ts';
@@ -31,7 +31,7 @@ function read(changes: Partial<Record<SettingName, string>>): Settings {
 
 async function start(t: TestContext, settings: Settings) {
   const log = createLog({ logLevel: 'silent', logFormat: 'json', isShared: false });
-  const service = await startClientService(settings, log, { tls: {}, parts });
+  const service = await startLocalService(settings, log, { tls: {}, parts });
   t.after(async () => {
     await service.stop();
     await log.end();

@@ -1,4 +1,4 @@
-// The interfaces of the client service and of the parts that a build may leave out. packages/command/parts.ts lists the
+// The interfaces of the serving processes and of the parts that a build may leave out. packages/command/command-parts.ts lists the
 // parts of this build. A part is loaded when it is needed.
 
 import type { BufferBudget } from '../../core/body/budget.ts';
@@ -37,7 +37,7 @@ export interface Parts {
   }>;
 }
 
-/** Handles the requests of all connections of the process. Its budget counts the bytes and calls of all servings. */
+/** Handles the requests of all connections of the process. Its budget counts the bytes and calls of all generations. */
 export type ProcessHandler = RequestHandler & { readonly budget: BufferBudget };
 
 interface StandInBackendPart {
@@ -67,7 +67,7 @@ interface ContractCheckPart {
   ) => Promise<number>;
 }
 
-export interface ClientService extends Service, Reporter {
+export interface ServingProcesses extends Service, Reporter {
   readonly url: string;
   /** True if worker processes serve the clients, false if this process does. */
   readonly hasWorkers: boolean;
@@ -89,7 +89,7 @@ interface ClusterPart {
     log: Log,
     tls: TlsInForce,
     passed: readonly number[],
-  ) => Promise<ClientService>;
+  ) => Promise<ServingProcesses>;
 }
 
 export type TraceOptions = Pick<

@@ -5,7 +5,7 @@ import { readRequestId } from '../../core/call/request-context.ts';
 import { isAllowedHost } from '../../core/admission/host-names.ts';
 import type { ServerLimits } from '../../core/http1/connection.ts';
 import { fieldValue, type RequestHead } from '../../core/http1/head.ts';
-import { ClientServer } from '../../core/hosts/clients/client-server.ts';
+import { ClientListener } from '../../core/hosts/clients/client-listener.ts';
 import type { BrokenReason, Reply, RequestReceiver, Transport } from '../../core/http1/transport.ts';
 import { BorrowedBytes } from '../../core/http1/borrowed-bytes.ts';
 import { createFixedReply, replyHeaders, describeBroken, type FixedReply } from '../../core/replies.ts';
@@ -28,7 +28,7 @@ interface AdminSources extends DashboardSources {
 }
 
 interface AdminServer {
-  readonly connections: ClientServer;
+  readonly connections: ClientListener;
   readonly endRecording: () => void;
 }
 
@@ -111,7 +111,7 @@ export function createAdminServer(sources: AdminSources, createDashboard?: Creat
   };
   const refuse = (reason: BrokenReason): Reply => closingReply(describeBroken(reason).reply, []);
   const handler = { accept, refuse, onFault: sources.onFault };
-  return { connections: new ClientServer(limits, handler), endRecording: record(history, sources, dashboard) };
+  return { connections: new ClientListener(limits, handler), endRecording: record(history, sources, dashboard) };
 }
 
 function ignore(): void {

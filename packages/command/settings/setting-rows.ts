@@ -29,7 +29,7 @@ import {
   resourceAttributes,
   secretHeaders,
   serverName,
-} from './kinds.ts';
+} from './setting-kinds.ts';
 import { settings, type Command } from './groups.ts';
 
 const gateway: readonly Command[] = ['serve', 'dev', 'check', 'openapi'];

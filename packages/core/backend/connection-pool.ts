@@ -1,7 +1,7 @@
 // The connections to the backend, and the calls that wait for one. Idle connections are kept until they expire.
 // client.ts sends the calls.
 
-import { ClientConnection, type Dial, type DialOwner, type OpenSocket } from '../http1/client-connection.ts';
+import { BackendConnection, type Dial, type DialOwner, type OpenSocket } from '../http1/backend-connection.ts';
 import { monotonicMs } from '../time/monotonic.ts';
 import { Deadline, Deadlines } from './deadlines.ts';
 
@@ -24,7 +24,7 @@ export interface Caller {
   readonly isWrite: boolean;
   /** True: only a connection that has never been idle is suitable. */
   readonly needsNew: boolean;
-  onConnection(connection: ClientConnection): void;
+  onConnection(connection: BackendConnection): void;
   /** No connection could be opened. `onFault` receives the exceptions of this method. */
   onBroken(error: Error): void;
   onFault(error: unknown): void;
@@ -43,9 +43,9 @@ export class ConnectionPool {
   readonly #options: PoolOptions;
   readonly #connecting: Deadlines;
   readonly #sharing = new Deadlines(sharedMsMax);
-  readonly #connections = new Set<ClientConnection>();
+  readonly #connections = new Set<BackendConnection>();
   // The connection that was released last is reused first, so that unneeded connections stay idle and expire.
-  readonly #idle: ClientConnection[] = [];
+  readonly #idle: BackendConnection[] = [];
   // At least one dial runs for each waiting call. A call also takes a connection that becomes free; then its dial serves
   // another call, or its connection becomes idle.
   readonly #waiting = new Set<Caller>();
@@ -62,7 +62,6 @@ export class ConnectionPool {
     this.#connecting = connecting;
   }
 
-  /** True from `close` to `reopen`. */
   get isClosed(): boolean {
     return this.#isClosed;
   }
@@ -81,7 +80,7 @@ export class ConnectionPool {
   }
 
   /** Returns a suitable idle connection, or undefined if there is none. */
-  takeIdle(caller: Caller): ClientConnection | undefined {
+  takeIdle(caller: Caller): BackendConnection | undefined {
     const now = monotonicMs();
     while (!this.#needsNew(caller, now)) {
       const found = this.#idle.pop();
@@ -126,13 +125,13 @@ export class ConnectionPool {
   #dial(): void {
     const { open, connectionAgeMaxMs, connectTimeoutMs } = this.#options;
     const usableUntil = connectionAgeMaxMs === 0 ? Infinity : monotonicMs() + connectionAgeMaxMs;
-    let connection: ClientConnection | undefined;
+    let connection: BackendConnection | undefined;
     const owner: DialOwner = {
       onBytes: (bytes) => connection?.onBytes(bytes),
       onOpen: (socket) => {
         const [oldest] = this.#dials.keys();
         this.#endDial(dial);
-        const opened = new ClientConnection(socket, () => this.discard(opened));
+        const opened = new BackendConnection(socket, () => this.discard(opened));
         connection = opened;
         opened.usableUntil = usableUntil;
         this.#connections.add(opened);
@@ -181,7 +180,7 @@ export class ConnectionPool {
   }
 
   /** Receives a connection after an answer: gives it to a waiting call, keeps it, or discards it if it cannot be reused. */
-  release(connection: ClientConnection, isReusable: boolean): void {
+  release(connection: BackendConnection, isReusable: boolean): void {
     const now = monotonicMs();
     const { keepAliveSeconds, usableUntil } = connection;
     const promisedMs = keepAliveSeconds === undefined ? Infinity : keepAliveSeconds * 1_000 - keepAliveMarginMs;
@@ -207,7 +206,7 @@ export class ConnectionPool {
   }
 
   /** Closes a connection if it is open, and removes it from the pool. */
-  discard(connection: ClientConnection): void {
+  discard(connection: BackendConnection): void {
     this.#connections.delete(connection);
     const index = this.#idle.lastIndexOf(connection);
     if (index !== -1) this.#idle.splice(index, 1);

@@ -1,4 +1,4 @@
-// The client listener in one process. A `Serving` handles its connections. After a reload there are several servings, until
+// The client listener in one process. A `Generation` handles its connections. After a reload there are several generations, until
 // the calls of the older ones have ended.
 
 import { createServer, type Socket } from 'node:net';
@@ -16,10 +16,10 @@ import { planReload, type Settings } from '../settings/settings.ts';
 import { shareOf } from '../settings/shares.ts';
 import { createKeeper } from './keeper.ts';
 import { openListener } from './listener.ts';
-import type { ClientService, Parts, ProcessHandler } from './parts.ts';
-import { createServing, type Serving } from './serving.ts';
+import type { ServingProcesses, Parts, ProcessHandler } from './process-parts.ts';
+import { createGeneration, type Generation } from './generation.ts';
 
-interface ClientServiceOptions {
+interface LocalServiceOptions {
   /** False: another process accepts the connections, and calls `take`. */
   readonly listens?: boolean;
   readonly tls: TlsInForce;
@@ -29,7 +29,7 @@ interface ClientServiceOptions {
   readonly parts: Partial<Parts>;
 }
 
-export interface LocalClientService extends ClientService {
+export interface LocalService extends ServingProcesses {
   readonly connectionCount: number;
   /** Serves a connection that another process has accepted. */
   take(socket: Socket): void;
@@ -38,16 +38,16 @@ export interface LocalClientService extends ClientService {
 /**
  * Serves clients in this process. If the start fails, stops what was started and rejects with a StartError.
  */
-export async function startClientService(
+export async function startLocalService(
   settings: Settings,
   { logger, output }: Log,
-  { listens = true, tls, passed = [], keeper = createKeeper(), parts }: ClientServiceOptions,
-): Promise<LocalClientService> {
+  { listens = true, tls, passed = [], keeper = createKeeper(), parts }: LocalServiceOptions,
+): Promise<LocalService> {
   const records = { figures: new Figures(), failures: new RecentFailures() };
   output.onDrop = (lines) => records.figures.count('log line dropped', lines);
-  // The newest `Serving` gets all new connections, and all new calls of the old connections. So no call begins with old
+  // The newest `Generation` gets all new connections, and all new calls of the old connections. So no call begins with old
   // guards after a reload [D65].
-  let current: Serving;
+  let current: Generation;
   const budget = new BufferBudget(shareOf(settings).bufferedBytesMax);
   const handler: ProcessHandler = {
     budget,
@@ -56,12 +56,12 @@ export async function startClientService(
     onFault: (error) => current.gateway.onFault(error),
   };
   const context = { logger, records, keeper, parts, handler, connections: new Set<Connection>() };
-  current = await createServing(settings, tls, context);
+  current = await createGeneration(settings, tls, context);
   let served = settings;
   // The newest comes first.
-  let servings: readonly Serving[] = [current];
+  let generations: readonly Generation[] = [current];
   let isDraining = false;
-  // From now on no `Serving` is added.
+  // From now on no `Generation` is added.
   let isEnding = false;
   const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => current.take(socket));
   let listener: Listener | undefined;
@@ -83,35 +83,35 @@ export async function startClientService(
       current.take(socket);
     },
     hasWorkers: false,
-    ...createReporter(records, () => servings),
+    ...createReporter(records, () => generations),
     renewTls: (next) => {
       current.renewTls(next);
     },
     beginDrain: () => {
       isDraining = true;
-      for (const each of servings) {
+      for (const each of generations) {
         each.beginDrain();
       }
     },
     finishDrain: async (signal) => {
       isEnding = true;
       await listener?.close();
-      await Promise.all(servings.map((each) => each.drain(signal)));
+      await Promise.all(generations.map((each) => each.drain(signal)));
     },
     stop: async () => {
-      // If a reload is still creating a `Serving`, the reload stops the new `Serving` as soon as it exists.
+      // If a reload is still creating a `Generation`, the reload stops the new `Generation` as soon as it exists.
       isEnding = true;
       await listener?.close();
-      await Promise.all(servings.map((each) => each.stop()));
+      await Promise.all(generations.map((each) => each.stop()));
     },
     reload: async (next, nextTls) => {
-      // With AUTH_JWKS_FILE, a new `Serving` is always created, because the file may have new keys.
+      // With AUTH_JWKS_FILE, a new `Generation` is always created, because the file may have new keys.
       if (!planReload(served, next, true).needsConnections && next.authJwksFile === '') {
         // A reload without a change follows a changed DNS record [D68].
         current.gateway.backend.renewConnections();
         return { finished: Promise.resolve() };
       }
-      const fresh = await createServing(next, nextTls, context);
+      const fresh = await createGeneration(next, nextTls, context);
       if (isEnding) {
         await fresh.stop();
         return { finished: undefined };
@@ -120,14 +120,14 @@ export async function startClientService(
       const last = current;
       current = fresh;
       served = next;
-      servings = [fresh, ...servings];
+      generations = [fresh, ...generations];
       budget.bytesMax = shareOf(next).bufferedBytesMax;
       // Only the calls' own time limits end this drain, so a reload cuts no call.
       const finish = async (): Promise<void> => {
         last.beginDrain();
         await last.drain(new AbortController().signal);
         await last.stop();
-        servings = servings.filter((each) => each !== last);
+        generations = generations.filter((each) => each !== last);
       };
       return { finished: finish() };
     },

@@ -1,6 +1,6 @@
 // Creates the guards that the settings turn on, and reports the state of their dependencies in log and metrics.
 
-import { createGuards as create, type Guards } from '../../core/guards/parts.ts';
+import { createGuards as create, type Guards } from '../../core/guards/guard-parts.ts';
 import { MissingPackageError } from '../../core/guards/ports/missing-package.ts';
 import { CounterGoneError, outageTexts, type GuardObserver, type Keeper } from '../../core/guards/ports/ports.ts';
 import { nameWithPath } from '../../core/options/accepted-values.ts';
@@ -14,7 +14,7 @@ import { StartError } from '../../core/hosts/common/start-error.ts';
 // The keys in the log's last line about keys. A reload creates new guards, which often load the same keys.
 const loggedKeys = new WeakMap<Logger, string>();
 
-/** Creates the guards of one `Serving`. Rejects with a StartError. */
+/** Creates the guards of one `Generation`. Rejects with a StartError. */
 export async function createGuards(
   settings: Settings,
   logger: Logger,

@@ -7,7 +7,7 @@ import { createServer, type AddressInfo, type Socket } from 'node:net';
 import { test, type TestContext } from 'node:test';
 
 import { createOpenSocket, tapSockets, type SocketTap } from '../../packages/core/hosts/dialing/open-socket.ts';
-import { ClientConnection, type ExchangeOwner } from '../../packages/core/http1/client-connection.ts';
+import { BackendConnection, type ExchangeOwner } from '../../packages/core/http1/backend-connection.ts';
 import { BorrowedBytes, noBody } from '../../packages/core/http1/borrowed-bytes.ts';
 import type { AnswerHead, Flaw } from '../../packages/core/http1/head.ts';
 import { poll } from '../helpers/changes.ts';
@@ -95,14 +95,14 @@ async function serve(t: TestContext, { isPaused = false } = {}) {
     /** `tap` is called with the opened socket; the function that it returns is called when bytes arrive. */
     connect: async (tap: SocketTap = () => () => undefined) => {
       let closeCount = 0;
-      const connection = await new Promise<ClientConnection>((resolve, reject) => {
-        let opened: ClientConnection | undefined;
+      const connection = await new Promise<BackendConnection>((resolve, reject) => {
+        let opened: BackendConnection | undefined;
         tapSockets(
           createOpenSocket(new URL(`http://127.0.0.1:${port}`)),
           tap,
         )({
           onOpen: (socket) => {
-            opened = new ClientConnection(socket, () => (closeCount += 1));
+            opened = new BackendConnection(socket, () => (closeCount += 1));
             resolve(opened);
           },
           onFailed: reject,

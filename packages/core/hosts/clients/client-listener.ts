@@ -6,7 +6,7 @@ import { createServer, type Server, type Socket } from 'node:net';
 import { catchUpMs, monotonicMs } from '../../time/monotonic.ts';
 import type { Connection, ConnectionFactory, ServerLimits } from '../../http1/connection.ts';
 import { Handshakes, type ServerTls } from './handshake.ts';
-import { ServerConnection, type ConnectionContext } from '../../http1/server-connection.ts';
+import { ClientConnection, type ConnectionContext } from '../../http1/client-connection.ts';
 import { StallWatch } from './stall-watch.ts';
 import type { RequestHandler } from '../../http1/transport.ts';
 
@@ -28,7 +28,7 @@ function announcedSeconds(idleTimeoutMs: number): number {
   return Math.max(0, Math.floor(idleTimeoutMs / 1_000) - 1);
 }
 
-// The ALPN names of the protocols that `ServerConnection` serves [RFC 7301, 6].
+// The ALPN names of the protocols that `ClientConnection` serves [RFC 7301, 6].
 const ownProtocols = ['http/1.1', 'http/1.0'];
 
 /** TLS of a server, and the protocols that it speaks in addition to HTTP/1.1. */
@@ -38,7 +38,7 @@ export interface SecureOptions {
   readonly protocols?: Readonly<Record<string, ConnectionFactory>>;
 }
 
-export class ClientServer implements Iterable<Connection> {
+export class ClientListener implements Iterable<Connection> {
   /** Passes each new connection to `take`. The caller may call `listener.listen`, or call `take` itself. */
   readonly listener: Server;
   /** Called for each new connection beyond the limit on connections. */
@@ -137,7 +137,7 @@ export class ClientServer implements Iterable<Connection> {
         return;
       }
     }
-    this.#add(this.#handshakes?.begin(socket) ?? new ServerConnection(socket, this.#context));
+    this.#add(this.#handshakes?.begin(socket) ?? new ClientConnection(socket, this.#context));
     if (this.#sweepTimer === undefined) {
       // Timers run before arrived data is read. With `setImmediate`, what arrived during a long turn is read first.
       this.#sweepTimer = setInterval(() => setImmediate(this.#sweep), sweepMs).unref();
@@ -166,7 +166,7 @@ export class ClientServer implements Iterable<Connection> {
           return;
         }
         const serve = this.#protocols[String(socket.alpnProtocol)];
-        this.#add(serve?.(socket) ?? new ServerConnection(socket, this.#context));
+        this.#add(serve?.(socket) ?? new ClientConnection(socket, this.#context));
       },
       onFailure: (handshake, error) => {
         // Ignores errors after a handshake has succeeded, or after its connection was closed to make room.

@@ -1,5 +1,5 @@
-// A `Serving` serves clients with one set of settings: it has a gateway, guards, traces and connections. It receives accepted
-// connections and does not listen. So a reload can create a second `Serving` while the first finishes its calls [D65].
+// A `Generation` serves clients with one set of settings: it has a gateway, guards, traces and connections. It receives accepted
+// connections and does not listen. So a reload can create a second `Generation` while the first finishes its calls [D65].
 
 import type { Socket } from 'node:net';
 import { setImmediate as nextTurn } from 'node:timers/promises';
@@ -12,33 +12,33 @@ import type { Keeper } from '../../core/guards/ports/ports.ts';
 import { createOpenSocket } from '../../core/hosts/dialing/open-socket.ts';
 import { createGateway } from '../../core/hosts/common/create-gateway.ts';
 import type { Connection } from '../../core/http1/connection.ts';
-import { ClientServer } from '../../core/hosts/clients/client-server.ts';
+import { ClientListener } from '../../core/hosts/clients/client-listener.ts';
 import type { RequestHandler } from '../../core/http1/transport.ts';
 import { outcomeOfMalformed } from '../../core/outcomes.ts';
 import { BackendMonitor, backendPeer } from '../../figures/backend-status.ts';
-import { KeyRecords, type Records, type ReportedServing } from '../../figures/report.ts';
+import { KeyRecords, type Records, type ReportedGeneration } from '../../figures/report.ts';
 import type { TlsInForce } from '../certificates/certificates.ts';
 import { logCall } from '../log/call-line.ts';
 import type { Logger } from '../log/log.ts';
 import { variableOf, type Settings } from '../settings/settings.ts';
 import { shareOf } from '../settings/shares.ts';
 import { findCollector } from '../settings/trace-settings.ts';
-import { createGuards } from './guards.ts';
+import { createGuards } from './serving-guards.ts';
 import { onceASecond } from './listener.ts';
-import { loadPart, type ClientService, type Parts, type ProcessHandler } from './parts.ts';
+import { loadPart, type ServingProcesses, type Parts, type ProcessHandler } from './process-parts.ts';
 
-export interface Serving extends ReportedServing, Pick<ClientService, 'renewTls' | 'beginDrain' | 'stop'> {
+export interface Generation extends ReportedGeneration, Pick<ServingProcesses, 'renewTls' | 'beginDrain' | 'stop'> {
   readonly scheme: 'http' | 'https';
   /** Serves the connection, or closes it if there are too many connections and none is idle. */
   take(socket: Socket): void;
-  /** Serves a request, also one of a connection that an older `Serving` has. */
+  /** Serves a request, also one of a connection that an older `Generation` has. */
   readonly accept: RequestHandler['accept'];
   /** Closes idle connections. Resolves when no connection is open and all calls have ended, or when `signal` is aborted. */
   drain(signal: AbortSignal): Promise<void>;
 }
 
-/** The objects that the successive servings of a process share. */
-interface ServingContext {
+/** The objects that the successive generations of a process share. */
+interface GenerationContext {
   readonly logger: Logger;
   readonly records: Pick<Records, 'figures' | 'failures'>;
   readonly keeper: Keeper;
@@ -50,11 +50,11 @@ interface ServingContext {
 // Longest time that an ending process waits for the collector of traces [D49].
 const tracesEndMs = 1_000;
 
-export async function createServing(
+export async function createGeneration(
   settings: Settings,
   tls: TlsInForce,
-  { logger, records: shared, keeper, parts, handler, connections: all }: ServingContext,
-): Promise<Serving> {
+  { logger, records: shared, keeper, parts, handler, connections: all }: GenerationContext,
+): Promise<Generation> {
   const { allowedHosts, backendUrl, host } = settings;
   // The TLS settings in force for the backend.
   let { backend: backendTls } = tls;
@@ -99,11 +99,11 @@ export async function createServing(
   if (pages !== undefined) gateway.servePages(pages);
   const protocols = http2 && { h2: http2.serveHttp2(settings, handler) };
   const secure = tls.clients && { tls: tls.clients, ...(protocols && { protocols }) };
-  let connections: ClientServer;
+  let connections: ClientListener;
   try {
-    connections = new ClientServer({ ...settings, ...share }, handler, secure, all);
+    connections = new ClientListener({ ...settings, ...share }, handler, secure, all);
   } catch (error) {
-    // Node cannot use the certificates. If this is a reload, the previous `Serving` stays in use.
+    // Node cannot use the certificates. If this is a reload, the previous `Generation` stays in use.
     guards.close();
     await tracer?.end(0);
     throw error;

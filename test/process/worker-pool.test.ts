@@ -9,7 +9,7 @@ import { test } from 'node:test';
 import { joinFailures } from '../../packages/figures/failures.ts';
 import { addFigures } from '../../packages/figures/history.ts';
 import type { TlsInForce } from '../../packages/command/certificates/certificates.ts';
-import { startPool } from '../../packages/command/cluster/pool.ts';
+import { startPool } from '../../packages/command/cluster/worker-pool.ts';
 import { createLogger } from '../../packages/command/log/log.ts';
 import { LogOutput } from '../../packages/command/log/log-output.ts';
 import { resolveSettings } from '../../packages/command/settings/resolve.ts';

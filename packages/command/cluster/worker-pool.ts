@@ -7,7 +7,7 @@ import { extname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 import type { RateLimitPart } from '../../core/guards/ports/ports.ts';
-import { loadRateLimit } from '../../core/guards/parts.ts';
+import { loadRateLimit } from '../../core/guards/guard-parts.ts';
 import type { Listener } from '../../core/hosts/common/listen.ts';
 import { startDeadline } from '../../core/hosts/common/process-deadline.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
@@ -19,7 +19,7 @@ import type { Log, Logger } from '../log/log.ts';
 import { createKeeper } from '../service/keeper.ts';
 import { untilAborted } from '../service/lifecycle.ts';
 import { checkPort, onceASecond, openListener } from '../service/listener.ts';
-import type { ClientService } from '../service/parts.ts';
+import type { ServingProcesses } from '../service/process-parts.ts';
 import type { Settings } from '../settings/settings.ts';
 import { Distributor } from './distributor.ts';
 import { describeEnd, isForGroup, Member, type MemberObserver, type StartOutcome } from './member.ts';
@@ -76,7 +76,7 @@ export async function startPool(
   return pool;
 }
 
-class WorkerPool implements ClientService {
+class WorkerPool implements ServingProcesses {
   readonly hasWorkers = true;
   readonly #logger: Logger;
   readonly #members = new Set<Member>();
