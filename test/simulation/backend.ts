@@ -57,7 +57,7 @@ export class Backend {
   /** True if a connection could not be opened soon since `from` or, except for a call on a new one, died. */
   hasTrouble(from: number, isOnNew = false): boolean {
     const troubles = isOnNew ? this.dialTroubles : [...this.dialTroubles, ...this.deaths];
-    return troubles.some((at) => at >= from - this.#world.plan.network.latencyMs - 2 - 3 * this.#world.plan.gridMs);
+    return troubles.some((at) => at >= from - this.#world.plan.network.latencyMs - 2);
   }
 }
 

@@ -108,8 +108,6 @@ class EventLoop {
   readonly #events = new Agenda();
   #checks: Task[] = [];
   #order = 0;
-  // Events happen at multiples of this time, so that one turn has many of them; 0: at any time.
-  #gridMs = 0;
   // How long the process will be paused, for instance by SIGSTOP.
   #pauseMs = 0;
 
@@ -117,8 +115,7 @@ class EventLoop {
     return (this.#order += 1);
   }
 
-  reset(gridMs: number): void {
-    this.#gridMs = gridMs;
+  reset(): void {
     this.now = startsAt;
     this.turn = 1;
     this.#order = 0;
@@ -130,8 +127,7 @@ class EventLoop {
 
   /** Calls `act` in the poll phase, in `ms` from now. */
   after(ms: number, act: () => void): void {
-    const at = this.now + ms;
-    this.#events.add(new Task(this.#gridMs === 0 ? at : Math.ceil(at / this.#gridMs) * this.#gridMs, act, []));
+    this.#events.add(new Task(this.now + ms, act, []));
   }
 
   pause(ms: number): void {

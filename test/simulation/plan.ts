@@ -150,7 +150,5 @@ export function createPlan(seed: number) {
       ? { inFlight: chance.of([1, 2, 1_000]), connections: chance.of([2, 1_000]), bytes: chance.of([150_000, 100_000_000]) }
       : { inFlight: 1_000, connections: 1_000, bytes: 100_000_000 },
     ageMs: chance.of([0, 300, 2_000]),
-    // With a grid, many events happen in one turn.
-    gridMs: chance.of([0, 0, 0, 10]),
   }; // prettier-ignore
 }

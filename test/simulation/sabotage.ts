@@ -39,7 +39,7 @@ const faults: readonly Fault[] = [
   ['what is sent ahead has no limit', 'packages/core/http1/sent-ahead.ts', 'this.isFull ||= this.#bytes.length >= bytesMax;', ''],
   ['a connection takes the whole turn', 'packages/core/http1/turns.ts', 'const startsMax = 16;', 'const startsMax = 1_000;'],
   ['reads of a turn have no limit', 'packages/core/http1/turns.ts', 'const readsMax = 64;', 'const readsMax = 10_000;'],
-  ["a guard's decision counts after the client has left", call, " || this.#isClientGone) return;", ') return;'],
+  ["a guard's decision counts after the client has left", call, "if (this.#state !== 'guarding' || this.#isClientGone) return;", ''],
   ['a call stays counted', call, "if (this.#state === 'calling') this.#gateway.exit();", ''],
   ['a read goes on after its client has left', call, 'this.#exchange?.cancel();\n      this.#noteBackendOutcome', 'this.#noteBackendOutcome'],
   ['a write is cancelled when its client leaves', call, 'if (!isRead(this.#calledOperation)) {', "if (this.operation === undefined) {"],

@@ -423,7 +423,7 @@ export class World {
   checkCall(asked: Asked, dialledAt: number, isFirst: boolean): void {
     const { plan, connection, leftAt } = asked;
     const text = `request ${plan.id}, ${plan.kind}`;
-    const networkMs = this.plan.network.latencyMs + 1 + 3 * this.plan.gridMs;
+    const networkMs = this.plan.network.latencyMs + 1;
     const arrivedAt = isRead(plan) ? asked.headEndAt : asked.wholeAt;
     if (fixedReply(plan.kind) !== undefined || arrivedAt === undefined)
       this.fail('only a whole, valid request is called', text);
@@ -649,7 +649,7 @@ export function runWorld(
   plan: Plan,
   hasHistory = false,
 ): { violation: Violation | undefined; history: readonly string[] } {
-  loop.reset(plan.gridMs);
+  loop.reset();
   budgets.clear();
   const world = new World(plan, hasHistory);
   current = world;
