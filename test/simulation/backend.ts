@@ -18,6 +18,8 @@ export interface Attempt {
   readonly isReused: boolean;
   /** Stray bytes were sent before the answer. */
   isSpoilt: boolean;
+  /** Stray bytes were sent within the answer. */
+  isMixed: boolean;
   /** Bytes of the answer that the gateway has. */
   got: number;
   /** When the gateway had the answer's head, and all of it. */
@@ -135,7 +137,7 @@ export class BackendConnection extends Party {
     }
     const plan = world.isHealthy ? goodAnswer : (asked.plan.answers[number - 1] ?? goodAnswer);
     const answer = answerBytes(asked.plan, number, plan);
-    const common = { got: 0, headAt: undefined, wholeAt: undefined, endedAt: undefined };
+    const common = { isMixed: false, got: 0, headAt: undefined, wholeAt: undefined, endedAt: undefined };
     const attempt: Attempt = {
       connection: this,
       plan,
@@ -204,7 +206,9 @@ export class BackendConnection extends Party {
       loop.after(thenMs, () => {
         if (then === 'stray') {
           this.#hasStrays = true;
-          if (this.attempt !== undefined && !this.#isAnswered) this.attempt.isSpoilt = true;
+          const { attempt } = this;
+          const isBefore = this.#sent === attempt?.sentBefore;
+          if (attempt !== undefined && !this.#isAnswered) attempt[isBefore ? 'isSpoilt' : 'isMixed'] = true;
           this.#backend.deaths.push(loop.now, loop.now + this.#world.plan.network.latencyMs * 2);
           this.#sendBytes(Buffer.from('STRAY\r\n\r\n'));
         } else {

@@ -574,7 +574,7 @@ export class World {
     const isResent = isRead(plan) && attempts.length === 1 && last.isReused && got === 0;
     const isBroken =
       endedAt !== undefined && decided === undefined && (!isResent || this.#backend.hasTrouble(endedAt, true));
-    if (isLate || isUnusable || isBroken || last.isSpoilt) allowed.push(failure);
+    if (isLate || isUnusable || isBroken || last.isSpoilt || last.isMixed) allowed.push(failure);
     return allowed;
   }
 
@@ -591,7 +591,7 @@ export class World {
     if (outstanding[0]?.headAt !== undefined)
       this.fail('each request gets its reply', `${name}: request ${outstanding[0].plan.id}`);
     const idleMs = closedAt - party.activeAt;
-    const isQuiet = closedAt - Math.max(party.activeAt, this.drainedAt) >= 900;
+    const isQuiet = closedAt - Math.max(party.activeAt, this.drainedAt) >= 900 - this.pausedMs;
     if (!isQuiet && idleMs < timeouts.headers - 2)
       this.fail('no connection is closed without a reason', `${name}: after ${idleMs} ms`);
   }
