@@ -17,9 +17,6 @@ const wantedTargets =
 const wantedKinds = wantedTargets?.split(',');
 const isWanted = (kind: TargetKind): boolean => wantedKinds?.includes(kind) ?? true;
 
-/** The selected targets, for cases that start a target with their own settings. */
-export const targetKinds = (['in-process', 'command'] as const).filter(isWanted);
-
 /** A connection for complete requests. */
 export interface Caller extends AsyncDisposable {
   readonly isOpen: boolean;
@@ -95,9 +92,6 @@ let settled = 0;
 
 /** The targets for suites in which a `Request` can express most cases. */
 export const withFetch: TargetKind[] = ['in-process', 'command', 'fetch'];
-
-/** The targets of `withFetch` and HTTP/2, for cases that send complete requests in any protocol. */
-export const withHttp2: TargetKind[] = [...withFetch, 'http2'];
 
 /** Skips the case for the fetch handler, since a `Request` cannot express it; `reason` says why. */
 export function isBeyondRequest(context: TestContext, target: Target, reason: string): boolean {
