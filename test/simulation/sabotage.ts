@@ -98,5 +98,5 @@ export async function sabotage(only: string): Promise<boolean> {
   };
   await Promise.all([work(), work()]);
   console.log(`${found} of ${planted.length} planted faults were found within ${seeds} worlds`);
-  return found === planted.length;
+  return found === planted.length && found > 0;
 }
