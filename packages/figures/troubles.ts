@@ -45,7 +45,7 @@ export const troubles = {
   'redirect': { title: 'the backend answers with a redirect',
     step: 'Run `work-item-gateway check` to see where it leads: to a sign-in page, https, or another base path. Set BACKEND_URL to it, or make the backend accept calls without a sign-in.' },
   'wants-authentication': { title: 'the backend requires authentication',
-    step: 'The gateway sends no credentials. Make the backend accept its address without them (IIS: anonymous authentication for these paths), or set BACKEND_CERT_FILE.' },
+    step: 'The gateway sends no credentials. Make the backend accept calls of the gateway without them (IIS: anonymous authentication for these paths), or set BACKEND_CERT_FILE.' },
   'forbidden': { title: 'the backend denies the gateway access',
     step: "Allow the gateway's address in the backend. A backend that requires a client certificate may also answer 403. In that case set BACKEND_CERT_FILE." },
   'no-such-path': { title: 'the backend does not have this path',
