@@ -4,6 +4,7 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import dns from 'node:dns';
+import { once } from 'node:events';
 import type { AddressInfo, Socket } from 'node:net';
 import { resolve } from 'node:path';
 import { describe, test } from 'node:test';
@@ -223,6 +224,32 @@ for (const { name, create, options } of kinds) {
       await poll(() => sockets.some(({ bytesRead }) => bytesRead === head.length), 'the part of a head arrives');
       await within(app.close(), 'it closes', 3_000);
       for (const client of clients) await client.closed();
+    });
+
+    test('unfinished TLS handshakes and upgraded connections delay close by at most shutdownTimeoutMs [D55, D33]', async () => {
+      const add = (app: FastifyInstance) =>
+        app.register(workItemGateway, { backendUrl: 'http://localhost:5104', shutdownTimeoutMs: 300 });
+      const withTls = { ...options, https: {} };
+      const secure = create(withTls);
+      const upgrading = create(options);
+      upgrading.server.on('upgrade', (_request, socket: Socket) => {
+        socket.write('HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n');
+      });
+      await using clients = new AsyncDisposableStack();
+      const open = async (app: FastifyInstance): Promise<RawClient> => {
+        await add(app).listen({ host: '127.0.0.1', port: 0 });
+        const accepted = once(app.server, 'connection');
+        const client = clients.use(await RawClient.open((app.server.address() as AddressInfo).port));
+        await accepted;
+        return client;
+      };
+      const silent = await open(secure);
+      const upgraded = await open(upgrading);
+      upgraded.send('GET / HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n');
+      await poll(() => upgraded.bytesReceived > 0, 'the connection is upgraded');
+      await within(Promise.all([secure.close(), upgrading.close()]), 'they close', 3_000);
+      await silent.closed();
+      await upgraded.closed();
     });
 
     test('unfinished requests are cut after shutdownTimeoutMs on every address of localhost, also without pluginTimeout [D55]', async (t) => {

@@ -2,6 +2,7 @@
 // before the hooks have run [D60]. The call itself runs the same code as in the other hosts.
 
 import type { IncomingMessage } from 'node:http';
+import type { Socket } from 'node:net';
 import type { FastifyInstance, FastifyPluginCallback, FastifyReply, FastifyRequest } from 'fastify';
 
 import type { CallRecord } from '../../call/call-record.ts';
@@ -178,8 +179,9 @@ const mount: FastifyPluginCallback<WorkItemGatewayOptions> = (fastify, options, 
   // At shutdown, Fastify closes connections on which a large reply is still being sent; with `forceCloseConnections` it
   // closes all connections. The `preClose` hook makes Fastify wait until the requests have ended, or until shortly
   // before `pluginTimeout`, Fastify's limit for a hook [D55]. A connection with an incomplete request head would delay
-  // the shutdown without limit. So the timer below cuts the connections that are still open. The server does not know those
-  // of its further addresses, such as ::1.
+  // the shutdown without limit. So `openRequests` knows every connection, and the timer below cuts those that are still
+  // open. `closeAllConnections` would leave TLS handshakes and upgraded connections open.
+  fastify.server.on('connection', (socket: Socket) => openRequests.watch(socket));
   let callOff = (): void => undefined;
   const cut = (): Promise<void> => {
     callOff();
@@ -191,10 +193,7 @@ const mount: FastifyPluginCallback<WorkItemGatewayOptions> = (fastify, options, 
     callOff = startDeadline(values.shutdownTimeoutMs, () => {
       // After `cut`, calls that wait for the backend fail with 500. `lastReplyMs` later, all open connections are cut.
       void cut().then(() => {
-        callOff = startDeadline(lastReplyMs, () => {
-          openRequests.cut();
-          fastify.server.closeAllConnections();
-        });
+        callOff = startDeadline(lastReplyMs, () => openRequests.cut());
       });
     });
     // Stops listening before Fastify closes the server, because under load new calls would never stop arriving.

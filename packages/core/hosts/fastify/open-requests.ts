@@ -1,5 +1,5 @@
-// Tracks the plugin's open requests. Releases the state of each request when the request ends, for any reason. Lets the
-// server's shutdown wait for all open requests, and cut the connections of those that remain [D55].
+// Tracks the plugin's open requests and the server's connections. Releases the state of each request when the request ends,
+// for any reason. Lets the server's shutdown wait for all open requests, and cut the connections that remain [D55].
 
 import type { ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
@@ -16,13 +16,14 @@ export class OpenRequests {
   /** Calls `onOver` when the response has been sent or can no longer be sent. Does nothing if the client has left. */
   add(socket: Socket, response: ServerResponse, onOver: () => void): void {
     if (socket.destroyed) return;
-    const ends = this.#bySocket.get(socket) ?? this.#watch(socket);
+    const ends = this.#bySocket.get(socket) ?? this.watch(socket);
     ends.set(response, onOver);
     this.#count += 1;
     response.once('close', () => this.#end(ends, response));
   }
 
-  #watch(socket: Socket): Ends {
+  /** Tracks a connection, also before its first request. */
+  watch(socket: Socket): Ends {
     const ends: Ends = new Map();
     this.#bySocket.set(socket, ends);
     // When a socket closes, Node emits no 'close' for responses that wait for earlier responses. So all requests of the
@@ -55,7 +56,7 @@ export class OpenRequests {
     callOff();
   }
 
-  /** Destroys the connections that have had a request, on all addresses of the server. */
+  /** Destroys all connections. Those of the server's further addresses, such as ::1, are known only after a request. */
   cut(): void {
     for (const socket of this.#bySocket.keys()) socket.destroy();
   }
