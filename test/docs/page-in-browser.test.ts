@@ -159,6 +159,13 @@ test('a long reply is shown in part and saved in full', async () => {
   assert.equal(readFileSync(await (await download).path(), 'utf8'), long);
 });
 
+test('a reply that would be too long when indented is shown as received, and whole', async () => {
+  const flat = JSON.stringify(Array.from({ length: 50_000 }, () => 1));
+  backend.answersOnce(answer(flat));
+  const [, shown] = await tryOut('readWorkItem', { id: '1' });
+  assert.equal(shown, flat);
+});
+
 test('a reply is removed when the next call is sent, before the next reply arrives; a late reply replaces none', async () => {
   assert.equal((await tryOut('listWorkItems'))[0], '200');
   const gate = createGate();

@@ -45,14 +45,14 @@ const lineMax = 60;
 const indentedDepthMax = 20;
 
 /**
- * Indents JSON by changing only the white space between its tokens, so no number is rounded. Short texts, and texts of
- * several lines, stay unchanged.
+ * Indents JSON by changing only the white space between its tokens, so no number is rounded. Short texts, texts of several
+ * lines, and texts that would become longer than `shownMax` stay unchanged.
  */
 const indent = (text) => {
   if (text.length <= lineMax || text.length > shownMax || text.trim().includes('\n')) return text;
   const tokens = text.match(/"(?:[^"\\]|\\.)*"|[[\]{},:]|[^\s[\]{},:"]+|"/g) ?? [];
   let depth = 0;
-  return tokens.reduce((written, token, index) => {
+  const indented = tokens.reduce((written, token, index) => {
     const before = tokens[index - 1] ?? '';
     const opens = /^[[{]$/;
     const closes = /^[\]}]$/.test(token);
@@ -62,6 +62,7 @@ const indent = (text) => {
     const space = breaks ? `\n${'  '.repeat(Math.min(depth, indentedDepthMax))}` : before === ':' ? ' ' : '';
     return written + space + token;
   }, '');
+  return indented.length > shownMax ? text : indented;
 };
 
 /** A table with the reply. Copy has the exact text, Download the exact bytes. */
