@@ -62,7 +62,7 @@ export const createRateGuard: RateLimitPart['createRateGuard'] = async (settings
     guard: createRateLimit(rate, rateLimitKey, { take: (key) => own.findOver(key, rate) ?? take(key) }),
     redisAnswers: () => redis?.isAnswering,
     close: () => {
-      // In this order, the requests that wait for Redis go to the next counter.
+      // Requests that wait for an answer then get what requests get without a shared counter.
       for (const each of shared) each.close();
     },
   };
