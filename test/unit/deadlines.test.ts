@@ -134,6 +134,22 @@ test('after a pause of the process, a deadline leaves time for more than what ha
   assert.deepEqual(passed, [0, 1]);
 });
 
+test('after two pauses of the process, deadlines pass in the order of their times [D19]', async () => {
+  const ms = 300;
+  const { passed, start } = createLine(2, ms);
+  const pause = async (): Promise<void> => {
+    for (const until = performance.now() + 3 * ms; performance.now() < until;);
+    for (let turns = 0; turns < 20; turns += 1) await nextTurn();
+  };
+  start(0);
+  // Extends the first deadline beyond the end of the second, and leaves it less time for the next pause.
+  await pause();
+  start(1);
+  await pause();
+  await poll(() => passed.length === 2, 'the deadlines have passed');
+  assert.deepEqual(passed, [0, 1]);
+});
+
 test('deadlines that start while others pass add no timers [D19]', async (t) => {
   const timers = t.mock.method(globalThis, 'setTimeout');
   const line = new Deadlines(durationMs);

@@ -53,24 +53,30 @@ export class Deadlines {
     const now = monotonicMs();
     // Before the deadline is added, because a delay before its start does not extend it.
     this.#catchUp(now);
-    deadline.at = now + this.#durationMs;
     deadline.spareMs = catchUpMsMax;
-    let { previous } = this.#end;
-    while (previous.at > deadline.at) previous = previous.previous;
-    deadline.previous = previous;
-    deadline.next = previous.next;
-    previous.next = previous.next.previous = deadline;
+    this.#insert(deadline, now + this.#durationMs, this.#end);
     // A timer that is set for an earlier time remains. When it fires, `#passDue` sets the next timer.
     if (this.#timer === undefined || this.#dueAt > deadline.at) this.#setTimer(this.#durationMs);
   }
 
+  #insert(deadline: Deadline, at: number, { previous }: Deadline): void {
+    while (previous.at > at) previous = previous.previous;
+    deadline.at = at;
+    deadline.previous = previous;
+    deadline.next = previous.next;
+    previous.next = previous.next.previous = deadline;
+  }
+
+  // Sorts the deadlines again, because one that has been extended before gets less time than others.
   #catchUp(now: number): void {
     const extraMs = catchUpMs(this.#dueAt, now);
     if (extraMs > 0) this.#dueAt = now;
-    for (let each = this.#end.next; extraMs > 0 && each !== this.#end; each = each.next) {
+    for (let each = this.#end.next, next; extraMs > 0 && each !== this.#end; each = next) {
+      next = each.next;
       const addedMs = Math.min(extraMs, each.spareMs);
       each.spareMs -= addedMs;
-      each.at = Math.max(each.at, now) + addedMs;
+      each.clear();
+      this.#insert(each, Math.max(each.at, now) + addedMs, next);
     }
   }
 
