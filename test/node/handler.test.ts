@@ -383,6 +383,18 @@ describe('a body that middleware has read', () => {
     });
   }
 
+  test('a write whose body middleware would turn into text is 500 for the same reason', async () => {
+    await using server = await serveAfter((request, _response, next) => {
+      request.setEncoding('latin1');
+      next();
+    });
+    const { method, path, failure } = operation(4);
+    assertReply(await server.call(method, path, { body: '{"a":"é"}' }), 500, failure);
+    assert.match(String(server.told.ended.at(-1)?.cause), /the host has already read the request body/);
+    assertReply(await server.call('DELETE', path, { body: '{"a":"é"}' }), 200, succeeded);
+    assertReply(await server.call('GET', path), 200, '{"id":5}');
+  });
+
   test('calls that need no body are served, and so are calls whose body the parser does not read', async () => {
     await using server = await serveAfter(express.json());
     const body = { headers: json, body: '{"a":1}' };

@@ -209,7 +209,9 @@ export class NodeExchange implements Transport, ClientInfo, DeadlineOwner {
   /** Sends no `100 Continue`, because Node has already sent it. */
   readBody(): void {
     const body = this.#heldBody;
-    const wasRead = body === undefined ? this.#request.readableDidRead : body.wasRead;
+    // Middleware that sets an encoding reads the body, or would change its bytes.
+    const { readableDidRead, readableEncoding } = this.#request;
+    const wasRead = body === undefined ? readableDidRead || readableEncoding !== null : body.wasRead;
     if (wasRead && this.#request.method !== 'DELETE') throw createBodyMistake();
     if (body === undefined) {
       this.#bodyDeadline = new Deadline(this);
