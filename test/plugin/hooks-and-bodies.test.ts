@@ -168,6 +168,20 @@ for (const host of hosts) {
       });
     }
 
+    test('a body that a hook turns into text of any encoding is sent as the client sent it', async () => {
+      for (const encoding of ['utf8', 'latin1', 'base64'] as const) {
+        const app = host.create();
+        app.addHook('preParsing', (_request, _reply, payload, done) => {
+          (payload as Readable).setEncoding(encoding);
+          done(null, payload);
+        });
+        await using server = await serve(app);
+        const body = '{"title":"caf\u00e9"}';
+        assertReply(await server.call('PUT', update.path, { body }), 200, succeeded);
+        assert.equal(String(server.backend.requests[0]?.body), body, encoding);
+      }
+    });
+
     test('a receivedEncodedLength of a stream that is not the content-length is 400 without a backend call [D70]', async () => {
       const app = host.create();
       app.addHook('preParsing', ({ headers }, _reply, payload, done) => {

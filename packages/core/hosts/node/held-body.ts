@@ -65,7 +65,8 @@ export class HeldBody implements DeadlineOwner {
     };
     payload
       .on('data', (piece: unknown) => {
-        if (this.#isGathering) this.#add(typeof piece === 'string' ? Buffer.from(piece) : piece);
+        if (this.#isGathering)
+          this.#add(typeof piece === 'string' ? Buffer.from(piece, payload.readableEncoding ?? 'utf8') : piece);
         pieces += 1;
         if (payload === request) countRead(request.socket, Buffer.byteLength(piece as Buffer));
         if (payload !== request && pieces % piecesPerTurn === 0) {
