@@ -288,8 +288,9 @@ export class BackendConnection extends Party {
       const [line = '', ...lines] = all.toString('latin1', 0, end - 4).split('\r\n');
       const status = Number(/^HTTP\/1\.1 (\d{3}) /.exec(line)?.[1]);
       const [asked] = this.outstanding;
-      // Node itself answers a request that is cut off.
-      if (asked === undefined && this.hasLeft && world.plan.host === 'node') return;
+      const isCutOff = this.hasLeft && this.#all.at(-1)?.wholeAt === undefined;
+      // Node itself answers a request that is cut off, also after its reply.
+      if (asked === undefined && world.plan.host === 'node' && status === 400 && isCutOff) return;
       if (asked === undefined) return world.fail('one reply for each request', `${this.name} gets ${line}`);
       const headers = new Map(
         lines.map((each) => [each.slice(0, each.indexOf(':')).toLowerCase(), each.slice(each.indexOf(':') + 2)]),
@@ -313,7 +314,11 @@ export class BackendConnection extends Party {
         continue;
       }
       this.outstanding.shift();
-      if (headers.get('connection') === 'close' || mayEnd(asked.plan)) this.isLast = true;
+      const closes = headers.get('connection') === 'close';
+      // The gateway cannot know whether the body will follow [RFC 9110, 10.1.1].
+      if (this.#onContinue !== undefined && asked === this.#all.at(-1) && !closes)
+        world.fail('a reply instead of `100 Continue` is the last', this.name);
+      if (closes || mayEnd(asked.plan)) this.isLast = true;
       world.checkReply(asked, { status, headers, body });
       if (!this.isLast) this.sendNext();
     }

@@ -32,6 +32,7 @@ const faults: readonly Fault[] = [
   ['a connection is used again after `connection: close`', connection, '!this.#persists || ', ''],
   ['the next request starts before the reply', server, "this.#reading !== 'whole' &&", ''],
   ['`100 Continue` twice', server, 'this.socket.write(continueText);', 'this.socket.write(continueText + continueText);'],
+  ['the connection stays open after a reply instead of `100 Continue`', server, "      this.#writing !== 'continue'\n", '      true\n'],
   ['a reply to HEAD has a body', server, "if (this.#head?.method === 'HEAD') {", 'if (this.#isTls) {'],
   ['a body has no time limit', server, 'if (took >= requestTimeoutMs)', 'if (took < 0)'],
   ['idle connections stay', server, 'this.#checkIdle(now, idleTimeoutMs);', ''],
