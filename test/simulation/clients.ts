@@ -290,7 +290,10 @@ export class BackendConnection extends Party {
       const [asked] = this.outstanding;
       const isCutOff = this.hasLeft && this.#all.at(-1)?.wholeAt === undefined;
       // Node itself answers a request that is cut off, also after its reply.
-      if (asked === undefined && world.plan.host === 'node' && status === 400 && isCutOff) return;
+      if (asked === undefined && world.plan.host === 'node' && status === 400 && isCutOff) {
+        this.#size = 0;
+        return;
+      }
       if (asked === undefined) return world.fail('one reply for each request', `${this.name} gets ${line}`);
       const headers = new Map(
         lines.map((each) => [each.slice(0, each.indexOf(':')).toLowerCase(), each.slice(each.indexOf(':') + 2)]),
