@@ -61,6 +61,32 @@ for (const [what, isSecure] of [
   });
 }
 
+test('after a pause of the process, a client gets up to a second to show that it reads [D19, D35]', async (t) => {
+  const { clock, watch, stalled, pass } = startWatch(t);
+  const [reading, stuck] = [createSocket(), createSocket()];
+  watch.watch(reading.asSocket, 'reading');
+  watch.watch(stuck.asSocket, 'stuck');
+  await pass(timeoutMs / 2);
+  clock.now += 3_000;
+  await pass(timeoutMs / 2);
+  assert.deepEqual(stalled, []);
+  reading.handle.writeQueueSize -= 1;
+  await pass(500);
+  assert.deepEqual(stalled, []);
+  await pass(timeoutMs, () => (reading.handle.writeQueueSize -= 1));
+  assert.deepEqual(stalled, ['stuck']);
+});
+
+test('a client that reads nothing is cut off even if the process is always late [D35]', async (t) => {
+  const { clock, watch, stalled, pass } = startWatch(t);
+  watch.watch(createSocket().asSocket, 'one');
+  for (let late = 0; late < 4; late += 1) {
+    clock.now += 900;
+    await pass(timeoutMs / 4);
+  }
+  assert.deepEqual(stalled, ['one']);
+});
+
 for (const [what, leftPerStep, isStalled] of [
   ['that sends ahead and never reads is cut off, since further replies in the queue are no progress', 100, true],
   ['that reads while further replies are written is not cut off', 99, false],

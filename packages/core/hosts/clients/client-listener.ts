@@ -3,7 +3,7 @@
 
 import { createServer, type Server, type Socket } from 'node:net';
 
-import { catchUpMs, monotonicMs } from '../../time/monotonic.ts';
+import { monotonicMs, PutOff } from '../../time/monotonic.ts';
 import type { Connection, ConnectionFactory, ServerLimits } from '../../http1/connection.ts';
 import { Handshakes, type ServerTls } from './handshake.ts';
 import { ClientConnection, type ConnectionContext } from '../../http1/client-connection.ts';
@@ -56,9 +56,7 @@ export class ClientListener implements Iterable<Connection> {
   readonly #protocols: Readonly<Record<string, ConnectionFactory>>;
   readonly #handshakes: Handshakes | undefined;
   #sweepTimer: NodeJS.Timeout | undefined;
-  #sweepDueAt = 0;
-  // Time limits are not checked before this time.
-  #checksFrom = 0;
+  #putOff: PutOff | undefined;
   #lookedAt = -Infinity;
 
   /**
@@ -141,7 +139,7 @@ export class ClientListener implements Iterable<Connection> {
     if (this.#sweepTimer === undefined) {
       // Timers run before arrived data is read. With `setImmediate`, what arrived during a long turn is read first.
       this.#sweepTimer = setInterval(() => setImmediate(this.#sweep), sweepMs).unref();
-      this.#sweepDueAt = monotonicMs() + sweepMs;
+      this.#putOff = new PutOff(sweepMs);
     }
   }
 
@@ -177,12 +175,7 @@ export class ClientListener implements Iterable<Connection> {
 
   readonly #sweep = (): void => {
     const now = monotonicMs();
-    const extraMs = catchUpMs(this.#sweepDueAt, now);
-    // If the last checks were put off, these are not, so that the limits hold even if the process is always late.
-    const hasChecked = this.#sweepDueAt - sweepMs >= this.#checksFrom;
-    this.#sweepDueAt = now + sweepMs;
-    if (extraMs > 0 && hasChecked) this.#checksFrom = now + extraMs;
-    for (const connection of now < this.#checksFrom ? [] : this.#connections) {
+    for (const connection of this.#putOff?.mayCheck(now) === true ? this.#connections : []) {
       connection.checkTime(now);
     }
     if (this.#connections.size === 0) {

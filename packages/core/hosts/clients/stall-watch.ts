@@ -7,7 +7,7 @@
 
 import type { Socket } from 'node:net';
 
-import { monotonicMs } from '../../time/monotonic.ts';
+import { monotonicMs, PutOff } from '../../time/monotonic.ts';
 import { carrierOf, handleOf } from '../../http1/node-internals.ts';
 
 interface Progress<Call> {
@@ -26,6 +26,7 @@ export class StallWatch<Call> {
   readonly #onStall: (call: Call) => void;
   readonly #watched = new Map<Socket, Progress<Call>>();
   #timer: NodeJS.Timeout | undefined;
+  #putOff: PutOff | undefined;
 
   /** Calls `onStall` with the call whose reply was not read. `onStall` must not throw. */
   constructor(timeoutMs: number, onStall: (call: Call) => void) {
@@ -47,11 +48,16 @@ export class StallWatch<Call> {
     }
     // `setImmediate`: after a long turn, the OS may accept bytes now that it could have accepted earlier.
     const sweep = (): unknown => setImmediate(() => this.#sweep());
-    this.#timer ??= setInterval(sweep, Math.min(sweepMsMax, Math.max(10, this.#timeoutMs / 4))).unref();
+    if (this.#timer === undefined) {
+      const sweepMs = Math.min(sweepMsMax, Math.max(10, this.#timeoutMs / 4));
+      this.#timer = setInterval(sweep, sweepMs).unref();
+      this.#putOff = new PutOff(sweepMs);
+    }
   }
 
   #sweep(): void {
     const now = monotonicMs();
+    const mayCut = this.#putOff?.mayCheck(now) === true;
     for (const [socket, progress] of this.#watched) {
       const accepted = acceptedBytes(socket);
       if (socket.destroyed || progress.isDone()) {
@@ -59,7 +65,7 @@ export class StallWatch<Call> {
       } else if (accepted !== progress.accepted || socket.writableLength === 0) {
         progress.accepted = accepted;
         progress.since = now;
-      } else if (now - progress.since >= this.#timeoutMs) {
+      } else if (mayCut && now - progress.since >= this.#timeoutMs) {
         this.#watched.delete(socket);
         socket.destroy();
         this.#onStall(progress.call);
