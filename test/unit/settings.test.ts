@@ -270,12 +270,13 @@ describe('the settings file', () => {
   test('all its problems are listed: unknown settings and invalid values', () => {
     writeFileSync(
       file,
-      'PROT=1\nSETTINGS_FILE=other\nhttp://user:secret@a/?b=c\nPORT=x\nBACKEND_URL=http://user:secret@a\n',
+      'PROT=1\nSETTINGS_FILE=other\nbackend_url=http://a\nhttp://user:secret@a/?b=c\nPORT=x\nBACKEND_URL=http://user:secret@a\n',
     );
     assert.deepEqual(problemsOf({ settingsFile: file }, {}, 'serve'), [
       'PROT in the settings file is not a setting that a settings file can have: did you mean PORT?',
       'SETTINGS_FILE in the settings file is not a setting that a settings file can have',
-      'a name (not shown) in the settings file is not a setting that a settings file can have',
+      'the name (not shown) in line 3 of the settings file is not a setting that a settings file can have: did you mean BACKEND_URL?',
+      'the name (not shown) in line 4 of the settings file is not a setting that a settings file can have',
       'PORT in the settings file is "x", but must be a whole number from 0 to 65535',
       'BACKEND_URL in the settings file must be an address without user name and password (the gateway sends no credentials), for instance http://localhost:5104',
     ]);

@@ -24,10 +24,11 @@ export function readSettingsFile(name: string, problems: string[]): NodeJS.Dict<
     }
     if (!known.includes(variable)) {
       // Shows only text that looks like a variable: a mistyped line can have anything before its `=`, even a password.
-      const named = /^[A-Z][A-Z_]{0,39}$/.test(variable) ? variable : 'a name (not shown)';
-      problems.push(
-        `${named} in the settings file is not a setting that a settings file can have${suggest(named, known)}`,
-      );
+      const isName = /^[A-Z_]{1,40}$/i.test(variable);
+      const isShown = isName && variable === variable.toUpperCase();
+      const named = isShown ? `${variable} in` : `the name (not shown) in line ${number} of`;
+      const similar = isName ? suggest(variable.toUpperCase(), known) : '';
+      problems.push(`${named} the settings file is not a setting that a settings file can have${similar}`);
       continue;
     }
     const first = lineOf.get(variable);
