@@ -7,8 +7,9 @@
 
 import type { Socket } from 'node:net';
 
-import { monotonicMs, PutOff } from '../../time/monotonic.ts';
+import { monotonicMs } from '../../time/monotonic.ts';
 import { carrierOf, handleOf } from '../../http1/node-internals.ts';
+import { PutOff } from './put-off.ts';
 
 interface Progress<Call> {
   call: Call;
