@@ -6,7 +6,7 @@ import { createServer, type Server, type Socket } from 'node:net';
 import { monotonicMs } from '../../time/monotonic.ts';
 import type { Connection, ConnectionFactory, ServerLimits } from '../../http1/connection.ts';
 import { Handshakes, type ServerTls } from './handshake.ts';
-import { ServerConnection, type ConnectionContext } from '../../http1/server-connection.ts';
+import { ClientConnection, type ConnectionContext } from '../../http1/client-connection.ts';
 import { PutOff } from './put-off.ts';
 import { StallWatch } from './stall-watch.ts';
 import type { RequestHandler } from '../../http1/transport.ts';
