@@ -101,7 +101,8 @@ export class BackendConnection extends Party {
   #turn = 0;
   #turnStarts = 0;
   #isSending = false;
-  #onContinue: (() => void) | undefined;
+  // The request whose body waits for `100 Continue`.
+  #expecting: { readonly asked: Asked; readonly sendBody: () => void } | undefined;
   #isOver = false;
   #hasEnded = false;
 
@@ -153,10 +154,10 @@ export class BackendConnection extends Party {
       const sendBody = (): void => {
         if (isSent) return;
         isSent = true;
-        this.#onContinue = undefined;
+        this.#expecting = undefined;
         this.#sendPieces(body, plan.pieces, plan.pieceMs, done);
       };
-      this.#onContinue = sendBody;
+      this.#expecting = { asked, sendBody };
       this.#sendPieces(head, plan.pieces, plan.pieceMs, () => loop.after(500, sendBody));
     } else {
       this.#sendPieces(Buffer.concat([head, body]), plan.pieces, plan.pieceMs, done);
@@ -313,7 +314,8 @@ export class BackendConnection extends Party {
         asked.continues += 1;
         if (!asked.plan.expects || asked.continues > 1)
           world.fail('`100 Continue` comes once, to who expects it', this.name);
-        this.#onContinue?.();
+        // The body of an earlier request may have been sent without waiting for it.
+        if (this.#expecting?.asked === asked) this.#expecting.sendBody();
         continue;
       }
       this.outstanding.shift();
