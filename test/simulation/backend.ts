@@ -51,6 +51,8 @@ export class Backend {
     this.connections.push(party);
     this.#world.report(`backend connection ${number}: ${dialled.result} after ${dialled.afterMs.toFixed(1)} ms`);
     if (dialled.result !== 'open') this.dialTroubles.push(loop.now, loop.now + timeouts.connect);
+    // During a pause, the refusal arrives later.
+    if (dialled.result === 'refused') loop.after(dialled.afterMs, () => this.dialTroubles.push(loop.now));
     if (dialled.afterMs > 100) this.dialTroubles.push(loop.now, loop.now + dialled.afterMs);
     const chance = new Chance(plan.seed, 3, number);
     return { party, network: plan.network, chance, ...dialled };
