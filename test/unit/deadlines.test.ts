@@ -150,6 +150,21 @@ test('after two pauses of the process, deadlines pass in the order of their time
   assert.deepEqual(passed, [0, 1]);
 });
 
+test('a deadline that starts right after a pause is not extended, and passes before older, extended ones [D19]', async (t) => {
+  const now = performance.now.bind(performance);
+  let pausedMs = 0;
+  t.mock.method(performance, 'now', () => now() + pausedMs);
+  const { passed, early, start, clear } = createLine(3);
+  start(0);
+  start(1);
+  // A call starts after the pause, and before the timer that was due during it.
+  pausedMs = 900;
+  start(2);
+  await poll(() => passed.length > 0, 'a deadline has passed');
+  assert.deepEqual([passed, early], [[2], []]);
+  for (const index of [0, 1]) clear(index);
+});
+
 test('deadlines that start while others pass add no timers [D19]', async (t) => {
   const timers = t.mock.method(globalThis, 'setTimeout');
   const line = new Deadlines(durationMs);
