@@ -46,7 +46,7 @@ const faults: readonly Fault[] = [
   ['a write is cancelled when its client leaves', call, 'if (!isRead(this.#calledOperation)) {', "if (this.operation === undefined) {"],
   ['a body in chunks may be longer', call, 'this.requestBytes > this.#gateway.requestBytesMax', 'this.requestBytes > this.#gateway.requestBytesMax + 1'],
   ['calls in flight have no limit', gateway, 'if (this.budget.calls >= this.#inFlightMax) return false;', ''],
-  ['held bytes have no limit', budget, 'if (this.bytes + bytes > this.bytesMax) return false;', ''],
+  ['held bytes have no limit', budget, 'if (this.#bytes + bytes > this.bytesMax) return false;', ''],
   ['stalled clients stay', 'packages/core/hosts/clients/stall-watch.ts', 'now - progress.since >= this.#timeoutMs', 'false'],
   ['a drain forgets one connection', 'packages/core/hosts/clients/client-listener.ts', 'this.#connections.size > 0 ||', 'this.#connections.size > 1 ||'],
   ['a reload keeps the old settings', 'packages/command/service/local-service.ts', '      current = fresh;\n', ''],
