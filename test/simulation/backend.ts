@@ -14,6 +14,8 @@ export interface Attempt {
   readonly startedAt: number;
   /** Bytes that the backend had sent on the connection before. */
   readonly sentBefore: number;
+  /** Bytes that the gateway had on the connection when the backend got the request. */
+  readonly deliveredBefore: number;
   /** The connection had carried a call, or had been idle. */
   readonly isReused: boolean;
   /** Stray bytes were sent before the answer. */
@@ -133,7 +135,7 @@ export class BackendConnection extends Party {
         number === 2 &&
         first.isReused &&
         first.endedAt !== undefined &&
-        first.got === 0 &&
+        first.connection.connection.toGateway.delivered === first.deliveredBefore &&
         !isReused;
       if (!mayResend) world.fail('a write is sent once, a read again only as D20 says', `request ${asked.plan.id}`);
     }
@@ -146,6 +148,7 @@ export class BackendConnection extends Party {
       answer,
       startedAt: loop.now,
       sentBefore: this.#sent,
+      deliveredBefore: this.connection.toGateway.delivered,
       isReused,
       isSpoilt: this.#hasStrays,
       ...common,
