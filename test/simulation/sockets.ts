@@ -266,9 +266,13 @@ class Handle implements Reader {
   }
 
   onEnd(): void {
-    this.connection.party.onDelivered(true);
-    this.socket?.push(null);
-    this.socket?.read(0);
+    const { socket } = this;
+    const { party } = this.connection;
+    // While Node holds back bytes, because a body waits for its turn, it sees no end behind them.
+    if (socket === undefined || socket.readableLength === 0) party.onDelivered(true);
+    else socket.once('end', () => party.onDelivered(true));
+    socket?.push(null);
+    socket?.read(0);
   }
 }
 
