@@ -238,6 +238,13 @@ export class BackendConnection extends Party {
     this.client.world.checkReads(this.connection.handle.turnReads, delivered - waiting, this.name);
   }
 
+  /** Since when the rest of a body arrives whose reply was sent before; undefined if none does. */
+  get restSince(): number | undefined {
+    const arriving = this.#all[this.#delivered];
+    if (arriving?.repliedAt === undefined) return undefined;
+    return arriving.start === 0 ? this.openedAt : arriving.headAt;
+  }
+
   /** The gateway writes a reply, or a part of one. */
   override onWrite = (bytes: string | Uint8Array): void => {
     this.activeAt = loop.now;

@@ -592,7 +592,8 @@ export class World {
       this.fail('each request gets its reply', `${name}: request ${outstanding[0].plan.id}`);
     const idleMs = closedAt - party.activeAt;
     const isQuiet = closedAt - Math.max(party.activeAt, this.drainedAt) >= 900 - this.pausedMs;
-    if (!isQuiet && idleMs < timeouts.headers - 2)
+    const isLate = closedAt - (party.restSince ?? closedAt) >= timeouts.request - 2;
+    if (!isQuiet && !isLate && idleMs < timeouts.headers - 2)
       this.fail('no connection is closed without a reason', `${name}: after ${idleMs} ms`);
   }
 
