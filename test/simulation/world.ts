@@ -564,8 +564,11 @@ export class World {
         : headAt !== undefined
           ? replyToAnswer(plan, last.plan, answer, true)
           : undefined;
-    const decidedAt = replyToAnswer(plan, last.plan, answer, true) === undefined ? wholeAt : headAt;
+    const byHead = replyToAnswer(plan, last.plan, answer, true);
+    const decidedAt = byHead === undefined ? wholeAt : headAt;
     if (decided !== undefined && !last.isSpoilt) allowed.push(decided);
+    // The stray bytes may have completed a head that was cut.
+    if (last.isMixed && byHead !== undefined) allowed.push(byHead);
     const isLate =
       loop.now >= since + timeouts.backend &&
       (decidedAt ?? Infinity) > (this.pausedMs > 0 ? since : first.startedAt) + timeouts.backend * 0.85;
