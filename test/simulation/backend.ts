@@ -20,7 +20,7 @@ export interface Attempt {
   readonly isReused: boolean;
   /** Stray bytes were sent before the answer. */
   isSpoilt: boolean;
-  /** Stray bytes were sent within the answer. */
+  /** Stray bytes were sent within the answer, or within an earlier one and are perhaps read with it. */
   isMixed: boolean;
   /** Bytes of the answer that the gateway has. */
   got: number;
@@ -109,11 +109,11 @@ export class BackendConnection extends Party {
     this.#asked = asked;
     if (!head.equals(this.#expected.head))
       world.fail("the backend gets the call's own bytes", `${where}: ${head.toString('latin1')}`);
-    if (
-      !this.#isAnswered ||
-      this.attempt?.answer.persists === false ||
-      (this.attempt && this.attempt.got < this.attempt.answer.end)
-    ) {
+    const { attempt } = this;
+    const isWhole =
+      this.#isAnswered && (attempt === undefined || (attempt.answer.persists && attempt.got >= attempt.answer.end));
+    // Stray bytes within an answer may have completed it.
+    if (!isWhole && attempt?.isMixed !== true) {
       world.fail('a connection is used again only after a whole answer', `${where}, request ${id}`);
     }
     this.#start(asked);
@@ -141,7 +141,8 @@ export class BackendConnection extends Party {
     }
     const plan = world.isHealthy ? goodAnswer : (asked.plan.answers[number - 1] ?? goodAnswer);
     const answer = answerBytes(asked.plan, number, plan);
-    const common = { isMixed: false, got: 0, headAt: undefined, wholeAt: undefined, endedAt: undefined };
+    const isAfterMixed = this.attempt?.isMixed === true;
+    const common = { got: 0, headAt: undefined, wholeAt: undefined, endedAt: undefined };
     const attempt: Attempt = {
       connection: this,
       plan,
@@ -150,7 +151,8 @@ export class BackendConnection extends Party {
       sentBefore: this.#sent,
       deliveredBefore: this.connection.toGateway.delivered,
       isReused,
-      isSpoilt: this.#hasStrays,
+      isSpoilt: this.#hasStrays && !isAfterMixed,
+      isMixed: isAfterMixed,
       ...common,
     };
     this.attempt = attempt;
