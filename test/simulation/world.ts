@@ -508,7 +508,9 @@ export class World {
     if (status === 408 && repliedAt - startedAt < timeouts.headers - 2 && asked.start > 0)
       this.fail('no request is late too early', text);
     if (wholeAt === undefined) {
-      const lateMs = repliedAt - startedAt - timeouts.request - timeouts.sweep - this.pausedMs * 2;
+      // While the client does not read, the gateway takes no further request from it.
+      const unreadMs = asked.connection?.hasStopped === true ? asked.connection.client.plan.stopsForMs : 0;
+      const lateMs = repliedAt - startedAt - unreadMs - timeouts.request - timeouts.sweep - this.pausedMs * 2;
       if (lateMs > 0) this.fail('a late request is refused in time', `${text}: ${lateMs} ms`);
       return;
     }
