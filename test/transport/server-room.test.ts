@@ -220,15 +220,21 @@ test('a drain waits for requests in flight, closes quiet connections, and ends w
   const first = await request(0);
   let isDone = false;
   const drained = server.drain(new AbortController().signal, () => isDone);
-  clock.now += 999;
-  await new Promise((resolve) => setTimeout(resolve, 50));
+  // In steps, because a longer one would be a pause of the process.
+  for (const ms of [333, 333, 333]) {
+    clock.now += ms;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
   assert.ok(quiet.isOpen, 'quiet for less than a second');
   clock.now += 1;
   await quiet.closed();
   assert.ok(busy.isOpen);
   first.reply('1', { closes: true });
   await assertLastReply(busy, 200, '1');
-  clock.now += 1_000;
+  for (const ms of [400, 400, 400]) {
+    clock.now += ms;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
   let hasEnded = false;
   void drained.then(() => {
     hasEnded = true;
@@ -237,6 +243,22 @@ test('a drain waits for requests in flight, closes quiet connections, and ends w
   await turn();
   assert.equal(hasEnded, false, 'the callback returns false');
   isDone = true;
+  await drained;
+});
+
+test('after a pause of the process, a drain leaves the clients their time [D19, D33]', async (t) => {
+  const clock = stopClock(t);
+  const { server, connect } = await serve(t);
+  const client = await connect();
+  const drained = server.drain(new AbortController().signal, () => true);
+  clock.now += 1_500;
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  assert.ok(client.isOpen);
+  for (const ms of [400, 400, 400]) {
+    clock.now += ms;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  await client.closed();
   await drained;
 });
 

@@ -3,7 +3,7 @@
 
 import { createServer, type Server, type Socket } from 'node:net';
 
-import { monotonicMs } from '../../time/monotonic.ts';
+import { catchUpMs, catchUpMsMax, monotonicMs } from '../../time/monotonic.ts';
 import type { Connection, ConnectionFactory, ServerLimits } from '../../http1/connection.ts';
 import { Handshakes, type ServerTls } from './handshake.ts';
 import { ClientConnection, type ConnectionContext } from '../../http1/client-connection.ts';
@@ -108,7 +108,8 @@ export class ClientListener implements Iterable<Connection> {
    * or when `signal` is aborted. `take` must not be called meanwhile.
    */
   async drain(signal: AbortSignal, isDone: () => boolean): Promise<void> {
-    const from = monotonicMs();
+    let from = monotonicMs();
+    let spareMs = catchUpMsMax;
     this.#context.isEnding = true;
     while (!signal.aborted && (this.#connections.size > 0 || !isDone())) {
       for (const connection of this.#connections) {
@@ -116,7 +117,12 @@ export class ClientListener implements Iterable<Connection> {
         if (connection.isQuiet(drainQuietMs, from)) connection.socket.destroy();
       }
       // Without `setImmediate`, a request that has just arrived would be lost.
+      const dueAt = monotonicMs() + drainPollMs;
       await new Promise((resolve) => setTimeout(setImmediate, drainPollMs, resolve));
+      // After a pause of the process, the clients get their time again.
+      const extraMs = catchUpMs(dueAt, monotonicMs());
+      if (extraMs > 0 && spareMs > 0) from = monotonicMs();
+      spareMs -= extraMs;
     }
   }
 
