@@ -20,7 +20,7 @@ export class Client implements WorldClient {
   connections = 0;
   #next = 0;
   readonly #index: number;
-  #open: BackendConnection | undefined;
+  #open: ClientConnection | undefined;
 
   constructor(world: World, plan: ClientPlan, index: number) {
     this.world = world;
@@ -51,7 +51,7 @@ export class Client implements WorldClient {
     const { world } = this;
     if (!this.hasMore || !world.isListening) return;
     this.connections += 1;
-    const party = new BackendConnection(this);
+    const party = new ClientConnection(this);
     this.#open = party;
     const chance = new Chance(world.plan.seed, 4, this.#index, this.connections);
     const options = { allowHalfOpen: true };
@@ -77,7 +77,7 @@ export class Client implements WorldClient {
   }
 }
 
-export class BackendConnection extends Party {
+export class ClientConnection extends Party {
   readonly client: Client;
   readonly openedAt = loop.now;
   readonly name: string;
@@ -328,7 +328,7 @@ export class BackendConnection extends Party {
       this.outstanding.shift();
       const closes = headers.get('connection') === 'close';
       // The gateway cannot know whether the body will follow [RFC 9110, 10.1.1].
-      if (this.#onContinue !== undefined && asked === this.#all.at(-1) && !closes)
+      if (this.#expecting?.asked === asked && !closes)
         world.fail('a reply instead of `100 Continue` is the last', this.name);
       if (closes || mayEnd(asked.plan)) this.isLast = true;
       world.checkReply(asked, { status, headers, body });

@@ -13,7 +13,7 @@ import type { Counter, Keeper } from '../../packages/core/guards/ports/ports.ts'
 import { createFetchHandler } from '../../packages/core/hosts/fetch/fetch.ts';
 import { createNodeHandler } from '../../packages/core/hosts/node/node.ts';
 import { Backend, type Attempt } from './backend.ts';
-import { Client, type BackendConnection } from './clients.ts';
+import { Client, type ClientConnection } from './clients.ts';
 import { FetchClient } from './fetch-clients.ts';
 import { loop, realImmediate, runMicrotasks } from './event-loop.ts';
 import {
@@ -55,7 +55,7 @@ export class Asked {
   readonly plan: RequestPlan;
   readonly address: string;
   readonly attempts: Attempt[] = [];
-  connection: BackendConnection | undefined;
+  connection: ClientConnection | undefined;
   /** Positions in the bytes of its connection. */
   start = 0;
   headEnd = 0;
@@ -584,7 +584,7 @@ export class World {
   }
 
   /** The gateway has closed a connection. Checks that no reply is missing. */
-  checkLost(party: BackendConnection, isCut: boolean): void {
+  checkLost(party: ClientConnection, isCut: boolean): void {
     const { plan, isStopped } = this;
     const { outstanding, name, connection, client } = party;
     const isLimited = plan.limits.connections < 1_000 || plan.limits.bytes < 1e6;
@@ -611,7 +611,7 @@ export class World {
   }
 
   /** A client has read nothing for a time. */
-  checkStall(party: BackendConnection): void {
+  checkStall(party: ClientConnection): void {
     const { handle } = party.connection;
     const stuckMs = loop.now - handle.progressAt;
     const isStuck = !handle.isClosed && handle.writeQueueSize > 0;
@@ -619,7 +619,7 @@ export class World {
       this.fail('a stalled client is cut off in time', `${party.name}: after ${stuckMs} ms`);
   }
 
-  checkIdle(party: BackendConnection): void {
+  checkIdle(party: ClientConnection): void {
     const idleMs = loop.now - party.activeAt;
     const isIdle =
       party.outstanding.length === 0 && !party.hasLeft && party.connection.closedAt === undefined && party.isReading;
