@@ -10,7 +10,7 @@ import { parseArgs } from 'node:util';
 import { BorrowedBytes } from '../../packages/core/http1/borrowed-bytes.ts';
 import type { RequestHead } from '../../packages/core/http1/head.ts';
 import { ClientListener } from '../../packages/core/hosts/clients/client-listener.ts';
-import type { ClientInfo, RequestReceiver, RequestHandler, Transport } from '../../packages/core/http1/transport.ts';
+import type { Requester, RequestReceiver, RequestHandler, Transport } from '../../packages/core/http1/transport.ts';
 import { createReplyHead } from '../../packages/core/http1/writer.ts';
 import { accounted } from '../helpers/leftovers.ts';
 import { createChoices, createRequests, httpParts } from '../wire/http-messages.ts';
@@ -142,12 +142,12 @@ class Connection {
 }
 
 const byPort = new Map<number | undefined, Connection>();
-const byClient = new WeakMap<ClientInfo, Connection>();
+const byClient = new WeakMap<Requester, Connection>();
 
 // Remembers the connection of each client, since a reset socket no longer has a port.
-function connectionOf(client: ClientInfo): Connection {
+function connectionOf(client: Requester): Connection {
   const known = byClient.get(client);
-  const { socket } = client as ClientInfo & { readonly socket: Socket };
+  const { socket } = client as Requester & { readonly socket: Socket };
   const connection = known ?? byPort.get(socket.remotePort) ?? new Connection('(unknown, because the client has gone)');
   byClient.set(client, connection);
   return connection;

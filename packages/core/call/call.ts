@@ -8,7 +8,7 @@ import type { Cors } from '../admission/cors.ts';
 import { monotonicMs } from '../time/monotonic.ts';
 import { BorrowedBytes, noBody } from '../http1/borrowed-bytes.ts';
 import type { RequestHead } from '../http1/head.ts';
-import type { BrokenReason, ClientInfo, RequestReceiver, ReplyHead, Transport } from '../http1/transport.ts';
+import type { BrokenReason, Requester, RequestReceiver, ReplyHead, Transport } from '../http1/transport.ts';
 import type { CallRecord } from './call-record.ts';
 import type { Admission, Guard } from './guard.ts';
 import { isRead, type Operation } from '../operations.ts';
@@ -37,7 +37,7 @@ export interface CallContext {
   /** True if another call must be refused: the calls in flight or the buffered bytes have reached their limit [D26]. */
   readonly isFull: boolean;
   /** True if the site of the page that sent the request [D56] and the request's host name [D57] are allowed. */
-  admits(head: RequestHead, client: ClientInfo): boolean;
+  admits(head: RequestHead, client: Requester): boolean;
   /** Decides whether requests for operations may proceed; undefined if every request may proceed. */
   readonly guard: Guard | undefined;
   /** Adds header fields for pages of other origins to every reply; undefined if no such page is allowed [D45]. */
@@ -45,7 +45,7 @@ export interface CallContext {
   /** Undefined if nothing is traced [D49]. */
   readonly tracer: Tracer | undefined;
   /** The client's address, from the connection or from trusted proxies [D52]. */
-  findClient(client: ClientInfo, head: RequestHead): string | undefined;
+  findClient(client: Requester, head: RequestHead): string | undefined;
   /** Counts one more call in flight and returns true. At the limit, counts nothing and returns false [D26]. */
   enter(): boolean;
   exit(): void;
@@ -85,7 +85,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
   readonly #gateway: CallContext;
   readonly #head: RequestHead;
   readonly #transport: Transport;
-  readonly #client: ClientInfo;
+  readonly #client: Requester;
   readonly #startedAt = monotonicMs();
   #state: State = 'checking';
   #backendPath = '';
@@ -100,7 +100,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
   // True if the reply must close the connection: after a body that is too large or broken, after CONNECT, or after a bug.
   #mustClose = false;
 
-  constructor(gateway: CallContext, head: RequestHead, transport: Transport, client: ClientInfo) {
+  constructor(gateway: CallContext, head: RequestHead, transport: Transport, client: Requester) {
     this.#gateway = gateway;
     this.#head = head;
     this.#transport = transport;

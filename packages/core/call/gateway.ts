@@ -10,14 +10,7 @@ import { isAllowedHost } from '../admission/host-names.ts';
 import { BorrowedBytes } from '../http1/borrowed-bytes.ts';
 import { absoluteForm } from '../http1/grammar.ts';
 import { fieldValue, fieldValues, type RequestHead } from '../http1/head.ts';
-import type {
-  BrokenReason,
-  ClientInfo,
-  RequestReceiver,
-  Reply,
-  RequestHandler,
-  Transport,
-} from '../http1/transport.ts';
+import type { BrokenReason, Requester, RequestReceiver, Reply, RequestHandler, Transport } from '../http1/transport.ts';
 import { Call, type Backend, type CallContext } from './call.ts';
 import type { CallRecord } from './call-record.ts';
 import { joinGuards, type Guard } from './guard.ts';
@@ -125,7 +118,7 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
     this.#inFlight -= 1;
   }
 
-  admits(head: RequestHead, client: ClientInfo): boolean {
+  admits(head: RequestHead, client: Requester): boolean {
     const { target, fields } = head;
     const isTrusted = () => this.#trustedProxies?.has(addressOf(client) ?? '') === true;
     if (isCrossSiteWrite(head, isTrusted, client.allowedOrigin) && this.cors?.allows(fields) !== true) return false;
@@ -139,24 +132,24 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
     );
   }
 
-  findClient(client: ClientInfo, head: RequestHead): string | undefined {
+  findClient(client: Requester, head: RequestHead): string | undefined {
     const address = addressOf(client);
     return address === undefined || this.#trustedProxies === undefined
       ? address
       : clientAddress(address, fieldValues(head.fields, 'x-forwarded-for'), this.#trustedProxies);
   }
 
-  accept(head: RequestHead, transport: Transport, client: ClientInfo): RequestReceiver {
+  accept(head: RequestHead, transport: Transport, client: Requester): RequestReceiver {
     return new Call(this, head, transport, client);
   }
 
   /** Replies to a request for which a bug prevented `accept` [D28]. */
-  acceptFault(method: string, target: string, transport: Transport, client: ClientInfo, error: unknown): void {
+  acceptFault(method: string, target: string, transport: Transport, client: Requester, error: unknown): void {
     const rest = { bodyLength: 0, expectation: 'none', persists: false, version: '1.1', fields: [] } as const;
     new Call(this, { method, target, ...rest }, transport, client).onFault(error);
   }
 
-  refuse(reason: BrokenReason, client: ClientInfo): Reply {
+  refuse(reason: BrokenReason, client: Requester): Reply {
     const { reply, code, cause } = describeBroken(reason);
     const requestId = createRequestId();
     try {
@@ -205,6 +198,6 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
   }
 }
 
-function addressOf({ address }: ClientInfo): string | undefined {
+function addressOf({ address }: Requester): string | undefined {
   return address === undefined ? undefined : normalizeAddress(address);
 }

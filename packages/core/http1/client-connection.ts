@@ -11,7 +11,7 @@ import { carrierOf, setReading } from './node-internals.ts';
 import type { Sink } from './reader.ts';
 import { RequestReader } from './request-reader.ts';
 import { SentAhead } from './sent-ahead.ts';
-import type { BrokenReason, ClientInfo, RequestReceiver, Reply, RequestHandler, Transport } from './transport.ts';
+import type { BrokenReason, Requester, RequestReceiver, Reply, RequestHandler, Transport } from './transport.ts';
 import { TurnShare, type TurnTaker } from './turns.ts';
 import { writeDate, writeReplyHead } from './writer.ts';
 
@@ -56,7 +56,7 @@ const tlsBytesMax = 65_536;
 const continueText = 'HTTP/1.1 100 Continue\r\n\r\n';
 const closeLine = 'connection: close\r\n';
 
-export class ClientConnection implements Connection, Transport, ClientInfo, Sink<RequestHead>, TurnTaker {
+export class ClientConnection implements Connection, Transport, Requester, Sink<RequestHead>, TurnTaker {
   readonly socket: Socket;
   /** Read when the connection opens, because a closed socket has no address. */
   readonly address: string | undefined;

@@ -60,16 +60,16 @@ export type BrokenReason = Flaw | 'timeout' | 'overload';
 
 export interface RequestHandler {
   /** Returns the receiver for a request. The transport then calls its `start`. */
-  accept(head: RequestHead, transport: Transport, client: ClientInfo): RequestReceiver;
+  accept(head: RequestHead, transport: Transport, client: Requester): RequestReceiver;
   /** Returns the reply to a malformed or late request. */
-  refuse(reason: BrokenReason, client: ClientInfo): Reply;
+  refuse(reason: BrokenReason, client: Requester): Reply;
   /** Receives the exceptions that no `RequestReceiver` has caught. */
   onFault(error: unknown): void;
   /** Counts the memory that connections hold; undefined if it is not counted, because there are few connections. */
   readonly budget?: Ledger | undefined;
 }
 
-export interface ClientInfo {
+export interface Requester {
   /** The client's address; undefined if the OS did not report it. */
   readonly address: string | undefined;
   /** The origin that the host's own CORS allows for this request. Missing if the gateway's CORS decides. */

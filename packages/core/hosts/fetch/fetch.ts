@@ -8,7 +8,7 @@ import type { Gateway } from '../../call/gateway.ts';
 import type { GuardOptions } from '../../options/guard-options.ts';
 import { parseContentLength } from '../../http1/grammar.ts';
 import type { BodyLength, RequestHead } from '../../http1/head.ts';
-import type { ClientInfo, RequestReceiver, Reply, Transport } from '../../http1/transport.ts';
+import type { Requester, RequestReceiver, Reply, Transport } from '../../http1/transport.ts';
 import { isAsAnnounced, wrongLength } from '../common/announced-length.ts';
 import { createBodyMistake } from '../common/failure-lines.ts';
 import { withCode } from '../common/gateway-error.ts';
@@ -143,7 +143,7 @@ const clientGoneStatus = 499;
 const urlPattern = /^[a-z][a-z0-9+.-]*:\/\/([^/?#]*)([^#]*)/i;
 const endSlash = /^([^?]+)\/(?=\?|$)/;
 
-class FetchExchange implements Transport, ClientInfo, DeadlineOwner {
+class FetchExchange implements Transport, Requester, DeadlineOwner {
   address: string | undefined;
   readonly #request: Request;
   readonly #clientAddress: () => unknown;

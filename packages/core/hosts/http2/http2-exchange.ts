@@ -7,7 +7,7 @@ import type { BorrowedBytes } from '../../http1/borrowed-bytes.ts';
 import { monotonicMs } from '../../time/monotonic.ts';
 import type { ServerLimits } from '../../http1/connection.ts';
 import type { StallWatch } from '../clients/stall-watch.ts';
-import type { ClientInfo, RequestReceiver, Reply, RequestHandler, Transport } from '../../http1/transport.ts';
+import type { Requester, RequestReceiver, Reply, RequestHandler, Transport } from '../../http1/transport.ts';
 import { listReplyHeaders } from '../common/fields.ts';
 import { readHead } from './http2-head.ts';
 
@@ -19,7 +19,7 @@ export interface Http2Context extends ServerLimits {
 }
 
 /** The interface through which an exchange uses its connection. */
-export interface ExchangeOwner extends ClientInfo {
+export interface ExchangeOwner extends Requester {
   /** Tells the client to send no more requests on this connection. */
   announceEnd(): void;
   /**

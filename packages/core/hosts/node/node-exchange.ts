@@ -5,7 +5,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Deadline, type DeadlineOwner } from '../../backend/deadlines.ts';
 import { createBodyMistake, HostReplied } from '../common/failure-lines.ts';
 import { RequestFields, type Flaw, type RequestHead } from '../../http1/head.ts';
-import type { ClientInfo, RequestReceiver, Reply, Transport } from '../../http1/transport.ts';
+import type { Requester, RequestReceiver, Reply, Transport } from '../../http1/transport.ts';
 import { isAsAnnounced, wrongLength } from '../common/announced-length.ts';
 import { fieldNameOf, listReplyHeaders, mergeField, type HostHeaders } from '../common/fields.ts';
 import type { HeldBody } from './held-body.ts';
@@ -51,7 +51,7 @@ export const nodeExchangeStates: Readonly<Record<State, readonly State[]>> = {
   gone: [],
 };
 
-export class NodeExchange implements Transport, ClientInfo, DeadlineOwner {
+export class NodeExchange implements Transport, Requester, DeadlineOwner {
   readonly address: string | undefined;
   readonly #host: NodeHost;
   readonly #request: IncomingMessage;
