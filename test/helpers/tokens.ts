@@ -45,8 +45,8 @@ const refusals: Readonly<Record<string, readonly [number, string, ...string[]]>>
 };
 
 /**
- * Returns the decision in words: `ada` or `(no identity)` for an admitted request, otherwise outcome and cause. Checks the reply
- * of a refusal.
+ * Returns the decision in words: `ada` or `(no identity)` for an admitted request, otherwise outcome and cause. Checks that a
+ * refused request gets the right reply.
  */
 function describeAdmission(admission: Admission): string {
   if (admission.isAdmitted) return admission.identity ?? '(no identity)';

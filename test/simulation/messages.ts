@@ -3,7 +3,6 @@
 
 import {
   badRequest,
-  collectionMethods,
   forbidden,
   headersTooLarge,
   invalidId,
@@ -96,17 +95,11 @@ export function endsConnection({ kind }: RequestPlan): boolean {
   return malformed.includes(kind);
 }
 
-/** True if the gateway must read the head before it can say what is wrong. Such a request keeps its request id. */
-export function hasHead({ kind }: RequestPlan): boolean {
-  return !malformed.includes(kind) || kind === 'bad-chunk' || kind === 'unfinished';
-}
-
 export const incomplete = allow(400, badRequest);
 export const timedOut = allow(408, requestTimeout);
 export const overloaded = allow(503, unavailable);
 export const forbiddenReply = allow(403, forbidden);
 export const rateLimited = allow(429, '{"error":"Too many requests"}');
-export const methods = collectionMethods;
 
 export const requestIdOf = (id: number): string => `simulated.${id}`;
 
