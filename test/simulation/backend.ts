@@ -80,6 +80,8 @@ export class BackendConnection extends Party {
   #asked: Asked | undefined;
   attempt: Attempt | undefined;
   #isAnswered = true;
+  /** When the gateway wrote the head of the latest call. */
+  #writtenAt = 0;
 
   constructor(world: World, backend: Backend, number: number) {
     super();
@@ -87,6 +89,10 @@ export class BackendConnection extends Party {
     this.#backend = backend;
     this.number = number;
   }
+
+  override onWrite = (bytes: string | Uint8Array): void => {
+    if (/^[A-Z]+ \//.test(Buffer.from(bytes.slice(0, 9) as string).toString())) this.#writtenAt = loop.now;
+  };
 
   onBytes(bytes: Buffer): void {
     this.#bytes = this.#bytes.length === 0 ? bytes : Buffer.concat([this.#bytes, bytes]);
@@ -127,7 +133,7 @@ export class BackendConnection extends Party {
     world.report(
       `backend connection ${this.number} gets request ${asked.plan.id}, attempt ${number}${isReused ? ', reused' : ''}`,
     );
-    world.checkCall(asked, this.dialledAt, !isReused);
+    world.checkCall(asked, this.dialledAt, !isReused, this.#writtenAt);
     const [first] = asked.attempts;
     if (first !== undefined) {
       const mayResend =

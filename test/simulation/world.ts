@@ -420,7 +420,7 @@ export class World {
   }
 
   /** Checks that this request may be called at the backend now. */
-  checkCall(asked: Asked, dialledAt: number, isFirst: boolean): void {
+  checkCall(asked: Asked, dialledAt: number, isFirst: boolean, writtenAt: number): void {
     const { plan, connection, leftAt } = asked;
     const text = `request ${plan.id}, ${plan.kind}`;
     const networkMs = this.plan.network.latencyMs + 1;
@@ -437,7 +437,7 @@ export class World {
       this.fail('connections age', text);
     // The gateway may serve whole requests that arrived before the end of a client that may still read [D21].
     const mayRead = connection !== undefined && connection.client.plan.leaves?.how !== 'reset';
-    if (leftAt === undefined || mayRead || loop.now <= leftAt + networkMs) return;
+    if (leftAt === undefined || mayRead || writtenAt <= leftAt) return;
     const decision = this.#decisions.get(asked.address)?.find(({ askedAt }) => askedAt >= (asked.headEndAt ?? 0));
     const isLate = decision !== undefined && decision.decidedAt > leftAt;
     if (isRead(plan) || isLate) this.fail('no call starts for a client that has left', text);
