@@ -35,7 +35,7 @@ const faults: readonly Fault[] = [
   ['the connection stays open after a reply instead of `100 Continue`', server, "      this.#writing !== 'continue'\n", '      true\n'],
   ['a reply to HEAD has a body', server, "if (this.#head?.method === 'HEAD') {", 'if (this.#isTls) {'],
   ['a body has no time limit', server, 'if (took >= requestTimeoutMs)', 'if (took < 0)'],
-  ['idle connections stay', server, 'this.#checkIdle(now, idleTimeoutMs);', ''],
+  ['idle connections stay', server, "this.#reading === 'new' ? requestHeadersTimeoutMs : idleTimeoutMs", 'Infinity'],
   ['a closed connection stays counted', server, 'this.#holding.count(0);', ''],
   ['what is sent ahead has no limit', 'packages/core/http1/sent-ahead.ts', 'this.isFull ||= this.#bytes.length >= bytesMax;', ''],
   ['a connection takes the whole turn', 'packages/core/http1/turns.ts', 'const startsMax = 16;', 'const startsMax = 1_000;'],

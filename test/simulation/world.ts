@@ -538,9 +538,7 @@ export class World {
     const hadMs = (asked.wholeAt ?? loop.now) - beganAt;
     const headMs = (asked.headEndAt ?? loop.now) - beganAt;
     const nearlyMs = this.pausedMs > 0 ? 500 : 2;
-    // The time limit of a body runs on while the guard decides.
-    const guardedMs = this.plan.guardMs === undefined ? 0 : loop.now - beganAt;
-    const isLate = headMs >= timeouts.headers - nearlyMs || Math.max(hadMs, guardedMs) >= timeouts.request - nearlyMs;
+    const isLate = headMs >= timeouts.headers - nearlyMs || hadMs >= timeouts.request - nearlyMs;
     if (isLate) allowed.push(timedOut);
     return allowed;
   }

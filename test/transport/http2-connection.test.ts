@@ -352,25 +352,36 @@ describe('times of a connection', { skip: noHttp2 }, () => {
 });
 
 describe('times of a stream', { skip: noHttp2 }, () => {
-  for (const [name, script, before] of [
-    ['a body', {}, ['start', 'body']],
-    ['a held body', { onStart: ({ transport }) => transport.holdBody() }, ['start']],
-  ] as [string, Script, string[]][]) {
-    test(`${name} that is incomplete at requestTimeoutMs is reported once, and its stream is reset after the reply [D35]`, async (t) => {
-      const { client, send, pass, request } = await begin(t, script, { requestTimeoutMs: 400 });
-      await send(put(1), data(1, 5));
-      const received = await request(0);
-      pass(399);
-      assert.deepEqual(received.events, before);
-      pass(1);
-      pass(1_000);
-      assert.deepEqual(received.events, [...before, 'timeout']);
-      received.reply('late', { closes: true });
-      assert.equal(await client.resetCode(1), errorCodes.noError);
-      await client.replies(1);
-      assert.deepEqual(received.events, [...before, 'timeout', 'taken']);
-    });
-  }
+  test('a body that is incomplete at requestTimeoutMs is reported once, and its stream is reset after the reply [D35]', async (t) => {
+    const { client, send, pass, request } = await begin(t, {}, { requestTimeoutMs: 400 });
+    await send(put(1), data(1, 5));
+    const received = await request(0);
+    pass(399);
+    assert.deepEqual(received.events, ['start', 'body']);
+    pass(1);
+    pass(1_000);
+    assert.deepEqual(received.events, ['start', 'body', 'timeout']);
+    received.reply('late', { closes: true });
+    assert.equal(await client.resetCode(1), errorCodes.noError);
+    await client.replies(1);
+    assert.deepEqual(received.events, ['start', 'body', 'timeout', 'taken']);
+  });
+
+  test('requestTimeoutMs stands still while the handler holds the body back [D35]', async (t) => {
+    const hold: Script = { onStart: ({ transport }) => transport.holdBody() };
+    const { send, pass, request } = await begin(t, hold, { requestTimeoutMs: 400 });
+    await send(put(1));
+    const { events, transport } = await request(0);
+    for (const [passed, expected] of [
+      [60_000, ['start']],
+      [399, ['start']],
+      [1, ['start', 'timeout']],
+    ] as const) {
+      pass(passed);
+      assert.deepEqual(events, expected);
+      transport.readBody();
+    }
+  });
 
   test('the rest of a body after its reply must arrive by requestTimeoutMs, or the stream is reset [D35]', async (t) => {
     const { client, send, pass, framesOf, connection } = await begin(t, replies, { requestTimeoutMs: 400 });

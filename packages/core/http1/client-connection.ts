@@ -32,7 +32,7 @@ export interface ConnectionContext extends ServerLimits {
  * - `idle`: the last request has its reply, and the next one has not begun.
  * - `head`: the head is arriving.
  * - `body`: the handler has the head, and the body is arriving.
- * - `held`: the handler has the head and has paused the body.
+ * - `held`: the handler has the head and has paused the body. Meanwhile the time limit stands still.
  * - `whole`: the request is complete. The next one is read after the reply.
  * - `over`: nothing more is read. The connection is closing, or the end of the last request is unknown.
  */
@@ -69,7 +69,7 @@ export class ClientConnection implements Connection, Transport, Requester, Sink<
   #isReading = true;
   #reading: ReadState = 'new';
   #writing: WriteState = 'nothing';
-  // The time when the current time limit started, on the clock of `monotonicMs`.
+  // The time when the current time limit started, on the clock of `monotonicMs`. In `held`: the negative time used so far.
   #since = monotonicMs();
   // The request that is being read or answered; undefined between two requests.
   #head: RequestHead | undefined;
@@ -145,10 +145,8 @@ export class ClientConnection implements Connection, Transport, Requester, Sink<
     const took = now - this.#since;
     switch (this.#reading) {
       case 'new':
-        this.#checkIdle(now, requestHeadersTimeoutMs);
-        break;
       case 'idle':
-        this.#checkIdle(now, idleTimeoutMs);
+        this.#checkIdle(now, this.#reading === 'new' ? requestHeadersTimeoutMs : idleTimeoutMs);
         break;
       case 'head':
         if (this.#readsSocket && took >= Math.min(requestHeadersTimeoutMs, requestTimeoutMs)) {
@@ -156,12 +154,12 @@ export class ClientConnection implements Connection, Transport, Requester, Sink<
         }
         break;
       case 'body':
-      case 'held':
         if (took >= requestTimeoutMs) this.#run(() => this.#breakBody('timeout'));
         break;
       case 'over':
         if (this.#writing === 'ended') this.#checkIdle(now, lingerMs);
         break;
+      case 'held':
       case 'whole':
       // No limit, because the client is waiting for the handler.
     }
@@ -390,6 +388,7 @@ export class ClientConnection implements Connection, Transport, Requester, Sink<
   holdBody(): void {
     if (this.#reading === 'body' && this.#writing !== 'replied') {
       this.enter('held');
+      this.#since -= monotonicMs();
       this.#reader.isHeld = true;
     }
   }
@@ -405,6 +404,7 @@ export class ClientConnection implements Connection, Transport, Requester, Sink<
   #releaseBody(): void {
     if (this.#reading === 'held') {
       this.enter('body');
+      this.#since += monotonicMs();
       this.#reader.isHeld = false;
       this.#goOnSoon();
     }

@@ -55,8 +55,7 @@ interface Row {
 /**
  * A request starts in `body`, or in `answering` if it has no body.
  *
- * - `held`: the body is not read yet: a guard decides, or the client waits for `100 Continue`. The time starts with the
- *   request.
+ * - `held`: the body is not read yet: a guard decides. Meanwhile the request's time limit stands still.
  * - `body`: receiving the body. The time starts with the request.
  * - `answering`: waiting for the reply. The request is complete, or has timed out.
  * - `unread`: the reply has been passed to Node. The client has read nothing of it.
@@ -67,10 +66,7 @@ interface Row {
  * - `closed`: Node has emitted 'close'.
  */
 export const exchangeStates: Readonly<Record<State, Row>> = {
-  held: {
-    next: ['body', 'answering', 'unread', 'dropping', 'reset', 'closed'],
-    limitMs: ({ requestTimeoutMs }) => requestTimeoutMs,
-  },
+  held: { next: ['body', 'answering', 'unread', 'dropping', 'reset', 'closed'], limitMs: () => Infinity },
   body: {
     next: ['held', 'answering', 'unread', 'dropping', 'reset', 'closed'],
     limitMs: ({ requestTimeoutMs }) => requestTimeoutMs,
@@ -95,7 +91,8 @@ export class Http2Exchange implements Transport {
   readonly #isHead: boolean;
   readonly #owner: ExchangeOwner;
   readonly #context: Http2Context;
-  readonly #beganAt = monotonicMs();
+  // The start of the request's time limit. In `held`: the negative time used so far.
+  #beganAt = monotonicMs();
   #state: State;
   // The start of the state's time limit; undefined until the next `checkTime`.
   #since: number | undefined = this.#beganAt;
@@ -130,8 +127,10 @@ export class Http2Exchange implements Transport {
 
   /** @internal A method, so that a test can compare each change with `exchangeStates`. */
   enter(state: State, since?: number): void {
+    if (state === 'held') this.#beganAt -= monotonicMs();
+    else if (this.#state === 'held') this.#beganAt += monotonicMs();
     this.#state = state;
-    this.#since = since;
+    this.#since = state === 'body' || state === 'dropping' ? this.#beganAt : since;
   }
 
   /** Calls `act` for each `event` of the stream. */
@@ -215,7 +214,6 @@ export class Http2Exchange implements Transport {
 
   #onLate(): void {
     switch (this.#state) {
-      case 'held':
       case 'body':
         this.enter('answering');
         this.#incoming?.onBroken('timeout');
@@ -232,6 +230,7 @@ export class Http2Exchange implements Transport {
       case 'reset':
         this.#owner.destroy();
         break;
+      case 'held':
       case 'answering':
       case 'closed':
       // No limit.
@@ -244,12 +243,12 @@ export class Http2Exchange implements Transport {
   }
 
   holdBody(): void {
-    if (this.#state === 'body') this.enter('held', this.#beganAt);
+    if (this.#state === 'body') this.enter('held');
   }
 
   readBody(): void {
     if (this.#state === 'held') {
-      this.enter('body', this.#beganAt);
+      this.enter('body');
       if (this.#expectsContinue && !this.#isReset) this.#stream.additionalHeaders({ ':status': 100 });
     }
     this.#read();
@@ -341,7 +340,7 @@ export class Http2Exchange implements Transport {
   #endReply(): void {
     if (this.#isWhole) this.enter('done');
     else if (this.#bodyLeft < 0) this.#reset(constants.NGHTTP2_NO_ERROR);
-    else this.enter('dropping', this.#beganAt);
+    else this.enter('dropping');
   }
 
   /** Resets the stream as malformed. */
