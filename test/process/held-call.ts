@@ -1,5 +1,6 @@
 // A call that is in flight until the test ends it.
 
+import { after } from 'node:test';
 import { createGate } from '../helpers/changes.ts';
 import { RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { answer, type ScriptedBackend } from '../helpers/scripted-backend.ts';
@@ -17,6 +18,7 @@ export async function holdCall(
   });
   const held = backend.requests.length + 1;
   const client = await RawClient.open(port);
+  after(() => client.destroy());
   client.send(bytes);
   await backend.until(() => backend.requests.length === held, 'the held call');
   return { client, open: gate.open };

@@ -5,18 +5,10 @@ import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
 import { type AddressInfo, connect, createServer } from 'node:net';
 import { join } from 'node:path';
-import { after, describe, test } from 'node:test';
-import { anyCertificate, CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
+import { after, before, beforeEach, describe, test } from 'node:test';
+import { anyCertificate, noOpenssl } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
-import {
-  type Command,
-  figureOf,
-  isDraining,
-  isReloaded,
-  logged,
-  type LogLine,
-  startCommand,
-} from '../helpers/command.ts';
+import { figureOf, isDraining, isReloaded, logged, type LogLine, startCommand } from '../helpers/command.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { noHttp2OfCommand } from '../helpers/http2-client.ts';
 import { FrameClient, headers, requestFields } from '../helpers/http2-frames.ts';
@@ -30,127 +22,179 @@ import { readState } from '../helpers/dashboard-state.ts';
 import { useBackend, useFolder } from '../helpers/suites.ts';
 import { assertNoToken } from '../helpers/tokens.ts';
 
+type Variables = Readonly<Record<string, string>>;
+
 const folder = useFolder();
 const backend = await useBackend();
-
 const list = '/api/work-items';
+const post = (body: string) => requestBytes('POST', list, { body });
+const small = { REQUEST_BYTES_MAX: '10' };
+const keySet = keySetOf(createPair('one', 'ES256'));
+const keyFile = join(folder, 'keys.json');
+writeFileSync(keyFile, keySet);
+const tokensOf = (file: string) => ({ AUTH_ISSUER: 'https://issuer.test', AUTH_AUDIENCE: 'api', AUTH_JWKS_FILE: file });
+const tokens = tokensOf(keyFile);
+
+const isInForce = ({ msg }: LogLine) => msg === 'SIGHUP: new connections use the new settings';
+const isRefusal = ({ level, msg }: LogLine) => level === 'error' && String(msg).startsWith('SIGHUP');
 let files = 0;
 
-/** Starts a gateway whose settings file has these lines; `write` replaces the lines. */
-async function start(environment: NodeJS.ProcessEnv, ...lines: readonly string[]) {
+/** A gateway with a settings file. `send` and `reload` write the file, with `more` over the settings of the start, and send SIGHUP. */
+async function start(more: Variables = {}) {
+  const inFile = { HOST: '127.0.0.1', PORT: '0', LOG_FORMAT: 'json', BACKEND_URL: backend.url };
+  const base = { ...inFile, ...more };
   const file = join(folder, `${(files += 1)}.env`);
-  const write = (...next: readonly string[]): void => writeFileSync(file, next.map((line) => `${line}\n`).join(''));
-  write(...lines);
-  return Object.assign(await startCommand({ SETTINGS_FILE: file, BACKEND_URL: backend.url, ...environment }), {
-    write,
+  const write = (variables: Variables) => {
+    const lines = Object.entries({ ...base, ...variables }).map(([name, value]) => `${name}=${value}\n`);
+    writeFileSync(file, lines.join(''));
+  };
+  write({});
+  const command = await startCommand({ SETTINGS_FILE: file, HOST: '', PORT: '', LOG_FORMAT: '' });
+  const send = (variables: Variables): void => {
+    write(variables);
+    command.signal('SIGHUP');
+  };
+  return Object.assign(command, {
+    send,
+    /** Resolves with the first new log line that `isIt` accepts; default: the line when all old calls have ended. */
+    reload: async (variables: Variables = {}, isIt = isReloaded) => {
+      const old = new Set(command.logs);
+      send(variables);
+      return await command.log((line) => !old.has(line) && isIt(line), 'the line of the reload');
+    },
+    postStatus: async () => (await command.call('POST', list, { body: '{"title":"long"}' })).status,
+    /** Resolves when the dashboard shows these values. */
+    shows: async (values: Variables) => {
+      const isShown = ({ facts }: Awaited<ReturnType<typeof readState>>) =>
+        Object.entries(values).every(([name, value]) =>
+          facts.settings.some((each) => each.variable === name && each.value === value),
+        );
+      await readState(command.adminPort, isShown, `the dashboard shows ${JSON.stringify(values)}`);
+    },
   });
 }
 
-/** Sends SIGHUP and returns the log line at the end of the reload. */
-async function reload(command: Command): Promise<LogLine> {
-  const before = command.logs.filter(isReloaded).length;
-  command.signal('SIGHUP');
-  return await command.log((line) => command.logs.filter(isReloaded)[before] === line, 'the reload ends');
-}
-
-/** Replaces the lines of the settings file and sends SIGHUP. Resolves when the settings are in force. */
-async function begun(command: Awaited<ReturnType<typeof start>>, lines: readonly string[]): Promise<void> {
-  const isIt = ({ msg }: LogLine) => msg === 'SIGHUP: new connections use the new settings';
-  const before = command.logs.filter(isIt).length;
-  command.write(...lines);
-  command.signal('SIGHUP');
-  await command.log((line) => command.logs.filter(isIt)[before] === line, 'the new settings are in force');
-}
-
-function isRefusal({ level, msg }: LogLine): boolean {
-  return level === 'error' && /^(?:SIGHUP|reload)/.test(String(msg));
-}
-
-/** Sends SIGHUP and returns the log line that refuses the reload. */
-async function refusal(command: Command): Promise<LogLine> {
-  const before = command.logs.filter(isRefusal).length;
-  command.signal('SIGHUP');
-  return await command.log((line) => command.logs.filter(isRefusal)[before] === line, 'a refusal');
-}
-
-/** Settings for tokens, with the keys in `file`. */
-function tokens(file: string): string[] {
-  return ['AUTH_ISSUER=https://issuer.test', 'AUTH_AUDIENCE=api', `AUTH_JWKS_FILE=${file}`];
-}
-
-async function shownSetting(command: Command, name: string): Promise<string | undefined> {
-  const { facts } = await readState(command.adminPort);
-  return facts.settings.find(({ variable }) => variable === name)?.value;
-}
-
-async function postsALongItem(command: Command): Promise<number> {
-  return (await command.call('POST', list, { body: '{"title":"long"}' })).status;
+/** One gateway for all tests of a suite. Each test begins with the settings of the start. */
+function useGateway(more: Variables) {
+  let gateway: Awaited<ReturnType<typeof start>>;
+  before(async () => {
+    gateway = await start(more);
+  });
+  beforeEach(() => gateway.reload());
+  after(() => gateway[Symbol.asyncDispose]());
+  return () => gateway;
 }
 
 for (const WORKERS of ['1', '2']) {
   describe(`SIGHUP with WORKERS=${WORKERS}`, () => {
+    const gateway = useGateway({ WORKERS });
+
+    const moreWorkers = { workers: `${WORKERS} → 3` };
+    const [changedWorkers, keptWorkers] = WORKERS === '1' ? [{}, moreWorkers] : [moreWorkers, {}];
+    for (const [need, variables, changed, notApplied, next] of [
+      ['nothing', { LOG_LEVEL: 'debug', INSTANCE_NAME: 'another', SHUTDOWN_TIMEOUT_MS: '5000' }, { logLevel: 'info → debug', instanceName: ' → another', shutdownTimeoutMs: '10000 → 5000' }, [], 'keep-alive'],
+      ['new connections', { ...small, OTEL_EXPORTER_OTLP_HEADERS: 'key=hunter2' }, { requestBytesMax: '10485760 → 10', otelExporterOtlpHeaders: ' → (not shown)' }, [], 'close'],
+      ['a restart or new workers', { ...small, HOST: 'localhost', PORT: '1', WORKERS: '3' }, { requestBytesMax: '10485760 → 10', ...changedWorkers }, [{ host: '127.0.0.1 → localhost', port: '0 → 1', ...keptWorkers }], 'close'],
+    ] as const) {
+      test(`changed settings that need ${need} are logged without secrets, and open connections get "${next}"`, async () => {
+        await using clients = new AsyncDisposableStack();
+        const opened = [clients.use(await gateway().connect()), clients.use(await gateway().connect())];
+        for (const client of opened) assertReply(await client.call('GET', list), 200, '[]');
+        const from = gateway().logs.length;
+        const line = await gateway().reload(variables, (each) => each['changed'] !== undefined);
+        assert.deepEqual(line['changed'], changed);
+        const text = 'SIGHUP: new values of these settings need a restart; the old values stay in force';
+        const warnings = gateway().logs.slice(from).filter(({ level }) => level === 'warn');
+        assert.deepEqual(warnings.map(({ msg, notApplied: kept }) => [msg, kept]), notApplied.map((kept) => [text, kept]));
+        for (const client of opened) assert.equal((await client.call('GET', list)).header('connection'), next);
+        assert.equal(await gateway().postStatus(), next === 'close' ? 413 : 201);
+        if (notApplied.length > 0) await gateway().shows({ PORT: '0', REQUEST_BYTES_MAX: '10' });
+        assert.doesNotMatch(gateway().output, /hunter2/);
+        await poll(() => gateway().logs.slice(from).some(isReloaded), 'the reload ends');
+      });
+    } // prettier-ignore
+
     test('SIGHUP without a change writes one line, at every log level', async () => {
-      const keys = join(folder, `${(files += 1)}.json`);
-      writeFileSync(keys, keySetOf(createPair('same', 'ES256')));
-      for (const [LOG_LEVEL, lines] of [
-        ['info', []],
-        ['info', tokens(keys)],
-        ['silent', []],
-      ] as const) {
-        await using command = await start({ WORKERS, LOG_LEVEL }, ...lines);
-        const loaded = () => command.logs.filter(({ keys: names }) => names !== undefined).length;
-        await poll(
-          () => loaded() === (lines.length > 0 ? Number(WORKERS) : 0),
-          'the line of each worker about its keys',
-        );
-        const before = command.logs.length;
+      for (const LOG_LEVEL of ['info', 'silent']) {
+        const from = gateway().logs.length;
+        await gateway().reload({ ...tokens, LOG_LEVEL });
+        const loaded = () =>
+          gateway()
+            .logs.slice(from)
+            .filter(({ keys }) => keys !== undefined).length;
+        if (LOG_LEVEL === 'info') await poll(() => loaded() === Number(WORKERS), 'each worker has its keys');
+        const before = gateway().logs.length;
         for (let round = 1; round <= 2; round += 1) {
-          const { changed } = await reload(command);
-          assert.deepEqual(changed, {});
-          assert.deepEqual(
-            command.logs.slice(before).map(({ msg }) => msg),
-            Array<string>(round).fill('reloaded'),
-          );
+          assert.deepEqual((await gateway().reload({ ...tokens, LOG_LEVEL }))['changed'], {});
         }
+        assert.deepEqual(gateway().logs.slice(before).map(({ msg }) => msg), ['reloaded', 'reloaded']); // prettier-ignore
       }
     });
 
-    test('new connections get the new settings, and a call in flight ends with the old settings', async () => {
-      await using command = await start({ WORKERS });
-      const held = await holdCall(backend, command);
-      command.write('REQUEST_BYTES_MAX=10', 'ITEM_ID_PARSING=whole');
-      command.signal('SIGHUP');
-      await poll(async () => (await postsALongItem(command)) === 413, 'the new limit is in force');
-      assert.ok(!command.logs.some(isReloaded), 'the reload waits for the call in flight');
-      assert.equal(await shownSetting(command, 'REQUEST_BYTES_MAX'), '10');
-      await logged(command, /^SIGHUP: new connections/);
-      held.open();
-      const reply = await held.client.reply();
-      assertReply(reply, 200, '{"id":5}');
-      assert.equal(reply.header('connection'), 'close');
-      held.client.destroy();
-      const { changed } = await command.log(isReloaded, 'the reload ends');
-      assert.deepEqual(changed, { requestBytesMax: '10485760 → 10', itemIdParsing: 'leading → whole' });
-      assert.equal(await postsALongItem(command), 413);
-      assert.equal((await command.call('GET', `${list}/12abc`)).status, 400);
-      assert.equal(await shownSetting(command, 'REQUEST_BYTES_MAX'), '10');
+    test('if settings are invalid or unusable, nothing changes, and one error line has every problem', async () => {
+      writeFileSync(join(folder, 'garbage.json'), 'garbage');
+      for (const [problem, variables] of [
+        [/"TYPO in the settings file is.*IN_FLIGHT_MAX in the settings file is/, { IN_FLIGHT_MAX: 'none', TYPO: '1' }],
+        [/TLS_CERT_FILE/, { TLS_CERT_FILE: '/no/cert', TLS_KEY_FILE: '/no/key' }],
+        [/AUTH_JWKS_FILE \(.+\) cannot be used/, tokensOf(join(folder, 'garbage.json'))],
+      ] as const) {
+        const from = gateway().logs.length;
+        assert.match(JSON.stringify(await gateway().reload({ ...small, ...variables }, isRefusal)), problem);
+        assert.equal(await gateway().postStatus(), 201);
+        assert.equal(gateway().logs.slice(from).filter(isRefusal).length, 1);
+      }
     });
 
-    test('after a reload that turns tokens on, every call needs one, also on connections from before the reload [D65]', async () => {
-      const keys = join(folder, `${(files += 1)}.json`);
-      writeFileSync(keys, keySetOf(createPair('one', 'ES256')));
-      await using command = await start({ WORKERS });
-      const held = await holdCall(backend, command);
+    test('the key file is read again, also if its name is the same', async () => {
+      const file = join(folder, `changing-${WORKERS}.json`);
+      writeFileSync(file, keySet);
+      await gateway().reload(tokensOf(file));
+      writeFileSync(file, 'garbage');
+      const line = await gateway().reload(tokensOf(file), isRefusal);
+      assert.match(JSON.stringify(line), /AUTH_JWKS_FILE \(.+\) cannot be used/);
+    });
+
+    test('calls in flight at several reloads end with their old settings, and then each reload ends', async () => {
+      const { reload, postStatus } = gateway();
+      const from = gateway().logs.length;
+      const held = [await holdCall(backend, gateway())];
+      await reload({ REQUEST_BYTES_MAX: '100' }, isInForce);
+      held.push(await holdCall(backend, gateway(), post('{"title":"x"}')));
+      await reload({ ...small, ITEM_ID_PARSING: 'whole' }, isInForce);
+      assert.equal(await postStatus(), 413);
+      assert.equal((await gateway().call('GET', `${list}/12abc`)).status, 400);
+      await reload({ DOCS: 'true' }, isInForce);
+      assert.equal(await postStatus(), 201);
+      const ended = () => gateway().logs.slice(from).filter(isReloaded).length;
+      assert.ok(ended() <= 1, 'the two reloads during calls have not ended');
+      for (const [index, status] of [200, 201].entries()) {
+        held[index]?.open();
+        const reply = await held[index]?.client.reply();
+        assert.ok(reply);
+        assertReply(reply, status, '{"id":5}');
+        assert.equal(reply.header('connection'), 'close');
+        held[index]?.client.destroy();
+      }
+      await poll(() => ended() === 3, 'each reload ends');
+    });
+
+    test('after a reload that turns tokens on, every call needs one, and a call in flight is not cut after SHUTDOWN_TIMEOUT_MS [D65]', async () => {
+      await using cleanUp = new AsyncDisposableStack();
+      const connected = async () => cleanUp.use(await gateway().connect());
+      const held = await holdCall(backend, gateway());
       // Sent ahead while the held call is in flight: not answered, because the reply to the held call is the last.
       held.client.send(requestBytes('GET', `${list}/6`));
-      await using idle = await command.connect();
-      assertReply(await idle.call('GET', list), 200, '[]');
-      await using fresh = await command.connect();
-      await using halfway = await command.connect();
-      const bytes = requestBytes('POST', list, { body: '{"title":"x"}' });
+      const [idle, fresh, halfway, quiet] = [
+        await connected(),
+        await connected(),
+        await connected(),
+        await connected(),
+      ];
+      for (const client of [idle, quiet]) assertReply(await client.call('GET', list), 200, '[]');
+      const bytes = post('{"title":"x"}');
       const half = bytes.indexOf('\r\n') + 5;
       halfway.send(bytes.subarray(0, half));
-      await begun(command, tokens(keys));
+      await gateway().reload({ ...tokens, SHUTDOWN_TIMEOUT_MS: '100' }, isInForce);
       const calls = backend.requests.length;
       halfway.send(bytes.subarray(half));
       idle.send(requestBytes('GET', list));
@@ -161,6 +205,8 @@ for (const WORKERS of ['1', '2']) {
         assert.equal(reply.header('connection'), 'close');
         await client.closed();
       }
+      // An idle connection stays open for a second.
+      await quiet.closed();
       held.open();
       const reply = await held.client.reply();
       assertReply(reply, 200, '{"id":5}');
@@ -168,26 +214,36 @@ for (const WORKERS of ['1', '2']) {
       await held.client.closed();
       assert.equal(held.client.unread.length, 0);
       assert.equal(backend.requests.length, calls);
-      await command.log(isReloaded, 'the reload ends');
+    });
+
+    test('a reload can change plain http to https and back', { skip: noOpenssl }, async () => {
+      const { certFile, keyFile } = anyCertificate();
+      await gateway().reload({ TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile });
+      {
+        await using client = await RawClient.openSecure(gateway().port, { rejectUnauthorized: false });
+        assertReply(await client.call('GET', list), 200, '[]');
+      }
+      assert.match(await gateway().metrics(), /certificate_days_left\{use="clients"\} \d/);
+      await gateway().reload();
+      assertReply(await gateway().call('GET', list), 200, '[]');
+      assert.doesNotMatch(await gateway().metrics(), /certificate_days_left\{use="clients"\} \d/);
     });
 
     test(
       'a TLS handshake from before the reload, and streams of an HTTP/2 client that ignores GOAWAY, need a token after it [D65]',
       { skip: noHttp2OfCommand },
       async () => {
-        const keys = join(folder, `${(files += 1)}.json`);
-        writeFileSync(keys, keySetOf(createPair('one', 'ES256')));
         const { certFile, keyFile } = anyCertificate();
         const tls = { TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile, HTTP2: 'true' };
-        await using command = await start({ WORKERS, ...tls });
-        const pending = connect(command.port, '127.0.0.1');
+        await gateway().reload(tls);
+        const pending = connect(gateway().port, '127.0.0.1');
         await once(pending, 'connect');
-        await using streams = await FrameClient.begin(command.port);
+        await using streams = await FrameClient.begin(gateway().port);
         streams.send(headers(1, requestFields('GET', list)));
         await streams.replies(1);
-        await begun(command, tokens(keys));
+        await gateway().reload({ ...tls, ...tokens }, isInForce);
         const calls = backend.requests.length;
-        await using shaken = await RawClient.openSecure(command.port, { socket: pending, rejectUnauthorized: false });
+        await using shaken = await RawClient.openSecure(gateway().port, { socket: pending, rejectUnauthorized: false });
         assertNoToken(await shaken.call('GET', list));
         for (let stream = 3; stream < 63 && streams.isOpen; stream += 2) {
           await streams.sent(headers(stream, requestFields('GET', list)));
@@ -200,355 +256,152 @@ for (const WORKERS of ['1', '2']) {
       },
     );
 
-    test('a call, a write too, is not cut when it takes longer than SHUTDOWN_TIMEOUT_MS after the reload [D65]', async () => {
-      await using command = await start({ WORKERS, SHUTDOWN_TIMEOUT_MS: '100' });
-      const held = [
-        await holdCall(backend, command),
-        await holdCall(backend, command, requestBytes('POST', list, { body: '{"title":"x"}' })),
-      ];
-      await begun(command, ['REQUEST_BYTES_MAX=10']);
-      await new Promise((resolve) => setTimeout(resolve, 400));
-      for (const { open } of held) open();
-      const replies = await Promise.all(held.map(async ({ client }) => await client.reply()));
-      assert.deepEqual(
-        replies.map(({ status }) => status),
-        [200, 201],
-      );
-      assert.equal(backend.requests.length, held.length);
-      await command.log(isReloaded, 'the reload ends');
-    });
-
-    test('while a call is in flight, further reloads take effect, and each ends when its calls have ended', async () => {
-      await using command = await start({ WORKERS });
-      const first = await holdCall(backend, command);
-      await begun(command, ['REQUEST_BYTES_MAX=30']);
-      const second = await holdCall(backend, command);
-      await begun(command, ['REQUEST_BYTES_MAX=10']);
-      assert.equal(await postsALongItem(command), 413);
-      assert.ok(!command.logs.some(isReloaded));
-      await begun(command, []);
-      assert.equal(await postsALongItem(command), 201);
-      for (const { client, open } of [second, first]) {
-        open();
-        assertReply(await client.reply(), 200, '{"id":5}');
-        client.destroy();
+    test('a rate limit with the same window keeps its count, another window starts at zero, and a refused reload changes no limit', async () => {
+      for (const [variables, isIt, ...statuses] of [
+        [{ RATE_LIMIT: '20/1h' }, isReloaded, 200, 200, 200, 200, 200],
+        [{ RATE_LIMIT: '3/1h' }, isReloaded, 429, 429],
+        [{ RATE_LIMIT: '9/1h', ...tokensOf('/no/keys') }, isRefusal, 429, 429],
+        [{ RATE_LIMIT: '7/1h' }, isReloaded, 200, 200, 429],
+        [{ RATE_LIMIT: '7/1h', DOCS: 'true' }, isReloaded, 429],
+        [{ RATE_LIMIT: '4/2h' }, isReloaded, 200],
+      ] as const) {
+        await gateway().reload(variables, isIt);
+        for (const status of statuses) assert.equal((await gateway().call('GET', list)).status, status, variables.RATE_LIMIT);
+        const docs = (await gateway().call('GET', '/openapi.json')).status;
+        assert.equal(docs, 'DOCS' in variables ? 200 : 404);
       }
-      await poll(() => command.logs.filter(isReloaded).length === 3, 'each reload ends');
-    });
+      assert.doesNotMatch(gateway().output, /the primary process does not answer/);
+    }); // prettier-ignore
 
-    test('a rate limit with the same window keeps its count, and a limit with a new window starts at zero; a refused reload changes no limit', async () => {
-      await using command = await start({ WORKERS }, 'RATE_LIMIT=20/1h');
-      const statuses = async (calls: number): Promise<number[]> => {
-        const all: number[] = [];
-        for (let count = 0; count < calls; count += 1) all.push((await command.call('GET', list)).status);
-        return all;
-      };
-      assert.deepEqual(await statuses(5), [200, 200, 200, 200, 200]);
-      command.write('RATE_LIMIT=3/1h');
-      await reload(command);
-      assert.deepEqual(await statuses(4), [429, 429, 429, 429]);
-      command.write('RATE_LIMIT=9/1h', ...tokens('/no/keys'));
-      await refusal(command);
-      assert.deepEqual(await statuses(2), [429, 429]);
-      command.write('RATE_LIMIT=7/1h');
-      await reload(command);
-      assert.deepEqual(await statuses(3), [200, 200, 429]);
-      command.write('RATE_LIMIT=7/1h', 'DOCS=true');
-      await reload(command);
-      assert.deepEqual(await statuses(1), [429]);
-      assert.equal((await command.call('GET', '/openapi.json')).status, 200);
-      command.write('RATE_LIMIT=4/2h');
-      await reload(command);
-      assert.deepEqual(await statuses(1), [200]);
-      assert.equal((await command.call('GET', '/openapi.json')).status, 404);
-      assert.ok(!command.logs.some(({ msg }) => String(msg).startsWith('the primary process does not answer')));
+    test('a reload keeps the counters and changes LOG_FORMAT, LOG_LEVEL and LOG_CLIENT', async () => {
+      await gateway().call('GET', list);
+      gateway().send({ LOG_FORMAT: 'pretty', LOG_LEVEL: 'debug', LOG_CLIENT: 'false' });
+      await gateway().prints(/ INFO: reloaded/);
+      await gateway().call('GET', list);
+      await gateway().prints(/list \/api\/work-items 200 ok \(/);
+      const metrics = await gateway().metrics();
+      const [, calls] =
+        /^work_item_gateway_requests_total\{operation="list",status="200"\} (\d+)$/m.exec(metrics) ?? [];
+      assert.ok(Number(calls) >= 2, calls);
     });
 
     test('after SIGTERM during a reload, the call in flight finishes, and the exit code is 0 [D33]', async () => {
-      await using command = await start({ WORKERS });
-      const held = await holdCall(backend, command);
-      command.write('REQUEST_BYTES_MAX=10');
-      command.signal('SIGHUP');
-      await poll(async () => (await postsALongItem(command)) === 413, 'the new limit is in force');
-      command.signal('SIGTERM');
-      await isDraining(command);
+      const from = gateway().logs.length;
+      const held = await holdCall(backend, gateway());
+      await gateway().reload(small, isInForce);
+      gateway().signal('SIGTERM');
+      await isDraining(gateway());
       held.open();
       assertReply(await held.client.reply(), 200, '{"id":5}');
       held.client.destroy();
-      assert.equal(await command.exitCode(), 0, command.output);
-      assert.ok(!command.logs.some(({ level }) => level === 'error'), command.output);
+      assert.equal(await gateway().exitCode(), 0, gateway().output);
+      assert.deepEqual(gateway().logs.slice(from).filter(({ level }) => level === 'error'), []); // prettier-ignore
     });
+  });
 
-    test('a reload in progress at SIGTERM takes effect, and the log says so [D33, D65]', async () => {
-      await using command = await start({ WORKERS, SHUTDOWN_DELAY_MS: '60000' });
-      using pipe = new KeyPipe(join(folder, `${(files += 1)}.json`));
-      const { pid = 0 } = command.process;
-      const readers = WORKERS === '1' ? [pid] : [...(childrenOf(pid) ?? [])];
-      command.write(...tokens(pipe.path));
-      command.signal('SIGHUP');
-      let reader = await pipe.readerAmong(readers);
-      command.signal('SIGTERM');
-      await isDraining(command);
-      for (let left = readers.length; left > 0; left -= 1) {
-        pipe.end(keySetOf(createPair('one', 'ES256')));
-        await pipe.reopen(reader);
-        if (left > 1) reader = await pipe.readerAmong(readers);
-      }
-      await logged(command, /^SIGHUP: new connections use the new settings/);
-      for (const reply of await Promise.all(readers.map(() => command.call('GET', list)))) {
-        assertNoToken(reply);
-        assert.equal(reply.header('connection'), 'close');
-      }
-      assert.equal(await shownSetting(command, 'AUTH_AUDIENCE'), 'api');
-      command.signal('SIGTERM');
-      assert.equal(await command.exitCode(), 1);
-    });
-
-    test('the key file is read again', async () => {
-      const keys = join(folder, `${(files += 1)}.json`);
-      writeFileSync(keys, keySetOf(createPair('one', 'ES256')));
-      await using command = await start({ WORKERS }, ...tokens(keys));
-      writeFileSync(keys, 'garbage');
-      assert.match(JSON.stringify(await refusal(command)), /AUTH_JWKS_FILE \(.+\) cannot be used/);
-    });
-
-    test('a reload keeps the counters and changes LOG_FORMAT, LOG_LEVEL and LOG_CLIENT', async () => {
-      await using command = await start({ WORKERS, LOG_FORMAT: '' }, 'LOG_FORMAT=json');
-      await command.call('GET', list);
-      command.write('LOG_FORMAT=pretty', 'LOG_LEVEL=debug', 'LOG_CLIENT=false');
-      command.signal('SIGHUP');
-      await poll(() => command.output.includes(' INFO: reloaded'), 'a pretty line');
-      await command.call('GET', list);
-      await poll(() => command.output.includes('list /api/work-items 200 ok ('), 'the pretty line of a call');
-      const metrics = await command.metrics();
-      assert.match(metrics, /^work_item_gateway_requests_total\{operation="list",status="200"\} 2$/m);
-    });
-
-    test('invalid settings change nothing, and one error line has every problem; a changed secret is not shown', async () => {
-      await using command = await start({ WORKERS });
-      for (const [problem, ...lines] of [
-        [
-          /"TYPO in the settings file is.*IN_FLIGHT_MAX in the settings file is/,
-          'IN_FLIGHT_MAX=none',
-          'TYPO=1',
-          'REQUEST_BYTES_MAX=10',
-        ],
-        [/TLS_CERT_FILE/, 'TLS_CERT_FILE=/no/cert', 'TLS_KEY_FILE=/no/key'],
-        [/AUTH_JWKS_FILE \(.+\) cannot be used/, ...tokens('/no/keys')],
-      ] as [RegExp, ...string[]][]) {
-        const before = command.logs.filter(isRefusal).length;
-        command.write(...lines);
-        assert.match(JSON.stringify(await refusal(command)), problem);
-        assert.equal(await postsALongItem(command), 201);
-        assert.equal(command.logs.filter(isRefusal).length, before + 1);
-      }
-      command.write('REQUEST_BYTES_MAX=10', 'OTEL_EXPORTER_OTLP_HEADERS=key=hunter2');
-      const { changed } = await reload(command);
-      assert.deepEqual(changed, { requestBytesMax: '10485760 → 10', otelExporterOtlpHeaders: ' → (not shown)' });
-      assert.equal(await postsALongItem(command), 413);
-      assert.doesNotMatch(command.output, /hunter2/);
-    });
-
-    test('a reload can change plain http to https and back', { skip: noOpenssl }, async () => {
-      using certificates = new CertificateFolder();
-      const authority = certificates.authority('authority');
-      const issued = certificates.issue(authority, 'first');
-      const tls = [
-        `TLS_CERT_FILE=${certificates.write('tls.crt', issued.cert)}`,
-        `TLS_KEY_FILE=${certificates.write('tls.key', issued.key)}`,
-      ];
-      await using command = await start({ WORKERS });
-      command.write(...tls);
-      await reload(command);
-      const options = { ca: authority.cert, servername: 'localhost' };
-      await using client = await RawClient.openSecure(command.port, options);
-      assertReply(await client.call('GET', list), 200, '[]');
-      assert.match(await command.metrics(), /certificate_days_left\{use="clients"\} \d/);
-      command.write();
-      await reload(command);
-      assertReply(await command.call('GET', list), 200, '[]');
-      assert.doesNotMatch(await command.metrics(), /certificate_days_left\{use="clients"\} \d/);
-    });
-
-    test('if a reload changes only settings that do not concern connections, the connections stay open', async () => {
-      await using command = await start({ WORKERS }, 'LOG_LEVEL=error');
-      await using one = await command.connect();
-      await using other = await command.connect();
-      for (const client of [one, other]) assertReply(await client.call('GET', list), 200, '[]');
-      command.write('LOG_LEVEL=info', 'INSTANCE_NAME=another', 'SHUTDOWN_TIMEOUT_MS=5000');
-      const line = await reload(command);
-      assert.deepEqual(line['changed'], {
-        instanceName: ' → another',
-        shutdownTimeoutMs: '10000 → 5000',
-        logLevel: 'error → info',
-      });
-      for (const client of [one, other]) {
-        const reply = await client.call('GET', list);
-        assertReply(reply, 200, '[]');
-        assert.equal(reply.header('connection'), 'keep-alive');
-      }
-      assert.equal(await shownSetting(command, 'LOG_LEVEL'), 'info');
-      await logged(command, 'request');
-    });
+  test(`with WORKERS=${WORKERS}, a reload in progress at SIGTERM takes effect, and the log says so [D33, D65]`, async () => {
+    await using gateway = await start({ WORKERS, SHUTDOWN_DELAY_MS: '60000' });
+    using pipe = new KeyPipe(join(folder, `pipe-${WORKERS}.json`));
+    const { pid = 0 } = gateway.process;
+    const readers = WORKERS === '1' ? [pid] : [...(childrenOf(pid) ?? [])];
+    gateway.send(tokensOf(pipe.path));
+    let reader = await pipe.readerAmong(readers);
+    gateway.signal('SIGTERM');
+    await isDraining(gateway);
+    for (let left = readers.length; left > 0; left -= 1) {
+      pipe.end(keySet);
+      await pipe.reopen(reader);
+      if (left > 1) reader = await pipe.readerAmong(readers);
+    }
+    await gateway.log(isInForce, 'the new settings are in force');
+    for (const reply of await Promise.all(readers.map(() => gateway.call('GET', list)))) {
+      assertNoToken(reply);
+      assert.equal(reply.header('connection'), 'close');
+    }
+    await gateway.shows({ AUTH_AUDIENCE: 'api' });
+    gateway.signal('SIGTERM');
+    assert.equal(await gateway.exitCode(), 1);
   });
 }
 
 describe('SIGHUP with one process', () => {
-  test('a call that began after one reload, on a connection from before it, is not cut by the next reload', async () => {
-    await using command = await start({ WORKERS: '1' });
-    await using client = await command.connect();
-    const bytes = requestBytes('POST', list, { body: '{"title":"x"}' });
-    const [half, body] = [bytes.indexOf('\r\n') + 5, bytes.indexOf('{')];
-    client.send(bytes.subarray(0, half));
-    await begun(command, ['REQUEST_BYTES_MAX=100']);
-    await command.call('GET', '/nothing');
-    client.send(bytes.subarray(half, body));
-    await command.call('GET', '/nothing');
-    await begun(command, ['REQUEST_BYTES_MAX=10']);
-    // A time in which settings without a call would end.
-    await new Promise((resolve) => setTimeout(resolve, 200));
-    client.send(bytes.subarray(body));
-    assert.equal((await client.reply()).status, 201);
-  });
+  const gateway = useGateway({ WORKERS: '1' });
 
   test('with a new BACKEND_URL, new calls go to the new backend, and the old backend answers the call in flight', async () => {
     const other = await ScriptedBackend.start();
     after(() => other.stop());
     other.answers(answer('["other"]'));
-    await using command = await start({ WORKERS: '1', BACKEND_URL: '' }, `BACKEND_URL=${backend.url}`);
-    const held = await holdCall(backend, command);
-    command.write(`BACKEND_URL=${other.url}`);
-    command.signal('SIGHUP');
-    await poll(async () => (await command.call('GET', list)).text === '["other"]', 'the new backend answers');
-    held.open();
-    assertReply(await held.client.reply(), 200, '{"id":5}');
-    held.client.destroy();
-    await command.log(isReloaded, 'the reload ends');
+    const held = await holdCall(backend, gateway());
     const before = backend.requests.length;
-    for (let calls = 0; calls < 8; calls += 1) {
-      assertReply(await command.call('GET', list), 200, '["other"]');
-    }
-    assert.equal(backend.requests.length, before);
-    assert.match((await command.admin('/readyz')).text, /"reachable":true/);
-  });
-
-  test('settings that need a restart are logged with old and new value, and the other settings take effect', async () => {
-    await using command = await start({ WORKERS: '', PORT: '', HOST: '' }, 'HOST=127.0.0.1', 'PORT=0');
-    command.write('HOST=localhost', 'PORT=1', 'REQUEST_BYTES_MAX=10', 'WORKERS=2');
-    const { changed } = await reload(command);
-    assert.deepEqual(changed, { requestBytesMax: '10485760 → 10' });
-    const line = command.logs.find(({ notApplied }) => notApplied !== undefined);
-    assert.deepEqual(
-      [line?.['level'], line?.['msg'], line?.['notApplied']],
-      [
-        'warn',
-        'SIGHUP: new values of these settings need a restart; the old values stay in force',
-        { host: '127.0.0.1 → localhost', port: '0 → 1', workers: '1 → 2' },
-      ],
-    );
-    assert.equal(await postsALongItem(command), 413);
-    assert.equal(await shownSetting(command, 'PORT'), '0');
-  });
-
-  test('an idle connection stays open for a second after SIGHUP; its next call gets the new settings and is its last', async () => {
-    await using command = await start({ WORKERS: '1' });
-    await using client = await command.connect();
-    await using quiet = await command.connect();
-    for (const each of [client, quiet]) assertReply(await each.call('GET', list), 200, '[]');
-    await begun(command, ['REQUEST_BYTES_MAX=10']);
-    const reply = await client.call('POST', list, { body: '{"title":"long"}' });
-    assert.deepEqual([reply.status, reply.header('connection')], [413, 'close']);
-    await quiet.closed();
-    await command.log(isReloaded, 'the reload ends');
-  });
-
-  test('CONNECTIONS_MAX counts the connections from before the reload', async () => {
-    await using command = await start({ WORKERS: '1' }, 'CONNECTIONS_MAX=2');
-    const held = [await holdCall(backend, command), await holdCall(backend, command)];
-    await begun(command, ['CONNECTIONS_MAX=2', 'REQUEST_BYTES_MAX=10']);
-    await using refused = await command.connect();
-    await refused.closed();
-    await begun(command, ['CONNECTIONS_MAX=3', 'REQUEST_BYTES_MAX=10']);
-    await using third = await command.connect();
-    assertReply(await third.call('GET', list), 200, '[]');
-    for (const { client, open } of held) {
-      open();
-      assertReply(await client.reply(), 200, '{"id":5}');
-      client.destroy();
-    }
-  });
-
-  test('IN_FLIGHT_MAX counts the calls from before the reload', async () => {
-    await using command = await start({ WORKERS: '1' }, 'IN_FLIGHT_MAX=1');
-    const held = await holdCall(backend, command);
-    await begun(command, ['IN_FLIGHT_MAX=1', 'REQUEST_BYTES_MAX=10']);
-    assert.equal((await command.call('GET', list)).status, 503);
+    await gateway().reload({ BACKEND_URL: other.url }, isInForce);
+    assertReply(await gateway().call('GET', list), 200, '["other"]');
     held.open();
     assertReply(await held.client.reply(), 200, '{"id":5}');
     held.client.destroy();
-    assertReply(await command.call('GET', list), 200, '[]');
+    await poll(() => isReloaded(gateway().logs.at(-1) ?? {}), 'the reload ends');
+    for (let calls = 0; calls < 8; calls += 1) assertReply(await gateway().call('GET', list), 200, '["other"]');
+    assert.equal(backend.requests.length, before);
+    assert.match((await gateway().admin('/readyz')).text, /"reachable":true/);
   });
 
-  test('BUFFERED_BYTES_MAX counts the bodies from before the reload, and a reload can change it', async () => {
-    const body = JSON.stringify('x'.repeat(60_000));
-    await using command = await start({ WORKERS: '1' }, 'BUFFERED_BYTES_MAX=100000');
-    const held = await holdCall(backend, command, requestBytes('POST', list, { body }));
-    const held503 = async () => (await command.call('POST', list, { body })).status;
-    await begun(command, ['BUFFERED_BYTES_MAX=100000', 'DOCS=true']);
-    assert.equal(await held503(), 503);
-    const shown = /^work_item_gateway_buffered_bytes (\d+)$/m.exec(await command.metrics())?.[1];
-    // The body counts as allocated: it fills most of a read of 64 KiB [D69].
-    assert.ok(Number(shown) >= body.length && Number(shown) <= 65_536, String(shown));
-    await begun(command, ['BUFFERED_BYTES_MAX=150000', 'DOCS=true']);
-    assert.equal(await held503(), 201);
-    held.open();
-    assert.equal((await held.client.reply()).status, 201);
-    held.client.destroy();
-    await poll(async () => (await figureOf(command, 'buffered_bytes')) === 0, 'no body is held');
-  });
+  for (const [name, low, high, expected] of [
+    ['CONNECTIONS_MAX', '1', '2', 'closed'],
+    ['IN_FLIGHT_MAX', '1', '2', 503],
+    ['BUFFERED_BYTES_MAX', '100000', '150000', 503],
+  ] as const) {
+    test(`${name} counts what is left from before the reload, and a reload can change it`, async () => {
+      const body = JSON.stringify('x'.repeat(60_000));
+      const outcome = () =>
+        gateway().call('POST', list, { body }).then(({ status }) => status, () => 'closed'); // prettier-ignore
+      await gateway().reload({ [name]: low });
+      const held = await holdCall(backend, gateway(), post(body));
+      await gateway().reload({ [name]: low, DOCS: 'true' }, isInForce);
+      assert.equal(await outcome(), expected);
+      if (name === 'BUFFERED_BYTES_MAX') {
+        // The body counts as allocated: it fills most of a read of 64 KiB [D69].
+        const bytes = (await figureOf(gateway(), 'buffered_bytes')) ?? 0;
+        assert.ok(bytes >= body.length && bytes <= 65_536, String(bytes));
+      }
+      await gateway().reload({ [name]: high, DOCS: 'true' }, isInForce);
+      assert.equal(await outcome(), 201);
+      held.open();
+      assert.equal((await held.client.reply()).status, 201);
+      held.client.destroy();
+    });
+  }
 
-  test('fifty reloads leave no descriptor or connection open', async () => {
-    await using command = await start({ WORKERS: '1' });
-    const round = async (limit: number): Promise<void> => {
-      command.write(`REQUEST_BYTES_MAX=${limit}`);
-      await reload(command);
-      assertReply(await command.call('GET', list), 200, '[]');
-    };
-    await round(100);
-    const before = countDescriptors(command.process.pid) ?? 0;
-    for (let limit = 101; limit <= 150; limit += 1) {
-      await round(limit);
+  test('twenty reloads leave no descriptor or connection open', async () => {
+    const { pid } = gateway().process;
+    let before = 0;
+    for (let limit = 100; limit <= 120; limit += 1) {
+      await gateway().reload({ REQUEST_BYTES_MAX: String(limit) });
+      assertReply(await gateway().call('GET', list), 200, '[]');
+      if (limit === 100) before = countDescriptors(pid) ?? 0;
     }
-    await poll(
-      () => (countDescriptors(command.process.pid) ?? 0) <= before + 2 && backend.connectionsOpen <= 2,
-      'descriptors and connections of earlier settings are closed',
-    );
+    const isClosed = () => (countDescriptors(pid) ?? 0) <= before + 2 && backend.connectionsOpen <= 2;
+    await poll(isClosed, 'descriptors and connections of earlier settings are closed');
   });
 });
 
 test('a worker that was starting during a reload serves no call with the old settings', async () => {
-  const keys = join(folder, `${(files += 1)}.json`);
-  writeFileSync(keys, keySetOf(createPair('one', 'ES256')));
   // Without an answer of Redis, a worker needs a longer time for the new settings.
-  const silent = createServer().listen(0, '127.0.0.1');
-  after(() => silent.close());
+  await using silent = createServer((socket) => void socket.resume()).listen(0, '127.0.0.1');
   await once(silent, 'listening');
-  const { port } = silent.address() as AddressInfo;
-  await using command = await start({ WORKERS: '2' });
-  const [victim = 0, other] = childrenOf(command.process.pid) ?? [];
-  process.kill(victim, 'SIGKILL');
-  const successor = (): number | undefined =>
-    childrenOf(command.process.pid)?.find((pid) => pid !== victim && pid !== other);
+  const url = `redis://127.0.0.1:${(silent.address() as AddressInfo).port}`;
+  await using gateway = await start({ WORKERS: '2' });
+  const first = childrenOf(gateway.process.pid) ?? [];
+  process.kill(first[0] ?? 0, 'SIGKILL');
+  const successor = () => childrenOf(gateway.process.pid)?.find((each) => !first.includes(each));
   await poll(() => successor() !== undefined, 'the successor exists');
   const pid = successor() ?? 0;
   // A process that is stopped before its `exec` would block the primary process.
-  assert.equal((await command.admin('/livez')).status, 200);
+  assert.equal((await gateway.admin('/livez')).status, 200);
   process.kill(pid, 'SIGSTOP');
-  await begun(command, [...tokens(keys), 'RATE_LIMIT=100000/1h', `RATE_LIMIT_REDIS_URL=redis://127.0.0.1:${port}`]);
+  await gateway.reload({ ...tokens, RATE_LIMIT: '100000/1h', RATE_LIMIT_REDIS_URL: url }, isInForce);
   process.kill(pid, 'SIGCONT');
-  await command.log(isReloaded, 'the reload ends');
+  await logged(gateway, 'reloaded');
   await poll(async () => {
-    assertNoToken(await command.call('GET', list));
-    return command.logs.some((line) => line['status'] === 401 && line['pid'] === pid);
+    assertNoToken(await gateway.call('GET', list));
+    return gateway.logs.some((line) => line['status'] === 401 && line['pid'] === pid);
   }, 'the successor serves');
 });
