@@ -1,4 +1,4 @@
-// deploy/haproxy.cfg with a real HAProxy: variations, time limits and retries. ../process/rolling-restart.test.ts restarts
+// deploy/haproxy.cfg with a real HAProxy: variations, time limits and retries. ../process/under-load.test.ts restarts
 // gateways behind HAProxy; ../fleet runs a whole fleet.
 
 import assert from 'node:assert/strict';
