@@ -252,6 +252,12 @@ export class FrameClient<S extends Socket = TLSSocket> implements AsyncDisposabl
     return reset.payload.readUInt32BE(0);
   }
 
+  /** The body that has been received on `stream` so far. */
+  bodyOf(stream: number): Buffer {
+    const pieces = this.frames.filter((each) => each.type === frameTypes.data && each.stream === stream);
+    return Buffer.concat(pieces.map(({ payload }) => payload));
+  }
+
   /** The last stream and the error code in the last GOAWAY, if any. */
   get goAway(): { readonly lastStream: number; readonly code: number } | undefined {
     const last = this.frames.findLast(({ type }) => type === frameTypes.goAway);

@@ -10,54 +10,36 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { BufferBudget } from '../../packages/core/body/budget.ts';
 import { headBytesMax, serveHttp2 } from '../../packages/core/hosts/http2/http2.ts';
+import { PacedSocket } from '../../packages/core/hosts/http2/paced-socket.ts';
 import type { ServerLimits } from '../../packages/core/http1/connection.ts';
 import { currentTurn } from '../../packages/core/http1/turns.ts';
 import { poll } from '../helpers/changes.ts';
-import { noHttp2 } from '../helpers/http2-client.ts';
-import {
-  closedWindow,
-  data,
-  errorCodes,
-  fieldBlock,
-  type Fields,
-  flags,
-  frame,
-  FrameClient,
-  frameTypes,
-  get,
-  goAway,
-  headers,
-  indexedField,
-  ping,
-  preface,
-  put,
-  requestFields,
-  resetStream,
-  settingIds,
-  settings,
-  windowUpdate,
-} from '../helpers/http2-frames.ts';
-import { checkHttp2States } from '../helpers/http2-states.ts';
 import { brokenHead, longFrame } from '../helpers/hostile-frames.ts';
-import { createHandler, noLimits, stopClock, turns, type Script } from './served-connections.ts';
+import { noHttp2 } from '../helpers/http2-client.ts';
+import * as frames from '../helpers/http2-frames.ts';
+import { data, errorCodes, flags, FrameClient, frameTypes, get, put, windowUpdate } from '../helpers/http2-frames.ts';
+import { checkHttp2States } from '../helpers/http2-states.ts';
 import { openPair } from '../helpers/socket-pairs.ts';
+import { createHandler, noLimits, stopClock, turns, type Script } from './served-connections.ts';
 
 checkHttp2States();
 
 const sliceBytes = 16_384;
+const largestWindow = 2 ** 31 - 1;
 
 interface Options extends Partial<ServerLimits> {
   readonly budget?: BufferBudget;
+  /** The window of the client's streams; default: 65,535 bytes. */
+  readonly window?: number;
 }
 
-async function open(t: TestContext, script: Script = {}, { budget = new BufferBudget(1e9), ...limits }: Options = {}) {
+async function open(t: TestContext, script: Script, { budget = new BufferBudget(1e9), window, ...limits }: Options) {
   const clock = stopClock(t);
-  const { handler, ...told } = createHandler(script);
-  const pair = await openPair(t);
-  const { socket } = pair;
+  const { handler, request, ...told } = createHandler(script);
+  const { socket, client: peer } = await openPair(t);
   const connection = serveHttp2({ ...noLimits, ...limits }, { ...handler, budget })(socket);
   socket.setNoDelay().resume();
-  const client = new FrameClient(pair.client.resume());
+  const client = new FrameClient(peer.resume());
   /** Advances the clock, and enforces the time limits. */
   const pass = (ms: number) => {
     clock.now += ms;
@@ -72,6 +54,7 @@ async function open(t: TestContext, script: Script = {}, { budget = new BufferBu
     budget,
     clock,
     pass,
+    request,
     /** Asserts that the connection is cut when `ms` have passed, and not before. */
     assertCutAfter: (ms: number) => {
       pass(ms - 1);
@@ -79,39 +62,32 @@ async function open(t: TestContext, script: Script = {}, { budget = new BufferBu
       pass(1);
       assert.equal(socket.destroyed, true);
     },
-    /** Sends `frames`, and waits until the connection has read them. */
-    send: async (...frames: readonly Uint8Array[]) => {
+    /** Sends bytes, and waits until the connection has read them. */
+    send: async (...parts: readonly Uint8Array[]) => {
       sent ||= socket.bytesRead;
-      sent += Buffer.concat(frames).length;
-      client.send(...frames);
+      sent += Buffer.concat(parts).length;
+      client.send(...parts);
       await poll(() => socket.bytesRead >= sent, 'the frames are read');
       await turns(3);
     },
-    framesOf: (stream: number, type: number) =>
-      client.frames.filter((each) => each.stream === stream && each.type === type),
+    /** Sends a GET on stream 1. Returns the request. */
+    get: async () => {
+      client.send(get(1));
+      return await request(0);
+    },
+    /** Waits until this number of streams is open. */
+    left: (count: number) => poll(() => connection.streams === count, `${count} open streams`),
+    count: (type: number, stream: number) =>
+      client.frames.filter((each) => each.type === type && each.stream === stream).length,
+    begin: () => client.begin(window === undefined ? [] : [[frames.settingIds.initialWindowSize, window]]),
   };
 }
 
 /** Like `open`, and exchanges the settings. */
-async function begin(t: TestContext, script?: Script, options?: Options) {
+async function begin(t: TestContext, script: Script = {}, options: Options = {}) {
   const opened = await open(t, script, options);
-  await opened.client.begin();
+  await opened.begin();
   return opened;
-}
-
-/** Like `begin`, with a client that accepts no byte of a reply. */
-async function beginClosed(t: TestContext, options?: Options) {
-  const opened = await open(t, {}, options);
-  await opened.client.begin(closedWindow);
-  return opened;
-}
-
-/** Calls `act` with each stream that node:http2 creates, so that a test can break it. */
-function withEachStream(t: TestContext, act: (stream: ServerHttp2Stream) => void): void {
-  const channel = 'http2.server.stream.created';
-  const onStream = (message: unknown) => act((message as { stream: ServerHttp2Stream }).stream);
-  subscribe(channel, onStream);
-  t.after(() => unsubscribe(channel, onStream));
 }
 
 /** Makes `socket` appear to have an unsent byte. */
@@ -121,18 +97,19 @@ function setUnsent(socket: Socket, hasUnsent: boolean): void {
 }
 
 const replies: Script = { onStart: (received) => received.reply('ok') };
+const hold: Script = { onStart: ({ transport }) => transport.holdBody() };
 
 describe('times of a connection', { skip: noHttp2 }, () => {
   const limits = { requestHeadersTimeoutMs: 400, idleTimeoutMs: 5_000 };
 
-  for (const [name, frames] of [
-    ['nothing', [Buffer.alloc(0)]],
-    ['half a preface', [preface.subarray(0, 10)]],
-    ['a preface and settings', [preface, settings()]],
+  for (const [name, bytes] of [
+    ['nothing', Buffer.alloc(0)],
+    ['half a preface', frames.preface.subarray(0, 10)],
+    ['a preface and settings', Buffer.concat([frames.preface, frames.settings()])],
   ] as const) {
     test(`a connection that sends ${name} is closed after requestHeadersTimeoutMs, and not before [D35]`, async (t) => {
       const { client, send, assertCutAfter } = await open(t, {}, limits);
-      await send(...frames);
+      await send(bytes);
       assertCutAfter(400);
       await client.closed();
     });
@@ -148,26 +125,23 @@ describe('times of a connection', { skip: noHttp2 }, () => {
     clock.now += 300;
     await send(head.subarray(12, 20));
     pass(99);
-    assert.equal(socket.destroyed, false);
     // The rest of this head, and the beginning of the next head, which has its own time limit.
-    await send(Buffer.concat([head.subarray(20), get(5).subarray(0, 20)]));
+    await send(head.subarray(20), get(5).subarray(0, 20));
     await client.replies(3);
     pass(399);
     assert.equal(socket.destroyed, false);
     pass(1);
     assert.ok(connection.isQuiet(0, 0), 'the connection has ended');
     await client.closed();
-    assert.equal(socket.destroyed, true);
   });
 
   test('an idle connection gets GOAWAY at idleTimeoutMs, and is cut 1,000 ms later if its client stays [D35]', async (t) => {
-    const { client, send, pass, assertCutAfter, connection } = await begin(t, replies, limits);
+    const { client, send, pass, assertCutAfter, connection, left } = await begin(t, replies, limits);
     await send(get(1));
-    await client.replies(1);
-    await poll(() => connection.streams === 0, 'the stream has closed');
+    await left(0);
     pass(4_999);
     // A PING is not a request: the connection stays idle.
-    await send(ping);
+    await send(frames.ping);
     assert.equal(connection.isQuiet(0, 0), false);
     client.socket.pause();
     pass(1);
@@ -179,59 +153,57 @@ describe('times of a connection', { skip: noHttp2 }, () => {
     assert.deepEqual(client.goAway, { lastStream: 1, code: errorCodes.noError });
   });
 
-  test('GOAWAY is sent once, and the last GOAWAY 1,000 ms later, however long the connection was idle before [D33]', async (t) => {
-    const { client, send, pass, connection, request } = await begin(t, {}, { idleTimeoutMs: 60_000 });
+  test('a reply of a gateway that stops announces the end once; 1,000 ms later no new call starts, and open streams continue [D33, D65]', async (t) => {
+    const { client, socket, send, pass, connection, request, received, count, left } = await begin(t);
     pass(30_000);
-    connection.announceEnd?.();
+    await send(get(1), put(3), get(5));
+    const [late, body, early] = [await request(0), await request(1), await request(2)];
+    early.reply('ok', { drains: true });
     connection.announceEnd?.();
     await client.receives(({ type }) => type === frameTypes.goAway, 'GOAWAY');
+    assert.deepEqual(client.goAway, { lastStream: largestWindow, code: errorCodes.noError });
     pass(250);
     // The client sent this request before it received GOAWAY.
-    await send(get(1));
-    (await request(0)).reply('ok', { drains: true });
-    await client.replies(1);
-    await poll(() => connection.streams === 0, 'the stream has closed');
-    assert.equal(client.frames.filter(({ type }) => type === frameTypes.goAway).length, 1);
+    await send(get(7));
+    (await request(3)).reply('ok');
+    await client.replies(5, 7);
     pass(749);
-    assert.equal(connection.isQuiet(0, 0), false);
+    assert.equal(count(frameTypes.goAway, 0), 1);
     pass(1);
-    assert.equal(connection.isQuiet(0, 0), true);
-    await client.closed();
-    connection.announceEnd?.();
-    assert.deepEqual(client.goAway, { lastStream: 1, code: errorCodes.noError });
-  });
-
-  test('after the last GOAWAY no new call starts, open streams continue, and the connection ends after them [D65]', async (t) => {
-    const { client, socket, send, pass, connection, request, received } = await begin(t, {}, { idleTimeoutMs: 60_000 });
-    await send(get(1), put(3));
-    const [late, body] = [await request(0), await request(1)];
-    connection.announceEnd?.();
-    await send(get(5));
-    (await request(2)).reply('ok');
-    await client.replies(5);
-    pass(1_000);
-    await client.receives(({ type, payload }) => type === frameTypes.goAway && payload.readUInt32BE(0) === 5, 'GOAWAY');
-    for (const stream of [7, 9, 11]) await send(get(stream));
+    await poll(() => client.goAway?.lastStream === 7, 'the last GOAWAY');
+    for (const stream of [9, 11, 13]) await send(get(stream));
     pass(1_000);
     await send(data(3, 5, flags.endStream));
     await poll(() => body.events.includes('end'), 'the body');
     pass(5_000);
-    assert.deepEqual([received.length, connection.streams, connection.isQuiet(0, 0)], [3, 2, false]);
+    assert.deepEqual([received.length, connection.streams, connection.isQuiet(0, 0)], [4, 2, false]);
     for (const each of [late, body]) each.reply('ok');
     await client.replies(1, 3);
-    await poll(() => connection.streams === 0, 'the streams have closed');
+    await left(0);
     await poll(() => socket.destroyed, 'the connection has closed');
-    assert.deepEqual(received.map(({ events }) => events.at(-1)), ['taken', 'taken', 'taken']); // prettier-ignore
+    connection.announceEnd?.();
+    assert.deepEqual(received.map(({ events }) => events.at(-1)), Array(4).fill('taken')); // prettier-ignore
+  });
+
+  test('without open streams, the connection ends 1,000 ms after it was announced, however long it was idle before [D33]', async (t) => {
+    const { client, pass, connection } = await begin(t);
+    pass(30_000);
+    connection.announceEnd?.();
+    pass(999);
+    assert.equal(connection.isQuiet(0, 0), false);
+    pass(1);
+    assert.equal(connection.isQuiet(0, 0), true);
+    await client.closed();
   });
 
   test('a rest of a body that is dropped does not delay the end: its stream is reset after the last GOAWAY [D33]', async (t) => {
-    const { client, send, pass, connection, framesOf } = await begin(t, replies);
+    const { client, send, pass, connection, count } = await begin(t, replies);
     await send(put(1));
     await client.replies(1);
     connection.announceEnd?.();
     pass(999);
     await turns(3);
-    assert.equal(framesOf(1, frameTypes.resetStream).length, 0);
+    assert.equal(count(frameTypes.resetStream, 1), 0);
     pass(1);
     pass(0);
     assert.equal(await client.resetCode(1), errorCodes.noError);
@@ -243,17 +215,21 @@ describe('times of a connection', { skip: noHttp2 }, () => {
     ['a session that reads nothing more', false, ['start', 'taken']],
   ] as const) {
     test(`${name} ends its connection after 1,000 ms, counted while the socket has no unsent bytes [D39]`, async (t) => {
-      if (isStuckStream) withEachStream(t, (stream) => (stream.close = () => undefined));
-      const { client, socket, send, pass, assertCutAfter, request } = await beginClosed(t);
-      await send(get(1));
-      const received = await request(0);
+      const channel = 'http2.server.stream.created';
+      const onStream = (message: unknown) => {
+        if (isStuckStream) (message as { stream: ServerHttp2Stream }).stream.close = () => undefined;
+      };
+      subscribe(channel, onStream);
+      t.after(() => unsubscribe(channel, onStream));
+      const { client, socket, send, pass, assertCutAfter, ...opened } = await begin(t, {}, { window: 0 });
+      const received = await opened.get();
       received.reply('x');
       await turns(3);
       // After GOAWAY and a frame that is too long, node:http2 reads nothing, and does not close the session.
       if (isStuckStream) {
         pass(5_000);
       } else {
-        await send(goAway, longFrame);
+        await send(get(3), frames.goAway, longFrame);
         for (let round = 0; round < 100; round += 1) {
           client.send(Buffer.alloc(5_000));
           await turns(2);
@@ -273,18 +249,22 @@ describe('times of a connection', { skip: noHttp2 }, () => {
   }
 
   test('a session that has failed, and whose client reads nothing, ends after replyStallTimeoutMs [D35]', async (t) => {
-    const { client, socket, send, pass, request } = await begin(t, {}, { requestHeadersTimeoutMs: 400 });
-    await send(windowUpdate(0, 2 ** 30), get(1));
+    const options = { requestHeadersTimeoutMs: 400, window: largestWindow };
+    const { client, socket, send, pass, ...opened } = await begin(t, {}, options);
+    await send(windowUpdate(0, 2 ** 30));
+    const received = await opened.get();
     client.socket.pause();
-    // The head that follows is incomplete.
-    await send(settings([[settingIds.initialWindowSize, 2 ** 30]]), get(3).subarray(0, 20));
-    (await request(0)).reply('x'.repeat(20_000_000));
+    received.reply('x'.repeat(20_000_000));
     await poll(() => socket.writableLength > 0, 'the socket has unsent bytes');
+    pass(4_000);
+    pass(4_000);
+    assert.deepEqual(received.events, ['start'], 'its stream does not count as stalled');
+    // An incomplete head.
+    await send(get(3).subarray(0, 20));
     pass(400);
     await turns(5);
     assert.equal(socket.destroyed, false);
-    pass(1_000);
-    pass(59_000);
+    pass(60_000);
     // The leap of the clock looks like a pause of the process, so the limit is put off by a second [D19].
     await poll(() => {
       pass(1_000);
@@ -293,27 +273,17 @@ describe('times of a connection', { skip: noHttp2 }, () => {
   });
 
   test('a reply whose last bytes the client is still reading is not cut after the last GOAWAY [D33]', async (t) => {
-    const { client, socket, send, pass, assertCutAfter, request, connection } = await begin(t);
-    await send(settings([[settingIds.initialWindowSize, 2 ** 30]]), windowUpdate(0, 2 ** 30), get(1));
+    const { client, socket, pass, assertCutAfter, connection, left, ...opened } = await begin(t);
+    const received = await opened.get();
     client.socket.pause();
-    (await request(0)).reply('ok');
+    received.reply('ok');
     setUnsent(socket, true);
-    await poll(() => connection.streams === 0, 'the stream has closed');
+    await left(0);
     connection.announceEnd?.();
     for (const ms of [1_000, 1_000, 5_000]) pass(ms);
     assert.deepEqual([socket.destroyed, connection.isQuiet(0, 0)], [false, false]);
     setUnsent(socket, false);
     assertCutAfter(1000);
-  });
-
-  test('a reply of a gateway that is stopping announces the end of the connection [D33]', async (t) => {
-    const { client, send, request } = await begin(t);
-    await send(get(1), get(3));
-    (await request(0)).reply('ok', { drains: true });
-    await client.receives(({ type }) => type === frameTypes.goAway, 'GOAWAY');
-    assert.deepEqual(client.goAway, { lastStream: 2 ** 31 - 1, code: errorCodes.noError });
-    (await request(1)).reply('ok');
-    await client.replies(1, 3);
   });
 
   test('announcing the end of a connection that node:http2 is closing does no harm [D33]', async (t) => {
@@ -325,29 +295,26 @@ describe('times of a connection', { skip: noHttp2 }, () => {
   });
 
   test('the idle time begins when the connection opens, and again when its last stream closes', async (t) => {
-    const { client, send, connection, clock, request } = await begin(t);
-    assert.equal(connection.idleMs(clock.now + 5), 5);
+    const { client, send, connection, clock, request, left } = await begin(t);
+    const idleMs = () => connection.idleMs(clock.now + 5);
+    assert.equal(idleMs(), 5);
     await send(get(1), get(3));
     const both = [await request(0), await request(1)];
-    assert.deepEqual([connection.streams, connection.idleMs(clock.now + 5)], [2, 0]);
-    both[0]?.reply('ok');
-    await poll(() => connection.streams === 1, 'one stream is left');
-    assert.equal(connection.idleMs(clock.now + 5), 0);
-    clock.now += 100;
-    both[1]?.reply('ok');
-    await poll(() => connection.streams === 0, 'no stream is left');
-    assert.equal(connection.idleMs(clock.now + 5), 5);
+    for (const [index, each] of both.entries()) {
+      assert.equal(idleMs(), 0);
+      clock.now += 100;
+      each.reply('ok');
+      await left(1 - index);
+    }
+    assert.equal(idleMs(), 5);
     // An open connection is never quiet, because a request may be arriving.
     assert.equal(connection.isQuiet(0, 0), false);
-    client.send(goAway);
+    client.send(frames.goAway);
     await poll(() => connection.isQuiet(0, 0), 'the connection has ended');
     const from = clock.now;
     clock.now += 500;
-    assert.deepEqual(
-      [connection.isQuiet(500, 0), connection.isQuiet(501, 0), connection.isQuiet(400, from + 100)],
-      [true, false, true],
-    );
-    assert.equal(connection.isQuiet(401, from + 100), false);
+    const isQuiet = [[500, 0], [501, 0], [400, from + 100], [401, from + 100]].map(([ms = 0, since = 0]) => connection.isQuiet(ms, since)); // prettier-ignore
+    assert.deepEqual(isQuiet, [true, false, true, false]);
   });
 });
 
@@ -368,7 +335,6 @@ describe('times of a stream', { skip: noHttp2 }, () => {
   });
 
   test('requestTimeoutMs stands still while the handler holds the body back [D35]', async (t) => {
-    const hold: Script = { onStart: ({ transport }) => transport.holdBody() };
     const { send, pass, request } = await begin(t, hold, { requestTimeoutMs: 400 });
     await send(put(1));
     const { events, transport } = await request(0);
@@ -384,17 +350,17 @@ describe('times of a stream', { skip: noHttp2 }, () => {
   });
 
   test('the rest of a body after its reply must arrive by requestTimeoutMs, or the stream is reset [D35]', async (t) => {
-    const { client, send, pass, framesOf, connection } = await begin(t, replies, { requestTimeoutMs: 400 });
+    const { client, send, pass, count, left } = await begin(t, replies, { requestTimeoutMs: 400 });
     await send(put(1), put(3));
     await client.replies(1, 3);
     await send(data(3, 5, flags.endStream));
-    await poll(() => connection.streams === 1, 'the stream with a whole body has closed');
+    await left(1);
     pass(399);
     await turns(3);
-    assert.equal(framesOf(1, frameTypes.resetStream).length, 0);
+    assert.equal(count(frameTypes.resetStream, 1), 0);
     pass(1);
     assert.equal(await client.resetCode(1), errorCodes.noError);
-    assert.equal(framesOf(3, frameTypes.resetStream).length, 0);
+    assert.equal(count(frameTypes.resetStream, 3), 0);
   });
 
   for (const [replyStallTimeoutMs, ms] of [
@@ -402,7 +368,7 @@ describe('times of a stream', { skip: noHttp2 }, () => {
     [400, 400],
   ] as const) {
     test(`with a limit of ${replyStallTimeoutMs} ms, the stream of a reply that the client does not read is reset after ${ms} ms [D39]`, async (t) => {
-      const { client, send, pass, request, budget, connection } = await beginClosed(t, { replyStallTimeoutMs });
+      const { client, send, pass, request, budget, left } = await begin(t, {}, { replyStallTimeoutMs, window: 0 });
       // The second head is refused, so the handler gets no request for it.
       await send(get(1), get(3, '/', [['host', 'other']]));
       const received = await request(0);
@@ -410,23 +376,22 @@ describe('times of a stream', { skip: noHttp2 }, () => {
       pass(ms - 1);
       assert.deepEqual(received.events, ['start']);
       pass(1);
-      assert.deepEqual(received.events, ['start', 'stall']);
       for (const stream of [1, 3]) assert.equal(await client.resetCode(stream), errorCodes.cancel);
       await poll(() => received.events.length === 3, 'the bytes of the reply are released');
       assert.deepEqual(received.events, ['start', 'stall', 'taken']);
-      assert.deepEqual([budget.bytes, connection.streams], [0, 0]);
+      await left(0);
+      assert.equal(budget.bytes, 0);
     });
   }
 
   test('after the first slice of a reply, the stall timeout is replyStallTimeoutMs, and begins again with each slice [D35]', async (t) => {
-    const { client, send, pass, clock, request, framesOf } = await beginClosed(t, { replyStallTimeoutMs: 7_000 });
-    await send(get(1));
-    const received = await request(0);
+    const { client, pass, clock, count, ...opened } = await begin(t, {}, { replyStallTimeoutMs: 7_000, window: 0 });
+    const received = await opened.get();
     received.reply('x'.repeat(4 * sliceBytes));
     for (const slices of [1, 2]) {
       clock.now += 4_000;
       client.send(windowUpdate(1, sliceBytes));
-      await poll(() => framesOf(1, frameTypes.data).length >= slices, 'a slice');
+      await poll(() => count(frameTypes.data, 1) >= slices, 'a slice');
       await turns(3);
       pass(0);
     }
@@ -436,68 +401,52 @@ describe('times of a stream', { skip: noHttp2 }, () => {
     assert.deepEqual(received.events, ['start', 'stall']);
     assert.equal(await client.resetCode(1), errorCodes.cancel);
   });
-
-  test('while the socket has unsent bytes, its streams do not count as stalled [D35]', async (t) => {
-    const { client, socket, send, pass, request } = await open(t, {}, { replyStallTimeoutMs: 1_000 });
-    await client.begin([[settingIds.initialWindowSize, 2 ** 31 - 1]]);
-    await send(windowUpdate(0, 2 ** 30), get(1));
-    client.socket.pause();
-    const received = await request(0);
-    received.reply('x'.repeat(20_000_000));
-    await poll(() => socket.writableLength > 0, 'the socket has unsent bytes');
-    pass(4_000);
-    assert.deepEqual(received.events, ['start']);
-  });
 });
 
 describe('limits of a connection', { skip: noHttp2 }, () => {
   // An open stream counts as 8,192 bytes, plus 128 bytes for each of its five fields, plus the text of the fields.
   const heldBytes = 16_384;
-  const rest = heldBytes - 8_192 - 5 * 128 - requestFields('GET', '/').flat().join('').length - 'x'.length;
-  const head = (stream: number, more = 0): Buffer => get(stream, '/', [['x', 'x'.repeat(rest + more)]]);
-  const count = headBytesMax / heldBytes;
+  const textBytes = frames.requestFields('GET', '/').flat().join('').length + 'x'.length;
+  const withField = (stream: number, length: number) => get(stream, '/', [['x', 'x'.repeat(length)]]);
+  const head = (stream: number, more = 0) => withField(stream, heldBytes - 8_192 - 5 * 128 - textBytes + more);
 
-  test('heads can fill the memory of a connection to its last byte, and a head with one byte more is refused [D39]', async (t) => {
-    const { client, send, received, budget, connection } = await begin(t);
-    for (let index = 0; index < count - 1; index += 1) client.send(head(1 + 2 * index));
-    await poll(() => received.length === count - 1, 'all heads but the last are accepted', 20_000);
-    await send(head(2 * count - 1, 1));
-    assert.equal(await client.resetCode(2 * count - 1), errorCodes.refusedStream);
+  test('heads can fill the memory of a connection to its last byte, and a stream that closes makes room for another [D39]', async (t) => {
+    const { client, send, received, budget, left } = await begin(t);
+    const all = headBytesMax / heldBytes;
+    const accepted = (count: number) => poll(() => received.length === count, `${count} heads are accepted`, 20_000);
+    for (let index = 0; index < all - 1; index += 1) client.send(head(1 + 2 * index));
+    await accepted(all - 1);
+    await send(head(2 * all - 1, 1));
+    assert.equal(await client.resetCode(2 * all - 1), errorCodes.refusedStream);
     assert.equal(budget.bytes, headBytesMax - heldBytes);
-    await send(head(2 * count + 1));
-    await poll(() => received.length === count, 'the last head is accepted');
-    assert.deepEqual([budget.bytes, connection.streams], [headBytesMax, count]);
-    // A stream that closes makes room for another stream.
-    await send(resetStream(1, errorCodes.cancel));
-    await poll(() => connection.streams === count - 1, 'a stream has closed');
-    await send(head(2 * count + 3));
-    await poll(() => received.length === count + 1, 'another head is accepted');
+    await send(head(2 * all + 1));
+    await accepted(all);
+    assert.equal(budget.bytes, headBytesMax);
+    await send(frames.resetStream(1, errorCodes.cancel));
+    await left(all - 1);
+    await send(head(2 * all + 3));
+    await accepted(all + 1);
     client.socket.destroy();
+    await left(0);
     await poll(() => budget.bytes === 0, 'all memory is released');
-    assert.equal(connection.streams, 0);
   });
 
   test('heads can fill the memory of all connections to its last byte, and a head with one byte more is refused [D39]', async (t) => {
-    const { client, send, received, budget, connection } = await begin(
-      t,
-      {},
-      { budget: new BufferBudget(2 * heldBytes) },
-    );
+    const { client, send, received, budget } = await begin(t, {}, { budget: new BufferBudget(2 * heldBytes) });
     await send(head(1), head(3, 1), head(5), get(7));
-    assert.deepEqual([await client.resetCode(3), await client.resetCode(7)], [7, 7]);
-    assert.deepEqual([received.length, budget.bytes, connection.streams], [2, 2 * heldBytes, 2]);
+    for (const stream of [3, 7]) assert.equal(await client.resetCode(stream), errorCodes.refusedStream);
+    assert.deepEqual([received.length, budget.bytes], [2, 2 * heldBytes]);
   });
 
   for (const acknowledges of [true, false]) {
     test(`100 streams with ordinary heads and tokens of 2 KB can be open; one more ends the connection of a client that ${acknowledges ? 'acknowledges' : 'ignores'} the settings [D39]`, async (t) => {
-      const { client, send, received, connection } = await open(t);
-      if (acknowledges) await client.begin();
-      else client.send(preface, settings());
+      const { client, send, received, left, ...opened } = await open(t, {}, {});
+      if (acknowledges) await opened.begin();
+      else client.send(frames.preface, frames.settings());
       const others = Array.from({ length: 20 }, (_, index) => [`x-field-${index}`, 'x'.repeat(40)] as const);
-      const fields: Fields = [...others, ['authorization', `Bearer ${'x'.repeat(2_048)}`]];
+      const fields = [...others, ['authorization', `Bearer ${'x'.repeat(2_048)}`] as const];
       await send(...Array.from({ length: 100 }, (_, index) => get(1 + 2 * index, '/', fields)));
-      await poll(() => received.length === 100, 'all streams are accepted');
-      assert.equal(connection.streams, 100);
+      await left(100);
       client.send(get(201));
       if (acknowledges) {
         await client.closed();
@@ -506,90 +455,80 @@ describe('limits of a connection', { skip: noHttp2 }, () => {
         assert.equal(await client.resetCode(201), errorCodes.refusedStream);
         client.socket.destroy();
       }
-      await poll(() => connection.streams === 0, 'all streams have closed');
+      await left(0);
       assert.equal(received.length, 100);
     });
   }
 
-  test('a head of 96 fields is 431, and the stream of a head of 97 fields is reset [D39]', async (t) => {
-    const { client, send, refused } = await begin(t);
-    const fields = (count: number) => Array.from({ length: count }, () => ['x-a', ''] as const);
-    await send(get(1, '/', fields(92)), get(3, '/', fields(93)));
-    assert.equal(await client.resetCode(3), errorCodes.enhanceYourCalm);
-    await client.replies(1);
-    assert.deepEqual(refused, [{ kind: 'head-too-large', reason: 'a head of more than 80 fields' }]);
-  });
-
-  test('a head over the limit is 431; if a head exceeds twice the limit plus 32 bytes for each of 80 fields, its stream is reset [D39]', async (t) => {
-    const { client, send, refused } = await begin(t, {}, { requestHeadBytesMax: 1_024 });
-    const used = requestFields('GET', '/').flat().join('').length + 5 * 32 + 'x'.length;
-    const largest = 2 * 1_024 + 32 * 80 - used;
-    await send(get(1, '/', [['x', 'x'.repeat(largest)]]), get(3, '/', [['x', 'x'.repeat(largest + 1)]]));
-    assert.equal(await client.resetCode(3), errorCodes.enhanceYourCalm);
-    await client.replies(1);
-    assert.deepEqual(refused, [{ kind: 'head-too-large', reason: 'a head of more than 1024 bytes' }]);
-  });
+  const fields = (count: number) => Array.from({ length: count - 4 }, () => ['x-a', ''] as const);
+  const largest = 2 * 1_024 + 32 * 80 - 5 * 32 - textBytes;
+  for (const [name, first, second, limit] of [
+    ['of 96 fields is 431, and the stream of a head of 97 fields', get(1, '/', fields(96)), get(3, '/', fields(97)), '80 fields'],
+    ['over the limit is 431, and the stream of a head over twice the limit plus 32 bytes for each of 80 fields', withField(1, largest), withField(3, largest + 1), '1024 bytes'],
+  ] as const) {
+    test(`a head ${name} is reset [D39]`, async (t) => {
+      const { client, send, refused } = await begin(t, {}, { requestHeadBytesMax: 1_024 });
+      await send(first, second);
+      assert.equal(await client.resetCode(3), errorCodes.enhanceYourCalm);
+      await client.replies(1);
+      assert.deepEqual(refused, [{ kind: 'head-too-large', reason: `a head of more than ${limit}` }]);
+    });
+  } // prettier-ignore
 
   test('after the reply, up to requestBytesMax of a body is dropped; one byte more resets the stream with NO_ERROR [D11]', async (t) => {
-    const { client, send, framesOf, connection, received } = await begin(t, replies, { requestBytesMax: 1_000 });
+    const { client, send, count, left, received } = await begin(t, replies, { requestBytesMax: 1_000 });
     await send(put(1), put(3));
     await client.replies(1, 3);
     await send(data(1, 600), data(1, 400), data(3, 600), data(3, 401));
     assert.equal(await client.resetCode(3), errorCodes.noError);
-    assert.equal(framesOf(1, frameTypes.resetStream).length, 0);
-    assert.equal(connection.streams, 1);
+    await left(1);
     await send(data(1, 0, flags.endStream));
-    await poll(() => connection.streams === 0, 'both streams have closed');
+    await left(0);
+    assert.equal(count(frameTypes.resetStream, 1), 0);
     for (const { events } of received) assert.deepEqual(events, ['start', 'taken']);
   });
 });
 
-/** Counts calls in each turn of the event loop. */
-function countTurns(): { count: () => void; perTurn: Map<number, number> } {
-  const perTurn = new Map<number, number>();
-  const count = () => perTurn.set(currentTurn(), (perTurn.get(currentTurn()) ?? 0) + 1);
-  return { count, perTurn };
-}
-
-/**
- * Asserts that each turn has at most `inOwn` calls. The first turn may have `atOnce` more: it begins when the bytes arrive, and
- * the connection's own turn follows in the same iteration of the event loop.
- */
-function assertTurns(perTurn: Map<number, number>, atOnce: number, inOwn: number): void {
-  const [first = 0, ...others] = perTurn.values();
-  assert.ok(first <= atOnce + inOwn && Math.max(...others) === inOwn, [first, ...others].join(' '));
-}
+// Some releases of Node 26 pause the stream below during each write.
+test('what arrives while node:http2 has paused is passed on when node:http2 resumes [D58]', async (t) => {
+  const { socket, client } = await openPair(t);
+  const passed: Buffer[] = [];
+  const paced = new PacedSocket(socket.resume(), () => 0).on('data', (bytes: Buffer) => passed.push(bytes)).pause();
+  client.write(frames.preface);
+  await poll(() => socket.bytesRead === frames.preface.length, 'the bytes are read');
+  await turns(3);
+  assert.deepEqual(passed, []);
+  paced.resume();
+  await poll(() => Buffer.concat(passed).equals(frames.preface), 'the bytes are passed on');
+});
 
 describe('input in one turn of the event loop [D58]', { skip: noHttp2 }, () => {
-  for (const [name, length, atOnce, inOwn] of [
-    ['heads', 0, 4, 12],
-    ['heads of 1,500 bytes', 1_500, 2, 3],
+  const heads = (length: number) =>
+    Array.from({ length: 40 }, (_, index) => get(1 + 2 * index, '/', [['x', 'x'.repeat(length)]]));
+  const pieces = Array.from({ length: 2_000 }, (_, index) => data(1, String(index % 10)));
+
+  // The first turn begins when the bytes arrive. The connection's own turn follows in the same iteration of the event loop.
+  for (const [name, atOnce, inOwn, all, event] of [
+    ['heads', 4, 12, heads(0), 'onStart'],
+    ['heads of 1,500 bytes', 2, 3, heads(1_500), 'onStart'],
+    ['frames', 64, 256, [put(1), ...pieces, data(1, 0, flags.endStream)], 'onBody'],
   ] as const) {
     test(`at most ${atOnce} ${name} are read, and then ${inOwn} in each turn of the connection`, async (t) => {
-      const { count, perTurn } = countTurns();
-      const { send, received } = await begin(t, { onStart: count });
+      const perTurn = new Map<number, number>();
+      const count = () => perTurn.set(currentTurn(), (perTurn.get(currentTurn()) ?? 0) + 1);
+      const { send, received } = await begin(t, { [event]: count });
       await turns(3);
-      const others: Fields = [['x', 'x'.repeat(length)]];
-      await send(...Array.from({ length: 40 }, (_, index) => get(1 + 2 * index, '/', others)));
-      await poll(() => received.length === 40, 'all requests have started');
-      assertTurns(perTurn, atOnce, inOwn);
+      await send(...all);
+      const isOver = () => received.length === 40 || received[0]?.events.at(-1) === 'end';
+      await poll(isOver, 'all is read');
+      const [first = 0, ...others] = perTurn.values();
+      assert.ok(first <= atOnce + inOwn && Math.max(...others) === inOwn, [first, ...others].join(' '));
+      if (event === 'onBody') assert.equal(received[0]?.body, '0123456789'.repeat(200));
     });
   }
-
-  test('at most 64 frames are read, and then 256 in each turn of the connection', async (t) => {
-    const { count, perTurn } = countTurns();
-    const { send, request } = await begin(t, { onBody: count });
-    const digits = Array.from({ length: 2_000 }, (_, index) => String(index % 10));
-    await send(put(1), ...digits.map((digit) => data(1, digit)), data(1, 0, flags.endStream));
-    const received = await request(0);
-    await poll(() => received.events.includes('end'), 'the body');
-    assert.equal(received.body, digits.join(''));
-    assertTurns(perTurn, 64, 256);
-  });
 });
 
 describe('bodies that are not read yet [D58]', { skip: noHttp2 }, () => {
-  const hold: Script = { onStart: ({ transport }) => transport.holdBody() };
   const numbers = [1, 3, 5, 7, 9];
 
   /** The number of bytes that `client` may send on `stream`, or on the connection. */
@@ -630,9 +569,7 @@ describe('bodies that are not read yet [D58]', { skip: noHttp2 }, () => {
     const { client, socket, send } = await begin(t, hold);
     // Together the pieces have 64 KiB.
     await send(put(1), put(3));
-    for (const [stream, bytes] of [[1, 32_000], [3, 32_000], [3, 1_536]] as const) {
-      for (let left = bytes; left > 0; left -= 16_000) await send(data(stream, Math.min(left, 16_000)));
-    } // prettier-ignore
+    for (const piece of [data(1, 16_000), data(1, 16_000), data(3, 16_000), data(3, 16_000), data(3, 1_536)]) await send(piece); // prettier-ignore
     for (let round = 0; round < 100; round += 1) {
       client.send(data(1, 5_000));
       await turns(2);
@@ -642,9 +579,9 @@ describe('bodies that are not read yet [D58]', { skip: noHttp2 }, () => {
 
   test('the body of a stream that its client resets is released, and other streams are served', async (t) => {
     const { client, send, request, budget, pass } = await begin(t, hold);
-    const piece = data(1, 16_000);
     const head = put(1, '/', [['expect', '100-continue']]);
-    await send(head, put(3), piece, piece, piece, data(3, 16_000), resetStream(1, errorCodes.noError));
+    const piece = data(1, 16_000);
+    await send(head, put(3), piece, piece, piece, data(3, 16_000), frames.resetStream(1, errorCodes.noError));
     const reset = await request(0);
     // Not even `100 Continue` can be sent on this stream.
     reset.transport.readBody();
@@ -658,7 +595,7 @@ describe('bodies that are not read yet [D58]', { skip: noHttp2 }, () => {
   });
 
   test('a body is dropped and not buffered if its client does not read the early reply', async (t) => {
-    const { client, send, request } = await beginClosed(t);
+    const { client, send, request } = await begin(t, {}, { window: 0 });
     await send(put(1));
     (await request(0)).reply('no');
     // Together the pieces are larger than the initial window of the stream.
@@ -671,9 +608,10 @@ describe('bodies that are not read yet [D58]', { skip: noHttp2 }, () => {
 
 describe('the fields of a head [RFC 7541, 6]', { skip: noHttp2 }, () => {
   // node:http2 drops malformed fields, so that the gateway compares its fields with its own count of them.
-  const request = fieldBlock(requestFields('GET', '/'));
+  const { fieldBlock, indexedField } = frames;
+  const request = fieldBlock(frames.requestFields('GET', '/'));
   const many = Array.from({ length: 66 }, (_, index) => indexedField(`x-${index}`, ''));
-  const blocks: [name: string, ...parts: Buffer[]][] = [
+  for (const [name, ...parts] of [
     ['literal fields, some of them empty', request, fieldBlock([['a', '1'], ['b', '']])],
     ['names and values of more than 126 bytes', request, fieldBlock([['a', 'x'.repeat(127)], ['b'.repeat(300), 'x'.repeat(300)]])],
     ['an index of one byte', request, Buffer.of(0x90)],
@@ -683,41 +621,48 @@ describe('the fields of a head [RFC 7541, 6]', { skip: noHttp2 }, () => {
     ['a literal name that is never indexed', request, Buffer.of(0x10, 1, 0x61, 1, 0x62)],
     ['Huffman-coded text', request, Buffer.of(0x00, 0x81, 0x1f, 0x81, 0x1f)],
     ['updates of the table size, which are not fields', Buffer.of(0x20, 0x3f, 0xe1, 0x1f), request],
-  ]; // prettier-ignore
-
-  for (const [name, ...parts] of blocks) {
+  ] as [string, ...Buffer[]][]) {
     test(`are all counted in a head with ${name}, in any frames and in pieces of any size`, async (t) => {
       const { client, send } = await begin(t, replies);
       const block = Buffer.concat(parts);
-      const whole = flags.endHeaders | flags.endStream;
-      const padded = Buffer.concat([Buffer.of(7), Buffer.alloc(5, 0x82), block, Buffer.alloc(7, 0x82)]);
       const middle = block.length >> 1;
-      const forms: ((stream: number) => Buffer)[] = [
-        (stream) => frame(frameTypes.headers, whole, stream, block),
-        (stream) => frame(frameTypes.headers, whole | flags.padded | flags.priority, stream, padded),
-        (stream) =>
-          Buffer.concat([
-            frame(frameTypes.headers, flags.endStream, stream, block.subarray(0, middle)),
-            frame(frameTypes.continuation, flags.endHeaders, stream, block.subarray(middle)),
-          ]),
-      ];
+      const { endStream, endHeaders, padded, priority } = flags;
+      const paddedBlock = Buffer.concat([Buffer.of(7), Buffer.alloc(5, 0x82), block, Buffer.alloc(7, 0x82)]);
       let stream = -1;
-      for (const form of forms) {
+      for (const forms of [
+        [[frameTypes.headers, endHeaders | endStream, block]],
+        [[frameTypes.headers, endHeaders | endStream | padded | priority, paddedBlock]],
+        [[frameTypes.headers, endStream, block.subarray(0, middle)], [frameTypes.continuation, endHeaders, block.subarray(middle)]],
+      ] as const) {
         for (const size of [1, 1_000]) {
-          const bytes = form((stream += 2));
+          stream += 2;
+          const bytes = Buffer.concat(forms.map(([type, flag, payload]) => frames.frame(type, flag, stream, payload)));
           for (let at = 0; at < bytes.length; at += size) await send(bytes.subarray(at, at + size));
           await client.replies(stream);
         }
       }
     });
-  }
+  } // prettier-ignore
 });
 
-describe('2,000 streams, one after another', { skip: noHttp2 }, () => {
-  /** The size of all JavaScript objects of this process that are in use, with their buffers, in bytes. */
-  async function used(): Promise<number> {
-    setFlagsFromString('--expose-gc');
-    const collectGarbage = runInNewContext('gc') as () => void;
+test('2,000 streams, one after another, leave no memory in use', { skip: noHttp2 }, async (t) => {
+  setFlagsFromString('--expose-gc');
+  const collectGarbage = runInNewContext('gc') as () => void;
+  const { client, received } = await begin(t, { onBodyEnd: (each) => each.reply('ok') });
+  // The stopped clock would remember each call.
+  t.mock.restoreAll();
+  client.send(windowUpdate(0, 2 ** 30));
+  let ended = 0;
+  client.onFrame = ({ type, flags: each }) =>
+    (ended += type === frameTypes.data && (each & flags.endStream) > 0 ? 1 : 0);
+  /** Serves 1,000 streams. Returns the size of all JavaScript objects in use, with their buffers, in bytes. */
+  const serve = async () => {
+    for (let round = 0; round < 20; round += 1) {
+      const numbers = Array.from({ length: 50 }, (_, index) => 1 + 2 * (ended + index));
+      client.send(...numbers.flatMap((stream) => [put(stream, '/', [['content-length', '1']]), data(stream, 1, flags.endStream)])); // prettier-ignore
+      await poll(() => ended % 50 === 0 && ended > (numbers[0] ?? 0) / 2, 'all replies');
+    }
+    received.length = 0;
     // Node frees the native part of an object only in the turn after its collection.
     for (let count = 0; count < 2; count += 1) {
       collectGarbage();
@@ -725,48 +670,24 @@ describe('2,000 streams, one after another', { skip: noHttp2 }, () => {
     }
     const { heapUsed, external } = process.memoryUsage();
     return heapUsed + external;
-  }
-
-  test('leave no memory in use', async (t) => {
-    const { client, received } = await begin(t, { onBodyEnd: (each) => each.reply('ok') });
-    // The stopped clock would remember each call.
-    t.mock.restoreAll();
-    client.send(windowUpdate(0, 2 ** 30));
-    let ended = 0;
-    const next = (stream: number) =>
-      Buffer.concat([put(stream, '/', [['content-length', '1']]), data(stream, 1, flags.endStream)]);
-    const sendMore = () => client.send(...Array.from({ length: 50 }, (_, index) => next(1 + 2 * (ended + index))));
-    client.onFrame = ({ type, flags: each }) => {
-      if (type !== frameTypes.data || (each & flags.endStream) === 0) return;
-      ended += 1;
-      if (ended % 50 === 0 && ended % 1_000 !== 0) sendMore();
-    };
-    const serve = async (until: number) => {
-      sendMore();
-      await poll(() => ended === until, 'all replies');
-      received.length = 0;
-      return await used();
-    };
-    const before = await serve(1_000);
-    const bytes = (await serve(2_000)) - before;
-    assert.ok(bytes < 100_000, `${bytes} bytes are still used`);
-  });
+  };
+  const before = await serve();
+  const bytes = (await serve()) - before;
+  assert.ok(bytes < 100_000, `${bytes} bytes are still used`);
 });
 
 describe('bodies and replies of a stream', { skip: noHttp2 }, () => {
   for (const sizes of [[1], [sliceBytes], [sliceBytes + 1], [3 * sliceBytes], [5, 40_000, 1], [2 * sliceBytes, 1, 1]]) {
     test(`a reply in pieces of ${sizes.join(', ')} bytes arrives unchanged, and "taken" is reported once [D14]`, async (t) => {
-      const { client, send, request, framesOf, connection } = await begin(t);
-      await send(get(1));
-      const received = await request(0);
+      const { client, count, left, ...opened } = await begin(t);
+      const received = await opened.get();
       const pieces = sizes.map((size, index) => Buffer.alloc(size, 'abc'.charAt(index)));
       received.reply('', { pieces });
       await client.receives(({ type, flags: each }) => type === frameTypes.data && each === flags.endStream, 'its end');
-      await poll(() => connection.streams === 0, 'the stream has closed');
-      const bytes = Buffer.concat(framesOf(1, frameTypes.data).map(({ payload }) => payload));
-      assert.ok(bytes.equals(Buffer.concat(pieces)));
+      await left(0);
+      assert.ok(client.bodyOf(1).equals(Buffer.concat(pieces)));
       assert.deepEqual(received.events, ['start', 'taken']);
-      assert.equal(client.frames.filter(({ type }) => type === frameTypes.resetStream).length, 0);
+      assert.equal(count(frameTypes.resetStream, 1), 0);
     });
   }
 
@@ -775,40 +696,33 @@ describe('bodies and replies of a stream', { skip: noHttp2 }, () => {
     ['an empty reply', 'GET', ''],
   ] as const) {
     test(`${name} ends its stream with the head, and needs no window`, async (t) => {
-      const { client, send, request, framesOf } = await beginClosed(t);
-      await send(headers(1, requestFields(method, '/')));
+      const { client, send, request, left, count } = await begin(t, {}, { window: 0 });
+      await send(frames.headers(1, frames.requestFields(method, '/')));
       const received = await request(0);
       received.reply(text);
       assert.deepEqual(received.events, ['start', 'taken']);
-      await client.receives(({ stream, type }) => stream === 1 && type === frameTypes.headers, 'the head');
-      assert.deepEqual(
-        framesOf(1, frameTypes.headers).map((each) => each.flags),
-        [flags.endHeaders | flags.endStream],
-      );
-      assert.equal(framesOf(1, frameTypes.data).length, 0);
+      const head = await client.receives(({ stream, type }) => stream === 1 && type === frameTypes.headers, 'the head');
+      assert.equal(head.flags, flags.endHeaders | flags.endStream);
+      await left(0);
+      assert.equal(count(frameTypes.data, 1), 0);
     });
   }
 
   test('a held body reaches the handler after readBody, which also sends one 100 Continue if the client expects it [RFC 9110, 10.1.1]', async (t) => {
-    const { client, send, request, framesOf } = await begin(t, { onStart: ({ transport }) => transport.holdBody() });
-    await send(put(1), data(1, 5, flags.endStream), put(3, '/', [['expect', '100-continue']]), get(5, '/', [['expect', '100-continue']])); // prettier-ignore
-    const [plain, expecting, bodyless] = [await request(0), await request(1), await request(2)];
+    const { client, send, request, count } = await begin(t, hold);
+    const expecting = [['expect', '100-continue']] as const;
+    await send(put(1), data(1, 5, flags.endStream), put(3, '/', expecting), get(5, '/', expecting));
+    const all = [await request(0), await request(1), await request(2)];
     await turns(5);
-    for (const { events } of [plain, expecting, bodyless]) assert.deepEqual(events, ['start']);
-    for (const { transport } of [plain, expecting, expecting, bodyless]) transport.readBody();
+    for (const { events } of all) assert.deepEqual(events, ['start']);
+    for (const { transport } of [...all, ...all]) transport.readBody();
     await client.receives(({ stream, type }) => stream === 3 && type === frameTypes.headers, 'the 100');
     await send(data(3, 5, flags.endStream));
-    await poll(() => expecting.events.length === 3, 'the body');
-    for (const each of [plain, expecting]) {
-      assert.deepEqual([each.events, each.body], [['start', 'body', 'end'], 'xxxxx']);
-    }
-    for (const each of [plain, expecting, bodyless]) each.reply('ok');
+    for (const each of all) each.reply('ok');
     await client.replies(1, 3, 5);
-    assert.deepEqual(
-      [1, 3, 5].map((stream) => framesOf(stream, frameTypes.headers).length),
-      [1, 2, 1],
-    );
-    assert.equal(client.frames.filter(({ type }) => type === frameTypes.resetStream).length, 0);
+    assert.deepEqual(all.map(({ body }) => body), ['xxxxx', 'xxxxx', '']); // prettier-ignore
+    for (const { events } of all.slice(0, 2)) assert.deepEqual(events, ['start', 'body', 'end', 'taken']);
+    assert.deepEqual([1, 3, 5].map((stream) => count(frameTypes.headers, stream)), [1, 2, 1]); // prettier-ignore
   });
 
   for (const [name, others, closes] of [
@@ -816,26 +730,25 @@ describe('bodies and replies of a stream', { skip: noHttp2 }, () => {
     ['instead of the 100 Continue that the client expects', [['expect', '100-continue']], false],
   ] as const) {
     test(`a reply ${name} arrives complete before its stream is reset with NO_ERROR [RFC 9113, 8.1]`, async (t) => {
-      const { client, send, request, framesOf } = await begin(t, { onStart: ({ transport }) => transport.holdBody() });
+      const { client, send, request } = await begin(t, hold);
       await send(put(1, '/', others));
       (await request(0)).reply('x'.repeat(4 * sliceBytes), { closes });
       // The reply is larger than the initial window of the connection.
       client.send(windowUpdate(1, sliceBytes), windowUpdate(0, sliceBytes));
       assert.equal(await client.resetCode(1), errorCodes.noError);
-      const bytes = framesOf(1, frameTypes.data).reduce((sum, { payload }) => sum + payload.length, 0);
-      assert.equal(bytes, 4 * sliceBytes);
+      assert.equal(client.bodyOf(1).length, 4 * sliceBytes);
     });
   }
 
   test('a second reply is an error, and so is a reply after the client has left', async (t) => {
-    const { client, send, request, connection } = await begin(t);
+    const { client, send, request, left } = await begin(t);
     await send(get(1), get(3));
     const [first, second] = [await request(0), await request(1)];
     first.reply('ok');
     const error = { message: 'the request has been answered, or its client has left' };
     assert.throws(() => first.reply('ok'), error);
-    await send(resetStream(3, errorCodes.cancel));
-    await poll(() => connection.streams === 0, 'both streams have closed');
+    await send(frames.resetStream(3, errorCodes.cancel));
+    await left(0);
     assert.throws(() => second.reply('ok'), error);
     second.transport.cut();
     await client.replies(1);
@@ -843,9 +756,8 @@ describe('bodies and replies of a stream', { skip: noHttp2 }, () => {
   });
 
   test('a stream that the handler cuts is reset with INTERNAL_ERROR, and "gone" is reported', async (t) => {
-    const { client, send, request, budget } = await begin(t);
-    await send(get(1));
-    const received = await request(0);
+    const { client, budget, ...opened } = await begin(t);
+    const received = await opened.get();
     received.transport.cut();
     assert.equal(await client.resetCode(1), errorCodes.internalError);
     assert.deepEqual([received.events, budget.bytes], [['start', 'gone'], 0]);
@@ -853,43 +765,41 @@ describe('bodies and replies of a stream', { skip: noHttp2 }, () => {
 });
 
 describe('a client that leaves [D21]', { skip: noHttp2 }, () => {
-  const whens: [name: string, head: Buffer, isReplied: boolean, events: string[]][] = [
+  for (const [when, head, isReplied, events] of [
     ['before the reply', get(1), false, ['start', 'gone']],
     ['before the first byte of its body', put(1), false, ['start', 'gone']],
     ['before its body is complete', Buffer.concat([put(1), data(1, 5)]), false, ['start', 'body', 'gone']],
     ['before it has read the reply', get(1), true, ['start', 'taken']],
     ['before it has read the reply, with an incomplete body', put(1), true, ['start', 'taken']],
-  ];
-  const hows: [name: string, leave: (client: FrameClient<never>) => void][] = [
-    ['resets its stream with CANCEL', (client) => client.send(resetStream(1, errorCodes.cancel))],
-    ['resets its stream with NO_ERROR', (client) => client.send(resetStream(1, errorCodes.noError))],
-    ['closes its connection', ({ socket }: FrameClient) => socket.destroy()],
-    ['half-closes its connection', ({ socket }: FrameClient) => socket.end()],
-  ];
-  for (const [when, head, isReplied, events] of whens) {
-    for (const [how, leave] of hows) {
+  ] as const) {
+    for (const [how, leave] of [
+      ['resets its stream with CANCEL', (client: FrameClient<Socket>) => client.send(frames.resetStream(1, errorCodes.cancel))],
+      ['resets its stream with NO_ERROR', (client) => client.send(frames.resetStream(1, errorCodes.noError))],
+      ['closes its connection', ({ socket }) => socket.destroy()],
+      ['half-closes its connection', ({ socket }) => socket.end()],
+    ] as [string, (client: FrameClient<Socket>) => void][]) {
       test(`if the client ${how} ${when}, the handler gets ${events.join(', ')}, and all memory is released`, async (t) => {
-        const { client, send, request, budget, connection, faults } = await beginClosed(t);
+        const { client, send, request, budget, connection, faults } = await begin(t, {}, { window: 0 });
         await send(head);
         const received = await request(0);
         if (isReplied) received.reply('x'.repeat(3 * sliceBytes));
         assert.ok(budget.bytes > 0);
-        leave(client as FrameClient<never>);
+        leave(client);
         await poll(() => received.events.length === events.length, 'the handler gets its last event');
         await turns(5);
         assert.deepEqual(received.events, events);
         assert.deepEqual([budget.bytes, connection.streams, faults], [0, 0, []]);
       });
-    }
+    } // prettier-ignore
   }
 
   test('a request that its client resets in the same read gets no event after its reply', async (t) => {
-    const { client, send, received, connection } = await begin(t, replies);
-    client.send(get(1), resetStream(1, errorCodes.cancel), get(3));
+    const { client, send, received, left } = await begin(t, replies);
+    client.send(get(1), frames.resetStream(1, errorCodes.cancel), get(3));
     await client.replies(3);
-    await send(ping);
-    await poll(() => connection.streams === 0, 'both streams have closed');
-    assert.deepEqual(received.map(({ events }) => events), [['start', 'taken'], ['start', 'taken']]); // prettier-ignore
+    await send(frames.ping);
+    await left(0);
+    for (const { events } of received) assert.deepEqual(events, ['start', 'taken']);
   });
 });
 
@@ -898,24 +808,23 @@ describe('a fault of the handler [D28]', { skip: noHttp2 }, () => {
   const fail = () => {
     throw fault;
   };
-  for (const [name, script, frames] of [
-    ['onStart', { onStart: fail }, [get(1)]],
-    ['onBody', { onBody: fail }, [put(1), data(1, 5)]],
-    ['onBodyEnd', { onBodyEnd: fail }, [put(1), data(1, 0, flags.endStream)]],
-    ['onBroken', { onBroken: fail }, [put(1)]],
-    ['onGone', { onGone: fail }, [put(1), resetStream(1, errorCodes.cancel)]],
-    ['onRefuse', { onRefuse: fail }, [get(1, '/', [['host', 'other']])]],
+  for (const [event, ...bytes] of [
+    ['onStart', get(1)],
+    ['onBody', put(1), data(1, 5)],
+    ['onBodyEnd', put(1), data(1, 0, flags.endStream)],
+    ['onBroken', put(1)],
+    ['onGone', put(1), frames.resetStream(1, errorCodes.cancel)],
+    ['onRefuse', get(1, '/', [['host', 'other']])],
   ] as const) {
-    test(`in ${name} ends its own stream, and other streams are served`, async (t) => {
-      const own = script as Script;
-      const { client, send, pass, faults, budget, connection, received } = await begin(t, own, { requestTimeoutMs: 400 }); // prettier-ignore
-      await send(...frames);
-      if (name === 'onBroken') pass(400);
+    test(`in ${event} ends its own stream, and other streams are served`, async (t) => {
+      const { client, send, pass, faults, budget, left, received } = await begin(t, { [event]: fail }, { requestTimeoutMs: 400 }); // prettier-ignore
+      await send(...bytes);
+      if (event === 'onBroken') pass(400);
       await poll(() => faults.length > 0, 'the fault is reported');
-      if (name !== 'onGone') assert.equal(await client.resetCode(1), errorCodes.internalError);
-      await poll(() => connection.streams === 0, 'the stream has closed');
+      if (event !== 'onGone') assert.equal(await client.resetCode(1), errorCodes.internalError);
+      await left(0);
       assert.equal(budget.bytes, 0);
-      if (name === 'onStart') return;
+      if (event === 'onStart') return;
       await send(get(3));
       received.at(-1)?.reply('ok');
       await client.replies(3);
