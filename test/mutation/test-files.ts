@@ -36,9 +36,7 @@ export const batches: readonly Batch[] = [
   },
   {
     name: 'connections by themselves',
-    files: list(`
-      transport/backend-connection transport/server-exchanges transport/server-room transport/server-times
-      transport/server-turns`),
+    files: list('transport/backend-connection transport/server-exchanges transport/server-times'),
     of: /packages\/core\/http1\//,
     isTimed: true,
   },
@@ -71,6 +69,11 @@ export const batches: readonly Batch[] = [
     name: 'HTTP through the gateway',
     files: list('spec/malformed-http transport/client-leaves transport/stall-watch'),
     of: /packages\/core\/(backend|call|http1|hosts\/clients)\//,
+  },
+  {
+    name: 'simulated worlds',
+    files: list('simulation/simulation'),
+    of: /packages\/core\/(http1\/(client-connection|sent-ahead|turns)|hosts\/clients\/(client-listener|put-off|stall-watch))\.ts/,
   },
   { name: 'deadlines', files: list('spec/deadlines'), of: /packages\/core\/(backend|call|body)\//, isTimed: true },
   { name: 'answers', files: list('spec/backend-answers'), of: /packages\/core\/(backend|http1|body)\// },

@@ -62,8 +62,7 @@ const badId = requestBytes('GET', '/api/work-items/a');
 const withToken = requestBytes('GET', '/api/work-items', { headers: [['Authorization', 'Bearer x']] });
 const chunkedHead = requestBytes('POST', '/api/work-items', { headers: [['Transfer-Encoding', 'chunked']] });
 
-// The gateway refuses these requests. test/transport/server-turns.test.ts tests handlers that reply at once or in
-// microtasks.
+// The gateway refuses these requests.
 const refusals: [string, Buffer, number, Start?][] = [
   ['a bad id', badId, 400],
   ['a body in chunks that is not JSON', Buffer.concat([chunkedHead, chunk('{'), bytesOf('0\r\n\r\n')]), 500],

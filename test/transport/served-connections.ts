@@ -62,8 +62,7 @@ export class Received implements RequestReceiver {
   }
 
   onBroken(reason: BrokenReason): void {
-    const isFlaw = typeof reason === 'object' && reason.kind !== 'head-too-large';
-    this.events.push(typeof reason === 'string' ? reason : isFlaw ? 'malformed' : reason.kind);
+    this.events.push(eventOf(reason));
     this.#script.onBroken?.(this);
   }
 
@@ -87,6 +86,11 @@ export class Received implements RequestReceiver {
       drains,
     });
   }
+}
+
+function eventOf(reason: BrokenReason): string {
+  if (typeof reason === 'string') return reason;
+  return reason.kind === 'head-too-large' ? reason.kind : 'malformed';
 }
 
 /** Functions that the handler calls for its events, and its reply to a refused request. */
@@ -127,14 +131,13 @@ export function createHandler(script: Script) {
     refuse: (reason) => {
       refused.push(reason);
       script.onRefuse?.();
-      const isLate = reason === 'timeout';
-      const isMalformed = typeof reason === 'object' && reason.kind !== 'head-too-large';
-      const body = script.refusal ?? Buffer.from(isLate ? 'late' : 'no');
+      const event = eventOf(reason);
+      const status = event === 'timeout' ? 408 : event === 'malformed' ? 400 : 431;
       return {
-        head: createReplyHead(isLate ? 408 : isMalformed ? 400 : 431, []),
+        head: createReplyHead(status, []),
         added: [],
         requestId: 'refused',
-        body: BorrowedBytes.ofConstant(body),
+        body: BorrowedBytes.ofConstant(script.refusal ?? Buffer.from(status === 408 ? 'late' : 'no')),
         closes: script.refusalCloses ?? true,
         drains: false,
       };
@@ -144,21 +147,18 @@ export function createHandler(script: Script) {
   /** Waits for the request with this index. */
   const request = async (index: number): Promise<Received> => {
     await poll(() => received.length > index, `request ${index}`);
-    const found = received[index];
-    assert.ok(found);
-    return found;
+    return received[index] ?? assert.fail();
   };
   return { handler, received, refused, faults, request };
 }
 
 export async function serve(t: TestContext, script: Script = {}, limits: Partial<ServerLimits> = {}) {
-  const { handler, received, refused, faults, request } = createHandler(script);
+  const { handler, request, ...told } = createHandler(script);
   const server = new ClientListener({ ...noLimits, ...limits }, handler);
   await once(server.listener.listen(0, '127.0.0.1'), 'listening');
-  t.after(async () => {
+  t.after(() => {
     server.closeAll();
     server.listener.close();
-    await once(server.listener, 'close');
   });
   const { port } = server.listener.address() as AddressInfo;
   const connect = async (): Promise<RawClient> => {
@@ -167,22 +167,20 @@ export async function serve(t: TestContext, script: Script = {}, limits: Partial
     return client;
   };
   return {
+    ...told,
     server,
-    port,
-    received,
-    refused,
-    faults,
     connect,
+    request,
     /** A client and the server's end of its connection. */
     connectBoth: async () => {
       const before = new Set(server);
+      const find = () => [...server].find((each) => !before.has(each));
       const client = await connect();
-      await poll(() => server.size > before.size, 'the connection is accepted');
-      const connection = [...server].find((each) => !before.has(each));
+      await poll(() => find() !== undefined, 'the connection is accepted');
+      const connection = find();
       assert.ok(connection);
       return { client, connection };
     },
-    request,
     /** Replies to the request with this index and asserts that the client receives that reply next. */
     exchange: async (client: RawClient, index: number, text: string): Promise<void> => {
       (await request(index)).reply(text);
@@ -229,11 +227,6 @@ export async function assertReplies(client: RawClient, ...texts: readonly string
   for (const text of texts) assert.equal((await client.reply()).text, text);
 }
 
-/** Asserts the replies to `gets(count)`. */
-export async function assertEchoes(client: RawClient, count: number): Promise<void> {
-  await assertReplies(client, ...Array.from({ length: count }, (_, index) => `/${index}`));
-}
-
 /** Asserts that the connection ends without a reset, and without unread bytes. */
 export async function assertEnds(client: RawClient): Promise<void> {
   assert.equal(await client.closed(), 'end');
@@ -248,10 +241,13 @@ export async function assertLastReply(client: RawClient, status: number, text?: 
   await assertEnds(client);
 }
 
-/** Replaces `performance.now()` with a clock that only the test advances. */
-export function stopClock(t: TestContext): { now: number } {
-  const clock = { now: 10_000 };
-  t.mock.method(performance, 'now', () => clock.now);
+/** Replaces `performance.now()` with a clock that only the test advances. `reads`: how often it was read. */
+export function stopClock(t: TestContext): { now: number; reads: number } {
+  const clock = { now: 10_000, reads: 0 };
+  t.mock.method(performance, 'now', () => {
+    clock.reads += 1;
+    return clock.now;
+  });
   return clock;
 }
 
@@ -265,16 +261,13 @@ export async function turns(count: number): Promise<void> {
 
 /** Counts events in each turn of the event loop. */
 export class TurnCounter {
-  readonly perTurn: number[] = [];
-  #inTurn = 0;
+  /** The most events in one turn. */
+  most = 0;
+  inTurn = 0;
 
-  count(): void {
-    if (this.#inTurn === 0) {
-      setImmediate(() => {
-        this.perTurn.push(this.#inTurn);
-        this.#inTurn = 0;
-      });
-    }
-    this.#inTurn += 1;
+  count(by = 1): void {
+    if (this.inTurn === 0) setImmediate(() => (this.inTurn = 0));
+    this.inTurn += by;
+    this.most = Math.max(this.most, this.inTurn);
   }
 }

@@ -1,14 +1,14 @@
-// The server side of HTTP/1.1 on real sockets: each time limit of a client, to the millisecond. The test sets the
-// clock. server-room.test.ts tests how often the limits are checked. D35.
+// The server side of HTTP/1.1 on real sockets: time limits of clients, to the millisecond; idle connections, the limit on
+// connections, and drains. The test sets the clock. D19, D26, D33, D35. The simulated worlds explore time limits and drains.
 
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import type { ServerLimits } from '../../packages/core/http1/connection.ts';
 import { poll } from '../helpers/changes.ts';
 import {
-  assertEchoes,
   assertEnds,
   assertLastReply,
+  assertReplies,
   echo,
   get,
   gets,
@@ -23,102 +23,66 @@ import {
 
 const limits = { requestHeadersTimeoutMs: 300, requestTimeoutMs: 800, idleTimeoutMs: 500 };
 
-/** A server on a stopped clock, with the limits above. */
+/** A client of a server on a stopped clock, with the limits above. */
 async function start(t: TestContext, script: Script = {}, more: Partial<ServerLimits> = {}) {
   const clock = stopClock(t);
-  const served = await serve(t, script, { ...limits, ...more });
+  const served = await serveOne(t, script, { ...limits, ...more });
+  const { client, connection } = served;
   return {
     ...served,
     clock,
-    open: async () => {
-      const { client, connection } = await served.connectBoth();
-      return {
-        client,
-        connection,
-        /** Sends bytes that do not complete a head, and waits until the server has read them. */
-        begin: async (text: string) => {
-          const expected = connection.socket.bytesRead + text.length;
-          client.send(text);
-          await poll(() => connection.socket.bytesRead === expected, 'the bytes are read');
-        },
-        /** Asserts that the connection is open 1 ms before `time`, and then checks its limits at `time`. */
-        reaches: async (time: number) => {
-          connection.checkTime(time - 1);
-          await turn();
-          const { destroyed, writableEnded } = connection.socket;
-          assert.ok(client.isOpen && !destroyed && !writableEnded, 'open 1 ms before');
-          connection.checkTime(time);
-        },
-      };
+    /** Sends bytes that do not complete a head, and waits until the server has read them. */
+    begin: async (text: string) => {
+      const expected = connection.socket.bytesRead + text.length;
+      client.send(text);
+      await poll(() => connection.socket.bytesRead === expected, 'the bytes are read');
+    },
+    /** Asserts that the connection is open 1 ms before `time`, and then checks its limits at `time`. */
+    reaches: async (time: number) => {
+      connection.checkTime(time - 1);
+      await turn();
+      const { destroyed, writableEnded } = connection.socket;
+      assert.ok(client.isOpen && !destroyed && !writableEnded, 'open 1 ms before');
+      connection.checkTime(time);
     },
   };
 }
 
-describe('each time limit takes effect to the millisecond [D35]', { timeout: 30_000 }, () => {
-  test('a connection without a byte is closed after REQUEST_HEADERS_TIMEOUT_MS, without a reply', async (t) => {
-    const { clock, open, refused } = await start(t);
-    const { client, reaches } = await open();
-    await reaches(clock.now + 300);
-    await client.closed();
-    assert.equal(client.unread.length, 0);
-    assert.deepEqual(refused, []);
-  });
-
-  test('an incomplete first head is 408, REQUEST_HEADERS_TIMEOUT_MS after the connection opened', async (t) => {
-    const { clock, open, refused } = await start(t);
-    const from = clock.now;
-    const { client, connection, begin, reaches } = await open();
-    clock.now += 200;
-    await begin('GET /1 HT');
-    assert.equal(connection.idleMs(from + 250), 250, 'half a head is not a request in flight');
-    await reaches(from + 300);
-    await assertLastReply(client, 408);
-    assert.deepEqual(refused, ['timeout']);
-  });
-
-  test('an incomplete head is 408 after REQUEST_TIMEOUT_MS, if that is shorter', async (t) => {
-    const { clock, open } = await start(t, {}, { requestTimeoutMs: 200 });
-    const { client, begin, reaches } = await open();
-    await begin('GET / HTTP/1.1\r\n');
-    await reaches(clock.now + 200);
-    await assertLastReply(client, 408, 'late');
-  });
-
-  test('an incomplete later head is 408, REQUEST_HEADERS_TIMEOUT_MS after its first byte', async (t) => {
-    const { clock, open, exchange } = await start(t);
-    const { client, begin, reaches } = await open();
-    client.send(get('/1'));
-    await exchange(client, 0, '1');
-    clock.now += 400;
-    await begin('GET /2 HT');
-    await reaches(clock.now + 300);
-    await assertLastReply(client, 408);
-  });
-
-  test('an idle connection is closed without a 408, IDLE_TIMEOUT_MS after its last reply, even if empty lines arrive', async (t) => {
-    const { clock, open, request, refused } = await start(t);
-    const { client, begin, reaches } = await open();
-    client.send(get('/1'));
-    const first = await request(0);
-    clock.now += 5_000;
-    first.reply('1');
-    await client.reply();
-    const repliedAt = clock.now;
-    clock.now += 400;
-    await begin('\r\n');
-    await reaches(repliedAt + 500);
-    await client.closed();
-    assert.equal(client.unread.length, 0);
-    assert.deepEqual(refused, []);
-  });
+describe('each time limit takes effect to the millisecond [D35]', () => {
+  // `at`: the time since the connection opened, or since its last reply.
+  for (const [what, isUsed, waitMs, text, at, status] of [
+    ['a connection without a byte is closed without a reply', false, 0, '', 300, undefined],
+    ['a first head is 408, counted from the opening of the connection', false, 200, 'GET /1 HT', 300, 408],
+    ['a later head is 408, counted from its first byte', true, 400, 'GET /2 HT', 700, 408],
+    ['an idle connection is closed without a reply, even if empty lines arrive', true, 400, '\r\n', 500, undefined],
+    ['a head is 408 after REQUEST_TIMEOUT_MS, if that is shorter', false, 0, 'GET / HTTP/1.1\r\n', 200, 408],
+  ] as const) {
+    test(what, async (t) => {
+      const more = what.includes('shorter') ? { requestTimeoutMs: 200 } : {};
+      const { clock, client, begin, reaches, request, refused } = await start(t, {}, more);
+      let from = clock.now;
+      if (isUsed) {
+        client.send(get('/1'));
+        const first = await request(0);
+        from = clock.now += 5_000;
+        first.reply('1');
+        await assertReplies(client, '1');
+      }
+      clock.now += waitMs;
+      await begin(text);
+      await reaches(from + at);
+      if (status === undefined) await assertEnds(client);
+      else await assertLastReply(client, status, 'late');
+      assert.deepEqual(refused, status === undefined ? [] : ['timeout']);
+    });
+  }
 
   for (const [when, early] of [
     ['is reported as timed out', false],
     ['closes the connection after an early reply', true],
   ] as const) {
     test(`a slow body ${when}, REQUEST_TIMEOUT_MS after the first byte of its head`, async (t) => {
-      const { clock, open, exchange, request } = await start(t);
-      const { client, begin, reaches } = await open();
+      const { clock, client, begin, reaches, exchange, request } = await start(t);
       client.send(get('/1'));
       await exchange(client, 0, '1');
       const from = (clock.now += 100);
@@ -144,42 +108,18 @@ describe('each time limit takes effect to the millisecond [D35]', { timeout: 30_
     [72_000, 71],
     [1_999, 0],
   ] as const) {
-    test(`with an idle time of ${idleTimeoutMs} ms, a request at the end of the announced ${announced} s comes a second before the close`, async (t) => {
-      const { clock, open, exchange, request } = await start(t, {}, { idleTimeoutMs });
-      const { client, connection } = await open();
-      client.send(get('/1'));
-      (await request(0)).reply('1');
-      const reply = await client.reply();
-      assert.equal(reply.header('keep-alive'), `timeout=${announced}`);
-      connection.checkTime(clock.now + Math.min(announced * 1_000 + 999, idleTimeoutMs - 1));
-      client.send(get('/2'));
-      await exchange(client, 1, '2');
+    test(`with an idle time of ${idleTimeoutMs} ms, the client is told ${announced} s`, async (t) => {
+      const { client } = await start(t, echo, { idleTimeoutMs });
+      assert.equal((await client.call('GET', '/1')).header('keep-alive'), `timeout=${announced}`);
     });
   }
 
-  test('a client that continues to send after its last reply is cut off 5 s later', async (t) => {
-    const { clock, open } = await start(t, echo);
-    const { client, connection, begin } = await open();
-    clock.now += 200;
-    client.send(get('/1', [['Connection', 'close']]));
-    await assertLastReply(client, 200, '/1');
-    await poll(() => connection.socket.writableLength === 0, 'the reply is sent');
-    const from = clock.now;
-    clock.now += 4_000;
-    await begin('more');
-    connection.checkTime(from + 4_999);
-    assert.equal(connection.socket.destroyed, false);
-    connection.checkTime(from + 5_000);
-    assert.equal(connection.socket.destroyed, true);
-  });
-
   for (const [what, closes, ms] of [
-    ['its last reply; 5 s apply afterwards', true, 5_000],
+    ['its last reply; 5 s apply afterwards, even if it continues to send', true, 5_000],
     ['a reply; IDLE_TIMEOUT_MS applies afterwards', false, 500],
   ] as const) {
     test(`no limit applies while a client slowly reads ${what}`, async (t) => {
-      const { clock, open, request } = await start(t);
-      const { client, connection } = await open();
+      const { clock, client, connection, begin, request } = await start(t);
       client.send(get('/1'));
       const first = await request(0);
       client.pause();
@@ -191,128 +131,269 @@ describe('each time limit takes effect to the millisecond [D35]', { timeout: 30_
       client.resume();
       assert.equal((await client.reply()).body.length, 30_000_000);
       await poll(() => connection.socket.writableLength === 0, 'the reply is sent');
-      if (!closes) assert.equal(connection.idleMs(clock.now), 0);
+      if (closes) await begin('more');
       connection.checkTime(clock.now + ms - 1);
       assert.equal(connection.socket.destroyed, false);
       connection.checkTime(clock.now + ms);
       assert.equal(connection.socket.destroyed, true);
     });
   }
+
+  test('while a reply is awaited, no time limit runs for its request or for an incomplete next request', async (t) => {
+    const { clock, client, connection, exchange, request } = await start(t);
+    client.send(join(get('/1'), 'GET /2 HTTP/1.1\r\nHo'));
+    await request(0);
+    clock.now += 600_000;
+    connection.checkTime(clock.now);
+    await exchange(client, 0, '1');
+    client.send('st: x\r\n\r\n');
+    await exchange(client, 1, '2');
+  });
+
+  test('a body that times out: all bytes after it are read and dropped, and no later request starts', async (t) => {
+    const { client, connection, request, received } = await start(t);
+    client.send(put('/1', 5));
+    const first = await request(0);
+    connection.checkTime(performance.now() + 60_000);
+    const rest = join('hello', get('/2'));
+    client.send(rest);
+    await poll(() => connection.socket.bytesRead === put('/1', 5).length + rest.length, 'all is read');
+    assert.deepEqual(first.events, ['start', 'timeout']);
+    first.reply('late', { status: 408 });
+    await assertLastReply(client, 408);
+    assert.equal(received.length, 1);
+  });
+
+  test('the time limit of a body stands still while the handler holds the body back', async (t) => {
+    const { clock, client, connection, request } = await start(t, { onStart: ({ transport }) => transport.holdBody() });
+    client.send(put('/1', 5));
+    const { events, transport } = await request(0);
+    for (const [passed, expected] of [
+      [60_000, ['start']],
+      [799, ['start']],
+      [1, ['start', 'timeout']],
+    ] as const) {
+      clock.now += passed;
+      connection.checkTime(clock.now);
+      assert.deepEqual(events, expected);
+      transport.readBody();
+    }
+  });
 });
 
-test('while a reply is awaited, no time limit runs for its request or for an incomplete next request [D35]', async (t) => {
-  const { clock, open, exchange, request } = await start(t);
-  const { client, connection } = await open();
-  client.send(join(get('/1'), 'GET /2 HTTP/1.1\r\nHo'));
-  await request(0);
-  clock.now += 600_000;
-  connection.checkTime(clock.now);
+test('input that arrives during a long turn is read before the time limits are checked [D35]', async (t) => {
+  t.mock.timers.enable({ apis: ['setInterval'] });
+  const { clock, client, exchange } = await start(t);
+  client.send(get('/1'));
   await exchange(client, 0, '1');
-  client.send('st: x\r\n\r\n');
+  // A turn of the event loop begins with the timers, before the sockets are read.
+  await turn();
+  client.send(get('/2'));
+  clock.now += limits.idleTimeoutMs;
+  t.mock.timers.tick(200);
   await exchange(client, 1, '2');
 });
 
-for (const [what, first, last, passed] of [
-  ['an idle connection', get('/1'), get('/2'), limits.idleTimeoutMs],
-  ['an incomplete head', join(get('/1'), 'GET /2 HT'), 'TP/1.1\r\nHost: x\r\n\r\n', limits.requestHeadersTimeoutMs],
-] as const) {
-  test(`input that arrives on ${what} during a long turn is read before the time limits are checked [D35]`, async (t) => {
-    t.mock.timers.enable({ apis: ['setInterval'] });
-    const { clock, open, exchange } = await start(t);
-    const { client } = await open();
-    client.send(first);
-    await exchange(client, 0, '1');
-    // A turn of the event loop begins with the timers, before the sockets are read.
-    await turn();
-    client.send(last);
-    clock.now += passed;
-    t.mock.timers.tick(200);
-    await exchange(client, 1, '2');
-  });
-}
-
-test('a connection is not idle while its requests wait for their turn [D26, D33, D35]', async (t) => {
-  const seen: unknown[] = [];
-  const count = 50;
-  const { clock, open, received } = await start(t, {
-    onStart: (each) => {
-      if (received.length === 1) {
-        // Runs before the connection's next turn.
-        setImmediate(() => {
-          const later = clock.now + 600_000;
-          connection.checkTime(later);
-          const { socket } = connection;
-          seen.push(received.length < count, socket.destroyed, connection.isQuiet(1, clock.now - 600_000));
-          seen.push(connection.idleMs(later));
-        });
-      }
-      each.reply(each.head.target);
-    },
-  });
-  const { client, connection } = await open();
-  client.send(gets(count));
-  await assertEchoes(client, count);
-  assert.deepEqual(seen, [true, false, false, 0]);
-});
-
-test('if a body times out, all other bytes are read and dropped, and no later request starts [D35]', async (t) => {
-  const { client, connection, request, received } = await serveOne(t);
-  client.send(put('/1', 5));
-  const first = await request(0);
-  connection.checkTime(performance.now() + 60_000);
-  const rest = join('hello', get('/2'));
-  client.send(rest);
-  await poll(() => connection.socket.bytesRead === put('/1', 5).length + rest.length, 'all is read');
-  assert.deepEqual(first.events, ['start', 'timeout']);
-  first.reply('late', { status: 408 });
-  await assertLastReply(client, 408);
-  assert.equal(received.length, 1);
-});
-
-test('the time limit of a body stands still while the handler holds the body back [D35]', async (t) => {
-  const { clock, open, request } = await start(t, { onStart: ({ transport }) => transport.holdBody() });
-  const { client, connection } = await open();
-  client.send(put('/1', 5));
-  const { events, transport } = await request(0);
-  for (const [passed, expected] of [
-    [60_000, ['start']],
-    [799, ['start']],
-    [1, ['start', 'timeout']],
-  ] as const) {
-    clock.now += passed;
-    connection.checkTime(clock.now);
-    assert.deepEqual(events, expected);
-    transport.readBody();
-  }
+test('the time limits hold even if every check is late [D35]', async (t) => {
+  let addedMs = 0;
+  const now = performance.now.bind(performance);
+  t.mock.method(performance, 'now', () => now() + addedMs);
+  const { client } = await serveOne(t, {}, { requestHeadersTimeoutMs: 300 });
+  const timer = setInterval(() => (addedMs += 350), 50);
+  t.after(() => clearInterval(timer));
+  await client.closed();
 });
 
 for (const [what, parts, isRefusal] of [
   ['its reply', ['large'], false],
-  ['a refusal', [], true],
   ['a refusal after a reply that was sent', ['small'], true],
   // The reply stays in the socket, as if the OS did not accept it yet.
   ['a refusal after a reply that is queued', ['queued'], false],
 ] as const) {
   test(`a client that does not read ${what} is cut off, and reported as a stalled ${isRefusal ? 'refusal' : 'reply'} [D35]`, async (t) => {
     const large = Buffer.alloc(30_000_000, '1');
-    const { client, connection, received, server } = await serveOne(
-      t,
-      {
-        refusal: large,
-        onStart: (each) => {
-          if (parts[0] === 'queued') connection.socket.cork();
-          each.reply('', { pieces: [parts[0] === 'large' ? large : Buffer.from('1')] });
-        },
+    const script: Script = {
+      refusal: large,
+      onStart: (each) => {
+        if (parts[0] === 'queued') connection.socket.cork();
+        each.reply('', { pieces: [parts[0] === 'large' ? large : Buffer.from('1')] });
       },
-      { replyStallTimeoutMs: 100 },
-    );
+    };
+    const { client, connection, received, server } = await serveOne(t, script, { replyStallTimeoutMs: 100 });
     let stalledRefusals = 0;
     server.onStalledRefusal = () => (stalledRefusals += 1);
     client.pause();
-    for (const each of parts) client.send(get(`/${each}`));
+    client.send(get('/1'));
     if (parts[0] !== 'large') client.send('nonsense\r\n\r\n');
     await poll(() => server.size === 0, 'the connection is cut');
     assert.equal(stalledRefusals, isRefusal ? 1 : 0);
-    if (!isRefusal) assert.ok(received[0]?.events.includes('stall'));
+    assert.equal(received[0]?.events.includes('stall'), !isRefusal);
   });
 }
+
+describe('idle connections [D26, D33]', () => {
+  test('a connection is idle since its opening or its last reply. It is quiet if no byte of a request has arrived, either', async (t) => {
+    const clock = stopClock(t);
+    const { client, connection, request } = await serveOne(t);
+    /** For how long the connection is idle, and whether it is quiet for 500 ms, and for longer. */
+    const stateAfter = (ms: number) => {
+      clock.now += ms;
+      return [connection.idleMs(clock.now), connection.isQuiet(500, 0), connection.isQuiet(501, 0)];
+    };
+    assert.deepEqual(stateAfter(500), [500, true, false]);
+    assert.equal(connection.isQuiet(0, clock.now + 60_000), false, 'the start is in the future');
+    client.send('G');
+    await poll(() => connection.socket.bytesRead === 1, 'the first byte of a request');
+    assert.deepEqual(stateAfter(100), [600, false, false]);
+    client.send('ET /1 HTTP/1.1\r\nHost: x\r\n\r\n');
+    const first = await request(0);
+    assert.deepEqual(stateAfter(500), [0, false, false]);
+    first.reply('1');
+    await client.reply();
+    assert.deepEqual(stateAfter(500), [500, true, false]);
+    client.pause();
+    client.send(get('/2'));
+    (await request(1)).reply('', { pieces: [Buffer.alloc(20_000_000)] });
+    assert.deepEqual(stateAfter(500), [0, false, false], 'its reply is unread');
+    client.resume();
+    await client.reply();
+    client.send(get('/3', [['Connection', 'close']]));
+    (await request(2)).reply('3');
+    await assertLastReply(client, 200, '3');
+    await poll(() => connection.isQuiet(0, 0), 'the connection is quiet');
+    assert.equal(connection.socket.destroyed, false, 'its client has not closed it');
+  });
+
+  test('a connection is not idle while its requests wait for their turn', async (t) => {
+    const seen: unknown[] = [];
+    const { clock, client, connection, received } = await start(t, {
+      onStart: (each) => {
+        if (received.length === 1) {
+          // Runs before the connection's next turn.
+          setImmediate(() => {
+            const later = clock.now + 600_000;
+            connection.checkTime(later);
+            seen.push(received.length < 50, connection.socket.destroyed);
+            seen.push(connection.isQuiet(1, clock.now - 600_000), connection.idleMs(later));
+          });
+        }
+        each.reply(each.head.target);
+      },
+    });
+    client.send(gets(50));
+    await assertReplies(client, ...Array.from({ length: 50 }, (_, index) => `/${index}`));
+    assert.deepEqual(seen, [true, false, false, 0]);
+  });
+});
+
+describe('the limit on connections [D26]', () => {
+  test('at the limit, some of the longest idle connections are closed for a new one, looked for at most once in 50 ms', async (t) => {
+    const clock = stopClock(t);
+    const { server, connect, connectBoth, exchange, request } = await serve(t, {}, { connectionsMax: 64 });
+    const counts = { full: 0, shed: 0 };
+    server.onFull = () => (counts.full += 1);
+    server.onShed = () => (counts.shed += 1);
+    const assertCounts = (full: number, shed: number, size: number) =>
+      assert.deepEqual([counts.full, counts.shed, server.size], [full, shed, size]);
+    const turnAway = async () => await (await connect()).closed();
+    const all: Awaited<ReturnType<typeof connectBoth>>[] = [];
+    for (let count = 0; count < 64; count += 1) all.push(await connectBoth());
+    const from = clock.now;
+    // The first connection is busy. The second has been idle for a shorter time than all others.
+    clock.now += 100;
+    for (const [index, { client }] of all.slice(0, 2).entries()) {
+      client.send(get(`/${index}`));
+      if (index === 0) await request(0);
+      else await exchange(client, 1, 'done');
+    }
+    clock.now = from + 999;
+    await turnAway();
+    assertCounts(1, 1, 64);
+    clock.now = from + 1_048;
+    await turnAway();
+    assertCounts(2, 2, 64);
+    clock.now = from + 1_049;
+    // Closes 1/32 of all connections.
+    await connectBoth();
+    assertCounts(3, 4, 63);
+    const closed = all.map(({ connection }, index) => (connection.socket.destroyed ? index : -1));
+    assert.deepEqual(closed.filter((index) => index >= 0), [2, 3]); // prettier-ignore
+    await connectBoth();
+    assertCounts(3, 4, 64);
+    all[0]?.client.destroy();
+    await poll(() => server.size === 63, 'the busy connection has closed');
+    await connectBoth();
+    assertCounts(3, 4, 64);
+  });
+
+  test('a connection idle for exactly one second is closed for a new one', async (t) => {
+    const clock = stopClock(t);
+    const { client, connect } = await serveOne(t, {}, { connectionsMax: 1 });
+    clock.now += 999;
+    await (await connect()).closed();
+    clock.now += 51;
+    assert.ok(client.isOpen);
+    await connect();
+    await client.closed();
+  });
+});
+
+describe('a drain [D33]', () => {
+  const never = new AbortController().signal;
+  /** Lets time pass in steps, each of which the drain sees: a longer step would be a pause of the process. */
+  const pass = async (clock: ReturnType<typeof stopClock>, ...steps: readonly number[]) => {
+    for (const ms of steps) {
+      clock.now += ms;
+      const { reads } = clock;
+      await poll(() => clock.reads > reads + 10, 'the drain looks at the clock');
+    }
+  };
+
+  test('waits for requests in flight, closes quiet connections, and ends when its callback returns true', async (t) => {
+    const clock = stopClock(t);
+    const { server, connect, request } = await serve(t);
+    const [quiet, busy] = [await connect(), await connect()];
+    busy.send(get('/1'));
+    const first = await request(0);
+    const state = { isDone: false, hasEnded: false };
+    const drained = server.drain(never, () => state.isDone).then(() => (state.hasEnded = true));
+    await pass(clock, 333, 333, 333);
+    assert.ok(quiet.isOpen, 'quiet for less than a second');
+    clock.now += 1;
+    await quiet.closed();
+    assert.ok(busy.isOpen);
+    first.reply('1');
+    await assertLastReply(busy, 200, '1');
+    await poll(async () => {
+      await pass(clock, 400);
+      return server.size === 0;
+    }, 'all connections have closed');
+    await turn();
+    assert.equal(state.hasEnded, false, 'the callback returns false');
+    state.isDone = true;
+    await drained;
+  });
+
+  test('leaves the clients their time after a pause of the process [D19]', async (t) => {
+    const clock = stopClock(t);
+    const { server, client } = await serveOne(t);
+    const drained = server.drain(never, () => true);
+    await pass(clock, 1_500);
+    assert.ok(client.isOpen);
+    await pass(clock, 400, 400);
+    clock.now += 400;
+    await client.closed();
+    await drained;
+  });
+
+  test('ends at once if it is aborted, and leaves its connections to closeAll', async (t) => {
+    const { client, server, request } = await serveOne(t);
+    client.send(get('/1'));
+    const first = await request(0);
+    await server.drain(AbortSignal.abort(), () => true);
+    assert.ok(client.isOpen);
+    server.closeAll();
+    await client.closed();
+    await poll(() => first.events.includes('gone'), 'the client has gone');
+  });
+});

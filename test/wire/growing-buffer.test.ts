@@ -1,4 +1,4 @@
-// appendBytes gathers pieces in one buffer [D58]. Its cost is tested in test/transport/server-turns.test.ts.
+// appendBytes gathers pieces in one buffer [D58]. Its cost is tested in test/transport/server-exchanges.test.ts.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
