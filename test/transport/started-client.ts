@@ -25,7 +25,7 @@ export const put: BackendRequest = {
 };
 export const responseBytesMax = 1000;
 
-interface Options {
+export interface StartOptions {
   readonly basePath?: string;
   readonly budgetBytes?: number;
   readonly timeoutMs?: number;
@@ -50,7 +50,7 @@ export async function start({
   lookUp,
   tls,
   change = (open) => open,
-}: Options = {}) {
+}: StartOptions = {}) {
   const backend = await ScriptedBackend.start();
   const budget = new BufferBudget(budgetBytes);
   const backendUrl = new URL(given ?? backend.url + basePath);
