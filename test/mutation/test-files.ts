@@ -117,7 +117,7 @@ export const batches: readonly Batch[] = [
   },
   {
     name: 'command line',
-    files: list('unit/cli unit/backend-address'),
+    files: list('unit/cli'),
     of: /packages\/core\/options\/(accepted-values|similar)/,
   },
   { name: 'lines of failures', files: list('unit/failure-lines'), of: /packages\/core\/hosts\/common\/failure-lines/ },
