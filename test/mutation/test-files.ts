@@ -107,7 +107,7 @@ export const batches: readonly Batch[] = [
   },
   {
     name: 'options',
-    files: list('unit/host-options unit/settings unit/cors unit/host-names unit/client-address unit/settings-doc'),
+    files: list('unit/host-options unit/settings unit/cors unit/host-names unit/client-address'),
     of: /packages\/core\/options\//,
   },
   {
@@ -115,11 +115,7 @@ export const batches: readonly Batch[] = [
     files: list('node/handler plugin/order plugin/mounted transport/backend-client'),
     of: /packages\/core\/(hosts\/common\/(create|host)-gateway|options\/(host-options|limits|gateway-options|rows))/,
   },
-  {
-    name: 'command line',
-    files: list('unit/cli'),
-    of: /packages\/core\/options\/(accepted-values|similar)/,
-  },
+  { name: 'command line', files: list('unit/cli'), of: /packages\/core\/options\/(accepted-values|similar)/ },
   { name: 'lines of failures', files: list('unit/failure-lines'), of: /packages\/core\/hosts\/common\/failure-lines/ },
   {
     name: 'listening',

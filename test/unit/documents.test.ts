@@ -3,8 +3,10 @@
 import assert from 'node:assert/strict';
 import { existsSync, globSync, readFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
-import { describe, test } from 'node:test';
-
+import { test } from 'node:test';
+import { makeFiles } from '../../bench/figures.ts';
+import { findResults, formatResults, readResults } from '../../bench/results.ts';
+import { createSettingsDoc } from '../../scripts/write-settings-doc.ts';
 import { createRegistry } from '../../packages/command/metrics/metrics.ts';
 import { processRegistry } from '../../packages/figures/process-metrics.ts';
 import { operations } from '../../packages/core/operations.ts';
@@ -31,82 +33,23 @@ const fileNames = new Set(
   }).map((path) => path.split('/').at(-1)),
 );
 
-// Variables of the terminal, Node and the tests.
 const otherVariables = [
-  'NO_COLOR',
-  'NODE_EXTRA_CA_CERTS',
-  'NODE_TLS_REJECT_UNAUTHORIZED',
-  'NODE_USE_ENV_PROXY',
-  'HTTP_PROXY',
-  'HTTPS_PROXY',
-  'NO_PROXY',
-  'TEST_TARGETS',
-  'TEST_FASTIFY',
-  'TEST_PICTURES',
-  'TEST_TOOLS',
-  'GATEWAY_NODE',
-  // examples/fastify
-  'JWT_SECRET',
-  // Build arguments of the Dockerfile.
-  'BUILD_IMAGE',
-  'RUNTIME_IMAGE',
-  // systemd (sd_listen_fds(3), sd_notify(3), sd_watchdog_enabled(3))
-  'LISTEN_FDS',
-  'LISTEN_PID',
-  'LISTEN_FDNAMES',
-  'NOTIFY_SOCKET',
-  'WATCHDOG_USEC',
-  'WATCHDOG_PID',
+  // The terminal, Node, and systemd (sd_listen_fds(3), sd_notify(3), sd_watchdog_enabled(3)).
+  ...'NO_COLOR NODE_EXTRA_CA_CERTS NODE_TLS_REJECT_UNAUTHORIZED NODE_USE_ENV_PROXY HTTP_PROXY HTTPS_PROXY'.split(' '),
+  ...'NO_PROXY LISTEN_FDS LISTEN_PID LISTEN_FDNAMES NOTIFY_SOCKET WATCHDOG_USEC WATCHDOG_PID'.split(' '),
+  // The tests, examples/fastify, and the build arguments of the Dockerfile.
+  ...'TEST_TARGETS TEST_FASTIFY TEST_PICTURES TEST_TOOLS GATEWAY_NODE JWT_SECRET BUILD_IMAGE RUNTIME_IMAGE'.split(' '),
 ];
 const otherFlags: string[] = [
   ...Object.keys(checkFlags),
-  // Node's own
-  '--disable-sigusr1',
-  // scripts/leave-out.ts
-  '--suites',
-  // test/fleet/fleet.ts
-  '--before',
-  '--sabotage',
-  // bench/run.ts
-  '--only',
-  '--seconds',
-  '--quick',
-  '--record',
-  '--minutes',
-  '--clients',
-  '--seed',
-  // test/fleet/fleet.ts
-  '--publish',
-  '--help',
-  '--package',
-  '--ignore-scripts',
-  '--omit',
-  // Deno
-  '--allow-net',
-  '--allow-env',
-  '--test',
-  // curl
-  '--cacert',
-  '--cert',
-  '--key',
-  // npm and systemctl
-  '--global',
-  '--prefix',
-  '--now',
-  // docker and buildah
-  '--name',
-  '--network',
-  '--read-only',
-  '--cap-drop',
-  '--memory',
-  '--secret',
-  '--format',
-  '--time',
-  '--timestamp',
-  '--env-file',
-  // npm and cosign, for a release
-  '--certificate-oidc-issuer',
-  '--certificate-identity',
+  // Node, Deno, npm, curl and systemctl.
+  ...'--disable-sigusr1 --test --allow-net --allow-env --help --package --ignore-scripts --omit --global'.split(' '),
+  ...'--prefix --cacert --cert --key --now'.split(' '),
+  // Long tests and measurements.
+  ...'--suites --before --sabotage --publish --only --seconds --quick --record --minutes --clients --seed'.split(' '),
+  // docker, buildah and cosign.
+  ...'--name --network --read-only --cap-drop --memory --secret --format --time --timestamp --env-file'.split(' '),
+  ...'--certificate-oidc-issuer --certificate-identity'.split(' '),
 ];
 
 /** Returns the distinct texts that the first group of `pattern` matches in `text`. */
@@ -143,7 +86,7 @@ const variables = new Set([...settingNames.map(variableOf), ...otherVariables]);
 const flags = new Set([...settingNames.map(flagOf), ...otherFlags]);
 
 for (const document of documents) {
-  describe(document, () => {
+  test(`${document}: everything that it names exists`, () => {
     const text = read(document);
     const folder = dirname(document);
     const prose = withoutFences(text);
@@ -155,140 +98,66 @@ for (const document of documents) {
       const [path = '', anchor = ''] = target.split('#');
       return anchorsOf(read(path === '' ? document : join(folder, path))).includes(anchor);
     };
-
-    for (const [what, names, isKnown] of [
-      [
-        'link to a file leads to an existing file',
-        namesIn(prose, /\]\(([^)#\s]+)[^)]*\)/g),
-        (target: string) => isOutside(target) || existsSync(join(root, folder, target)),
-      ],
-      [
-        'link to a heading leads to an existing heading',
-        namesIn(prose, /\]\(([^)\s]*#[^)\s]+)\)/g),
-        (target: string) => isOutside(target) || hasHeading(target),
-      ],
-      [
-        'path of the repository in backticks exists',
-        codes.filter((each) => /^(?:packages|test|scripts|docs|bench|deploy|examples)\//.test(each)),
-        (path: string) => existsSync(join(root, path)),
-      ],
-      [
-        'file name in backticks exists',
-        codes.filter((each) => /^[\w.-]+\.(?:ts|js|json|md)$/.test(each)),
-        (name: string) => fileNames.has(name),
-      ],
-      [
-        'npm script exists',
+    const isThere = (path: string) => existsSync(join(root, path));
+    const checks: Record<string, [names: string[], isKnown: (name: string) => boolean]> = {
+      links: [namesIn(prose, /\]\(([^)#\s]+)[^)]*\)/g), (to) => isOutside(to) || isThere(join(folder, to))],
+      headings: [namesIn(prose, /\]\(([^)\s]*#[^)\s]+)\)/g), (to) => isOutside(to) || hasHeading(to)],
+      paths: [codes.filter((each) => /^(?:packages|test|scripts|docs|bench|deploy|examples)\//.test(each)), isThere],
+      files: [codes.filter((each) => /^[\w.-]+\.(?:ts|js|json|md)$/.test(each)), (name) => fileNames.has(name)],
+      scripts: [
         [...namesIn(text, /npm run (?:-\S+ )?([\w:-]+)/g), ...namesIn(text, /npm (start|test)\b/g)],
-        (script: string) => [scripts, own.scripts ?? {}].some((each) => Object.hasOwn(each, script)),
+        (script) => [scripts, own.scripts ?? {}].some((each) => Object.hasOwn(each, script)),
       ],
-      [
-        'variable is known',
-        namesIn(text, /(?<![\w-])([A-Z]+(?:_[A-Z]+)+)(?![\w-])/g),
-        (variable: string) => variables.has(variable),
-      ],
-      ['flag is known', namesIn(text, /(?<![\w-])(--[a-z][a-z0-9-]*)/g), (flag: string) => flags.has(flag)],
-    ] as const) {
-      test(`every ${what}`, () => {
-        assert.deepEqual(
-          names.filter((name) => !isKnown(name)),
-          [],
-        );
-      });
-    }
+      variables: [namesIn(text, /(?<![\w-])([A-Z]+(?:_[A-Z]+)+)(?![\w-])/g), (name) => variables.has(name)],
+      flags: [namesIn(text, /(?<![\w-])(--[a-z][a-z0-9-]*)/g), (flag) => flags.has(flag)],
+    };
+    const unknown = Object.entries(checks).flatMap(([what, [names, isKnown]]) =>
+      names.filter((name) => !isKnown(name)).map((name) => `${what}: ${name}`),
+    );
+    assert.deepEqual(unknown, []);
   });
 }
 
-describe('docs/operating.md', () => {
+test('docs/operating.md names every metric, no other, and the party at fault for every outcome', () => {
   const text = read('docs/operating.md');
-  const metrics = [
-    createRegistry({ isServing: true, living: [], ended: { figures: [], failures: [] } }, []),
-    processRegistry(),
-  ]
+  const reports = { isServing: true, living: [], ended: { figures: [], failures: [] } };
+  const metrics = [createRegistry(reports, []), processRegistry()]
     .flatMap((registry) => registry.getMetricsAsArray())
     .map(({ name }) => name);
   const named = namesIn(text, /\b((?:work_item_gateway|process|nodejs)_[a-z0-9_]+)/g);
-
-  test('every metric that it names exists', () => {
-    // Metrics of the process are checked on Linux only, because other systems lack some of them.
-    for (const name of named.filter((each) => process.platform === 'linux' || !each.startsWith('process_'))) {
-      assert.ok(metrics.includes(name), `there is no metric ${name}`);
-    }
-  });
-
-  test('it names every metric', () => {
-    for (const name of metrics) {
-      assert.ok(named.includes(name), `${name} is not documented`);
-    }
-  });
-
-  test('it names the party at fault for every outcome', () => {
-    for (const outcome of callOutcomes) {
-      const [, fault] = new RegExp(`^\\| \`${outcome}\` +\\|[^|]+\\| (\\w+) +\\|`, 'm').exec(text) ?? [];
-      assert.equal(fault, outcomes[outcome].fault, outcome);
-    }
-  });
+  // Metrics of the process are checked on Linux only, because other systems lack some of them.
+  const checked = named.filter((each) => process.platform === 'linux' || !each.startsWith('process_'));
+  assert.deepEqual(checked.toSorted(), metrics.toSorted());
+  for (const outcome of callOutcomes) {
+    const [, fault] = new RegExp(`^\\| \`${outcome}\` +\\|[^|]+\\| (\\w+) +\\|`, 'm').exec(text) ?? [];
+    assert.equal(fault, outcomes[outcome].fault, outcome);
+  }
 });
 
 test('a name that docs/decisions.md places in a source file is in that file', () => {
   const places = [...read('docs/decisions.md').matchAll(/`(#?\w+)` (?:in|of) `(packages\/[\w/.-]+)`/g)];
   assert.ok(places.length >= 10);
-  const missing = places.filter(([, name = '', file = '']) => {
-    const names: readonly string[] = read(file).match(/#?\w+/g) ?? [];
-    return !names.includes(name);
-  });
-  assert.deepEqual(
-    missing.map(([place]) => place),
-    [],
-  );
-});
-
-test('docs/decisions.md has D1 to D71 in order, each with its point, choice and reason', () => {
-  const entries = read('docs/decisions.md').split(/^### /m).slice(1);
-  const numbers = entries.map((entry) => Number(/^D(\d+) /.exec(entry)?.[1]));
-  assert.deepEqual(
-    numbers,
-    Array.from({ length: 71 }, (_, index) => index + 1),
-  );
-  for (const entry of entries) {
-    assert.match(
-      entry,
-      /^D\d+ .+\n\n(?!\*\*)[^]+?\n\n\*\*Choice:\*\* [^]+?\n\n\*\*Why:\*\* [^]+?\n(?:\n\*\*Change:\*\* |\n#|$)/,
+  for (const [place, name = '', file = ''] of places) {
+    assert.ok(
+      (read(file).match(/#?\w+/g) ?? []).some((each) => each === name),
+      place,
     );
   }
 });
 
-describe('ARCHITECTURE.md', () => {
-  test('it lists every dependency', () => {
-    const [, list = ''] = read('ARCHITECTURE.md').split('## Dependencies\n');
-    const rows = namesIn(list, /^\| ([^|]+?)(?: \(dev\w*\.?\))? +\|/gm);
-    const named = rows.slice(2).flatMap((row) => row.split(', '));
-    const existing = Object.keys({ ...dependencies, ...devDependencies });
-    assert.deepEqual(named.toSorted(), existing.toSorted());
-  });
+test('docs/decisions.md has D1 to D71 in order, each with its point, choice and reason', () => {
+  const entries = read('docs/decisions.md').split(/^### /m).slice(1);
+  assert.equal(entries.length, 71);
+  const form =
+    /^D(\d+) .+\n\n(?!\*\*)[^]+?\n\n\*\*Choice:\*\* [^]+?\n\n\*\*Why:\*\* [^]+?\n(?:\n\*\*Change:\*\* |\n#|$)/;
+  for (const [index, entry] of entries.entries()) assert.equal(form.exec(entry)?.[1], String(index + 1), entry);
+});
 
-  const sources = globSync('packages/**/*.ts', { cwd: root }).map((path) => ({ path, text: read(path) }));
-  for (const [what, pattern, where] of [
-    [
-      'import a socket module',
-      / from 'node:(?:net|tls|http)'/,
-      /^packages\/(?:core\/(?:admission|http1|options|guards|hosts)|command\/(?!api-reference)|dashboard|stand-in-backend)/,
-    ],
-    ['import the Prometheus client', / from '@prometheus-io\/client'/, /^packages\/(?:figures|command\/metrics)\//],
-    ['import commander', / from 'commander'/, /^packages\/command\/cli\/cli\.ts$/],
-    ['end the process', /process\.exit\(/, /^packages\/command\/(?:main|cluster\/worker)\.ts$/],
-    ['read the environment', /process\.env/, /^packages\/command\/(?:main|log\/log)\.ts$/],
-    ['read the settings', /\/settings\.ts'/, /^packages\/command\/(?:cli|cluster|commands|service|settings)\//],
-  ] as const) {
-    test(`only the allowed files ${what}`, () => {
-      const found = sources.filter(({ text }) => pattern.test(text)).map(({ path }) => path);
-      assert.ok(found.length > 0);
-      assert.deepEqual(
-        found.filter((path) => !where.test(path)),
-        [],
-      );
-    });
-  }
+test('ARCHITECTURE.md lists every dependency', () => {
+  const [, list = ''] = read('ARCHITECTURE.md').split('## Dependencies\n');
+  const rows = namesIn(list, /^\| ([^|]+?)(?: \(dev\w*\.?\))? +\|/gm);
+  const named = rows.slice(2).flatMap((row) => row.split(', '));
+  assert.deepEqual(named.toSorted(), Object.keys({ ...dependencies, ...devDependencies }).toSorted());
 });
 
 test('README.md lists every operation, and docs/errors.md lists every error message', () => {
@@ -297,15 +166,10 @@ test('README.md lists every operation, and docs/errors.md lists every error mess
     const path = on === 'item' ? '/api/work-items/{id}' : '/api/work-items';
     assert.match(text, new RegExp(`^\\| ${name} +\\| \`${method} ${path}\` +\\|`, 'm'));
   }
-  for (const { status, body } of [
-    ...Object.values(replies),
-    ...Object.values(failureReplies),
-    ...Object.values(notFoundReplies),
-  ]) {
-    if (status >= 400) {
-      const { error } = JSON.parse(body.toString()) as { error: string };
-      assert.match(text, new RegExp(`^\\| ${status} +\\| ${error} +\\|`, 'm'));
-    }
+  const all = [replies, failureReplies, notFoundReplies].flatMap((each) => Object.values(each));
+  for (const { status, body } of all.filter((reply) => reply.status >= 400)) {
+    const { error } = JSON.parse(body.toString()) as { error: string };
+    assert.match(text, new RegExp(`^\\| ${status} +\\| ${error} +\\|`, 'm'));
   }
 });
 
@@ -317,12 +181,8 @@ test('docs/errors.md has the title of every trouble [D51, D71]', () => {
     const [, common = '', rest = item] = /^\*\*(.+)\*\* (.*)$/.exec(item) ?? [];
     return rest.split(';').map((title) => `${common} ${title.trim()}`.trim());
   });
-  assert.deepEqual(
-    listed.toSorted(),
-    Object.values(troubles)
-      .map(({ title }) => title)
-      .toSorted(),
-  );
+  const titles = Object.values(troubles).map(({ title }) => title);
+  assert.deepEqual(listed.toSorted(), titles.toSorted());
 });
 
 test('the command in README.md that tests everything is the command in .ci/run', () => {
@@ -331,36 +191,51 @@ test('the command in README.md that tests everything is the command in .ci/run',
   assert.ok(read('.ci/run').endsWith(`\n${command.replace(' && ', '\n')}\n`));
 });
 
-describe('figures are the same in a document and in the code', () => {
-  const operating = 'docs/operating.md';
-  const decisions = 'docs/decisions.md';
-  const lifecycle = 'packages/command/service/lifecycle.ts';
+test('a figure in a document is the one in the code', () => {
+  const [operating, decisions] = ['docs/operating.md', 'docs/decisions.md'];
   const server = 'packages/core/hosts/clients/client-listener.ts';
   const memory = 'packages/command/settings/warnings.ts';
-  const places = [
-    [operating, /a second signal within ([\d,]+) ms of the first/, lifecycle, /repetitionByNpmMsMax = ([\d_]+)/],
+  for (const [document, said, source, meant] of [
+    [operating, /a second signal within ([\d,]+) ms of the first/, 'packages/command/service/lifecycle.ts', /repetitionByNpmMsMax = ([\d_]+)/],
     [decisions, /The gateway checks its limits every ([\d,]+) ms/, server, /sweepMs = ([\d_]+)/],
     [decisions, /nothing has arrived for ([\d,]+) ms/, server, /drainQuietMs = ([\d_]+)/],
     [operating, /plus (\d+) KB for each connection/, memory, /plain: ([\d_]+)_000/],
     [operating, /(\d+) KB with TLS/, memory, /tls: ([\d_]+)_000/],
     [operating, /(\d+) KB with HTTP\/2/, memory, /http2: ([\d_]+)_000/],
     [operating, /(\d+) MB for each process/, memory, /processBytes = ([\d_]+)_000_000/],
-  ] as const;
-  for (const [document, said, source, meant] of places) {
-    test(`${document} and ${source}: ${String(said)}`, () => {
-      const [inDocument, inSource] = [said.exec(read(document)), meant.exec(read(source))].map((match) =>
-        match?.[1]?.replaceAll(/[,_]/g, ''),
-      );
-      assert.notEqual(inDocument, undefined);
-      assert.equal(inDocument, inSource);
-    });
+  ] as const) {
+    const found = [said.exec(read(document)), meant.exec(read(source))];
+    const [inDocument, inSource] = found.map((match) => match?.[1]?.replaceAll(/[,_]/g, ''));
+    assert.notEqual(inDocument, undefined, String(said));
+    assert.equal(inDocument, inSource, String(said));
+  } // prettier-ignore
+  // Only docs/performance.md states the memory of an idle process.
+  for (const path of documents) {
+    const text = read(path).replaceAll(/ {2,}/g, ' ');
+    const found = text.match(/\d+ Mi?B (?:at rest|idle)|at rest \(\d+|(?:at rest|idle)[^.|]{0,40} \**\(?\d+[^.|]{0,11} Mi?B|idle memory, MB/g) ?? []; // prettier-ignore
+    assert.equal(found.length, path === 'docs/performance.md' ? 1 : 0, `${path}: ${found.join('; ')}`);
   }
+});
 
-  test('only docs/performance.md states the memory of an idle process', () => {
-    for (const path of documents) {
-      const text = read(path).replaceAll(/ {2,}/g, ' ');
-      const found = text.match(/\d+ Mi?B (?:at rest|idle)|at rest \(\d+|(?:at rest|idle)[^.|]{0,40} \**\(?\d+[^.|]{0,11} Mi?B|idle memory, MB/g) ?? []; // prettier-ignore
-      assert.equal(found.length, path === 'docs/performance.md' ? 1 : 0, `${path}: ${found.join('; ')}`);
-    }
-  });
+test('docs/settings.md is what `npm run docs` writes, with one entry for each setting [D32]', async () => {
+  const written = read('docs/settings.md');
+  assert.equal(written, await createSettingsDoc(), 'docs/settings.md is stale: npm run docs');
+  for (const name of settingNames) {
+    assert.equal(written.split(`\n### \`${variableOf(name)}\`\n`).length, 2, name);
+    assert.equal(written.match(new RegExp(`^- \`${flagOf(name)}\`[: ]`, 'gm'))?.length, 1, name);
+  }
+});
+
+test('recorded figures are in the documents as `npm run figures` writes them, and in the file as --record does', async () => {
+  const results = readResults();
+  assert.equal(formatResults(results), readFileSync(findResults(), 'utf8'));
+  const files = await makeFiles();
+  for (const [path, text] of files) assert.equal(read(path), text, `${path} is stale: npm run figures`);
+  // If the recorded figures change, every file changes.
+  for (const { us } of results.peers.rows.filter(({ name }) => name === 'gateway')) {
+    for (const workload of Object.keys(us)) us[workload] = 2 * (us[workload] ?? 0);
+  }
+  for (const row of results.restart.rows) row.recoveryMaxMs += 1;
+  for (const row of results.fleet.rows) row.lost += 1;
+  for (const [path, text] of await makeFiles(results)) assert.notEqual(text, files.get(path), path);
 });

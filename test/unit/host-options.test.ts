@@ -181,7 +181,7 @@ test('the message for an invalid backendUrl names the part that is wrong', () =>
     [undefined, 'http://a/x,1/x', 'http://a/x//b,1'],
     ['an http or https address', 'ftp://a', 'xftp://a'],
     ['an address whose path has no malformed escape', 'http://a/%zz'],
-  ]) {
+  ] as const) {
     const text = `backendUrl must be ${wish}, for instance http://localhost:5104`;
     for (const backendUrl of urls) assert.equal(problemsOf({ backendUrl }), wish === undefined ? '' : text, backendUrl);
   }

@@ -37,88 +37,78 @@ const sources: readonly Source[] = globSync('packages/**/*.{ts,js}', { cwd: root
 /** The core without options, guards and hosts. */
 const kernel = sources.filter(({ path }) => /^packages\/core\/(?!options\/|guards\/|hosts\/)/.test(path));
 
-for (const [which, folderOf, folders] of [
+for (const [which, groupOf, groupsMin] of [
+  ['files', (path: string) => path, 150],
   ['folders', dirname, 15],
   ['packages', (path: string) => path.split('/', 2).join('/'), 5],
 ] as const) {
-  test(`imports between ${which}, dynamic ones and types included, have no cycle`, () =>
-    assertNoCycle(folderOf, folders));
-}
-
-function assertNoCycle(folderOf: (path: string) => string, folders: number): void {
-  const imports = new Map<string, Map<string, string>>();
-  for (const { path, files } of sources) {
-    const from = folderOf(path);
-    for (const file of files) {
-      const to = folderOf(file);
-      if (to !== from) {
-        const known = imports.get(from) ?? new Map<string, string>();
-        imports.set(from, known.set(to, `${path} imports ${file}`));
+  test(`imports between ${which}, dynamic ones and types included, have no cycle`, () => {
+    const imports = new Map<string, Map<string, string>>();
+    for (const { path, files } of sources) {
+      const from = groupOf(path);
+      const known = imports.get(from) ?? new Map<string, string>();
+      imports.set(from, known);
+      for (const file of files) {
+        if (groupOf(file) !== from || which === 'files') known.set(groupOf(file), `${path} imports ${file}`);
       }
     }
-  }
-  assert.ok(imports.size > folders);
-  const finished = new Set<string>();
-  const visit = (folder: string, way: readonly string[]): void => {
-    for (const [to, why] of imports.get(folder) ?? []) {
-      assert.ok(
-        !way.includes(to),
-        `a circle: ${[...way.slice(way.indexOf(to)), to].join(' -> ')}; the last arrow: ${why}`,
+    assert.ok(imports.size > groupsMin);
+    const finished = new Set<string>();
+    const visit = (group: string, way: readonly string[]): void => {
+      for (const [to, why] of imports.get(group) ?? []) {
+        const circle = [...way.slice(way.indexOf(to)), to].join(' -> ');
+        assert.ok(!way.includes(to), `a circle: ${circle}; the last arrow: ${why}`);
+        if (!finished.has(to)) visit(to, [...way, to]);
+      }
+      finished.add(group);
+    };
+    for (const group of imports.keys()) visit(group, [group]);
+  });
+}
+
+test('files import only what their folder may import', () => {
+  const isKernel = (file: string) => kernel.some(({ path }) => path === file);
+  for (const [from, mayImport, packagesMax] of [
+    // The kernel imports no file outside itself, and no package.
+    [/^packages\/core\/(?!options\/|guards\/|hosts\/)/, isKernel, 0],
+    [/^packages\/core\/options\//, (file: string) => isKernel(file) || file.startsWith('packages/core/options/')],
+    [/^packages\/core\/guards\//, (file: string) => !file.startsWith('packages/core/hosts/')],
+    [/^packages\/core\//, (file: string) => file.startsWith('packages/core/')],
+  ] as const) {
+    const importing = sources.filter(({ path }) => from.test(path));
+    assert.ok(importing.length > 10);
+    for (const { path, files, packages } of importing) {
+      assert.deepEqual(
+        files.filter((file) => !mayImport(file)),
+        [],
+        path,
       );
-      if (!finished.has(to)) visit(to, [...way, to]);
-    }
-    finished.add(folder);
-  };
-  for (const folder of imports.keys()) visit(folder, [folder]);
-}
-
-test('imports between files, types included, have no cycle', () => {
-  const imports = new Map(sources.map(({ path, files }) => [path, files]));
-  for (const start of imports.keys()) {
-    const reached = new Set<string>();
-    const open = [...(imports.get(start) ?? [])];
-    for (let path = open.pop(); path !== undefined; path = open.pop()) {
-      assert.notEqual(path, start, `${start} imports itself`);
-      if (!reached.has(path)) {
-        reached.add(path);
-        open.push(...(imports.get(path) ?? []));
-      }
+      if (packagesMax === 0) assert.deepEqual(packages, [], path);
     }
   }
 });
 
-test('the kernel imports no file outside itself, and no package', () => {
-  const paths = new Set(kernel.map(({ path }) => path));
-  assert.deepEqual(
-    kernel.flatMap(({ path, files, packages }) =>
-      [...files.filter((file) => !paths.has(file)), ...packages].map((name) => `${path} imports ${name}`),
-    ),
-    [],
-  );
-});
-
-test('options import only the kernel, and guards import no host', () => {
-  const imported = (from: string): string[] =>
-    sources.filter(({ path }) => path.startsWith(`packages/core/${from}/`)).flatMap(({ files }) => files);
-  assert.ok(imported('options').length > 20);
-  assert.deepEqual(
-    imported('options').filter((file) => /^packages\/(?!core\/(?!guards\/|hosts\/))/.test(file)),
-    [],
-  );
-  assert.deepEqual(
-    imported('guards').filter((file) => file.startsWith('packages/core/hosts/')),
-    [],
-  );
-});
-
-test('the core imports no other package folder', () => {
-  const found = sources
-    .filter(({ path }) => path.startsWith('packages/core/'))
-    .flatMap(({ path, files }) =>
-      files.filter((file) => !file.startsWith('packages/core/')).map((file) => `${path} imports ${file}`),
+for (const [what, pattern, where] of [
+  [
+    'import a socket module',
+    / from 'node:(?:net|tls|http)'/,
+    /^packages\/(?:core\/(?:admission|http1|options|guards|hosts)|command\/(?!api-reference)|dashboard|stand-in-backend)/,
+  ],
+  ['import the Prometheus client', / from '@prometheus-io\/client'/, /^packages\/(?:figures|command\/metrics)\//],
+  ['import commander', / from 'commander'/, /^packages\/command\/cli\/cli\.ts$/],
+  ['end the process', /process\.exit\(/, /^packages\/command\/(?:main|cluster\/worker)\.ts$/],
+  ['read the environment', /process\.env/, /^packages\/command\/(?:main|log\/log)\.ts$/],
+  ['read the settings', /\/settings\.ts'/, /^packages\/command\/(?:cli|cluster|commands|service|settings)\//],
+] as const) {
+  test(`only the allowed files ${what}`, () => {
+    const found = sources.filter(({ text }) => pattern.test(text)).map(({ path }) => path);
+    assert.ok(found.length > 0);
+    assert.deepEqual(
+      found.filter((path) => !where.test(path)),
+      [],
     );
-  assert.deepEqual(found, []);
-});
+  });
+}
 
 test('the kernel has at most 5,700 lines, comments included', () => {
   const lines = kernel.reduce((sum, { text }) => sum + text.split('\n').length - 1, 0);
@@ -130,81 +120,69 @@ test('the kernel has at most 5,700 lines, comments included', () => {
 function findTextDecisions(path: string, text: string): string[] {
   const file = ts.createSourceFile(path, text, ts.ScriptTarget.Latest, true);
   const found: string[] = [];
-  const names = new Set(['message', 'cause']);
-  const isText = (node: ts.Node): boolean =>
-    (ts.isIdentifier(node) && names.has(node.text)) ||
-    (ts.isPropertyAccessExpression(node) &&
-      (['message', 'cause'].includes(node.name.text) || (returnsText(node.name) && isText(node.expression)))) ||
-    (ts.isElementAccessExpression(node) &&
-      ts.isStringLiteral(node.argumentExpression) &&
-      ['message', 'cause'].includes(node.argumentExpression.text)) ||
-    (ts.isCallExpression(node) &&
-      (isText(node.expression) ||
-        (ts.isIdentifier(node.expression) && node.expression.text === 'String' && node.arguments.some(isText)))) ||
-    (ts.isTemplateExpression(node) && node.templateSpans.some(({ expression }) => isText(expression))) ||
-    ((ts.isParenthesizedExpression(node) || ts.isAsExpression(node) || ts.isNonNullExpression(node)) &&
-      isText(node.expression)) ||
-    (ts.isBinaryExpression(node) &&
-      [ts.SyntaxKind.QuestionQuestionToken, ts.SyntaxKind.BarBarToken].includes(node.operatorToken.kind) &&
-      (isText(node.left) || isText(node.right)));
-  // These methods return a text that is made from the message.
-  const returnsText = ({ text: name }: ts.Identifier | ts.PrivateIdentifier): boolean =>
-    ['toLowerCase', 'toUpperCase', 'trim', 'slice', 'replace', 'replaceAll', 'split', 'at', 'toString'].includes(name);
+  const fields = ['message', 'cause'];
+  // The names of variables with such a text, and of variables with a constant text.
+  const names = new Set(fields);
+  const words = new Set<string>();
+  // These methods return a text that is made from their own.
+  const makers = ['toLowerCase', 'toUpperCase', 'trim', 'slice', 'replace', 'replaceAll', 'split', 'at', 'toString'];
+  const finders = [
+    'includes',
+    'startsWith',
+    'endsWith',
+    'indexOf',
+    'lastIndexOf',
+    'search',
+    'match',
+    'matchAll',
+    'localeCompare',
+  ];
+  const takers = ['test', 'exec', 'has', 'get', 'includes', 'indexOf'];
+  const isText = (node: ts.Node): boolean => {
+    if (ts.isIdentifier(node)) return names.has(node.text);
+    if (ts.isPropertyAccessExpression(node)) {
+      return fields.includes(node.name.text) || (makers.includes(node.name.text) && isText(node.expression));
+    }
+    if (ts.isElementAccessExpression(node)) {
+      return ts.isStringLiteral(node.argumentExpression) && fields.includes(node.argumentExpression.text);
+    }
+    if (ts.isCallExpression(node)) {
+      return isText(node.expression) || (node.expression.getText() === 'String' && node.arguments.some(isText));
+    }
+    if (ts.isTemplateExpression(node)) return node.templateSpans.some(({ expression }) => isText(expression));
+    if (ts.isBinaryExpression(node)) {
+      return /^(?:\?\?|\|\|)$/.test(node.operatorToken.getText()) && (isText(node.left) || isText(node.right));
+    }
+    const isWrapper = ts.isParenthesizedExpression(node) || ts.isAsExpression(node) || ts.isNonNullExpression(node);
+    return isWrapper && isText(node.expression);
+  };
   const isWord = (node: ts.Node): boolean =>
     (ts.isStringLiteralLike(node) && node.text !== '') ||
     ts.isRegularExpressionLiteral(node) ||
     (ts.isIdentifier(node) && words.has(node.text));
-  const words = new Set<string>();
   const collect = (node: ts.Node): void => {
     if (ts.isVariableDeclaration(node) && node.initializer !== undefined && ts.isIdentifier(node.name)) {
       if (ts.isStringLiteralLike(node.initializer) && node.initializer.text !== '') words.add(node.name.text);
       if (isText(node.initializer) && !ts.isTemplateExpression(node.initializer)) names.add(node.name.text);
     }
-    if (
-      ts.isBindingElement(node) &&
-      node.propertyName !== undefined &&
-      ts.isIdentifier(node.propertyName) &&
-      ['message', 'cause'].includes(node.propertyName.text) &&
-      ts.isIdentifier(node.name)
-    ) {
-      names.add(node.name.text);
-    }
+    if (ts.isBindingElement(node) && fields.includes(node.propertyName?.getText() ?? ''))
+      names.add(node.name.getText());
     ts.forEachChild(node, collect);
   };
-  const { EqualsEqualsEqualsToken, ExclamationEqualsEqualsToken, EqualsEqualsToken, ExclamationEqualsToken } =
-    ts.SyntaxKind;
-  const equality = [EqualsEqualsEqualsToken, ExclamationEqualsEqualsToken, EqualsEqualsToken, ExclamationEqualsToken];
   const decides = (node: ts.Node): boolean => {
-    if (ts.isBinaryExpression(node) && equality.includes(node.operatorToken.kind)) {
+    if (ts.isBinaryExpression(node) && /^[!=]==?$/.test(node.operatorToken.getText())) {
       return (isText(node.left) && isWord(node.right)) || (isText(node.right) && isWord(node.left));
     }
     if (ts.isSwitchStatement(node)) return isText(node.expression);
     if (!ts.isCallExpression(node) || !ts.isPropertyAccessExpression(node.expression)) return false;
-    const {
-      name: { text: method },
-      expression: subject,
-    } = node.expression;
+    const { name, expression } = node.expression;
     return (
-      ([
-        'includes',
-        'startsWith',
-        'endsWith',
-        'indexOf',
-        'lastIndexOf',
-        'search',
-        'match',
-        'matchAll',
-        'localeCompare',
-      ].includes(method) &&
-        isText(subject)) ||
-      (['test', 'exec', 'has', 'get', 'includes', 'indexOf'].includes(method) && node.arguments.some(isText))
+      (finders.includes(name.text) && isText(expression)) || (takers.includes(name.text) && node.arguments.some(isText))
     );
   };
   const visit = (node: ts.Node): void => {
-    if (decides(node))
-      found.push(
-        `${path}:${file.getLineAndCharacterOfPosition(node.getStart()).line + 1}: ${node.getText().split('\n')[0] ?? ''}`,
-      );
+    const { line } = file.getLineAndCharacterOfPosition(node.getStart());
+    if (decides(node)) found.push(`${path}:${line + 1}: ${node.getText().split('\n')[0]}`);
     ts.forEachChild(node, visit);
   };
   collect(file);

@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { parse } from 'yaml';
+import { isAllowed } from '../../scripts/skipped-tests.ts';
 import { findNotes } from '../../scripts/release/notes.ts';
 
 interface Step {
@@ -31,10 +32,10 @@ interface Workflow {
 }
 
 const root = resolve(import.meta.dirname, '../..');
-const { scripts } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { scripts: Record<string, string> };
-const read = (name: string): Workflow => parse(readFileSync(join(root, '.github/workflows', name), 'utf8')) as Workflow;
-const names = globSync('*.yml', { cwd: join(root, '.github/workflows') });
 const readText = (path: string): string => readFileSync(join(root, path), 'utf8');
+const read = (name: string): Workflow => parse(readText(`.github/workflows/${name}`)) as Workflow;
+const names = globSync('*.yml', { cwd: join(root, '.github/workflows') });
+const { scripts } = JSON.parse(readText('package.json')) as { scripts: Record<string, string> };
 const { version: nodeVersion } = JSON.parse(readText('scripts/node/package.json')) as { version: string };
 
 const pinnedImage = /^[\w./-]+:[\w.-]+@sha256:[0-9a-f]{64}$/;
@@ -74,67 +75,35 @@ test('a bot keeps packages, actions and images up to date, including images in t
   assert.deepEqual(found, ['docker.io/tonistiigi/binfmt', 'docker.io/moby/buildkit']);
 });
 
-test('there are workflows for changes, for the night and for releases', () =>
-  assert.deepEqual(names.toSorted(), ['ci.yml', 'nightly.yml', 'release.yml']));
+assert.deepEqual(names.toSorted(), ['ci.yml', 'nightly.yml', 'release.yml']);
 
 for (const name of names) {
   describe(name, () => {
+    const text = readText(`.github/workflows/${name}`);
     const { on, permissions, jobs } = read(name);
     const steps = Object.values(jobs).flatMap((job) => job.steps);
 
-    test('strangers cannot start it with permissions, because it uses neither pull_request_target nor workflow_run', () => {
-      assert.deepEqual(
-        Object.keys(on).filter((event) => !['push', 'pull_request', 'schedule', 'workflow_dispatch'].includes(event)),
-        [],
-      );
+    test('strangers cannot start it with permissions, and every job has a time limit', () => {
+      // Not `pull_request_target` and `workflow_run`.
+      const safe = ['push', 'pull_request', 'schedule', 'workflow_dispatch'];
+      assert.ok(Object.keys(on).every((event) => safe.includes(event)));
+      for (const job of Object.values(jobs)) assert.ok((job['timeout-minutes'] ?? 0) > 0);
     });
 
     test('it has read permissions only; the jobs of a release name their write permissions', () => {
       assert.ok(permissions !== undefined);
-      for (const rights of [permissions, ...Object.values(jobs).map((job) => job.permissions ?? {})]) {
-        for (const [right, level] of Object.entries(rights)) {
-          const mayWrite =
-            name === 'release.yml' && ['packages', 'id-token', 'attestations', 'contents'].includes(right);
-          assert.ok(level === 'read' || mayWrite, `${right}: ${level}`);
-        }
-      }
-      const writes = Object.values(permissions).filter((level) => level !== 'read');
-      assert.deepEqual(writes, []);
-    });
-
-    test('no script contains a GitHub expression, so no text from outside gets into a script', () => {
-      for (const { run = '' } of steps) assert.doesNotMatch(run, /\$\{\{/);
-    });
-
-    test('every action is named by commit and version, and a checkout stores no token', () => {
-      const pins = [...readText(`.github/workflows/${name}`).matchAll(/uses: (.*)/g)].map(([, pin]) => pin);
-      assert.equal(pins.length, steps.filter(({ uses }) => uses !== undefined).length);
-      for (const pin of pins) {
-        assert.match(pin ?? '', /^(?:[\w-]+\/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+|docker:\/\/\S+)$/);
-      }
-      for (const { uses = '', with: options } of steps) {
-        if (uses.startsWith('actions/checkout@')) assert.equal(options?.['persist-credentials'], false);
-        if (uses.startsWith('actions/setup-node@')) {
-          assert.ok([nodeVersion, '${{ matrix.node }}'].includes(String(options?.['node-version'])));
-        }
+      assert.ok(Object.values(permissions).every((level) => level === 'read'));
+      const mayWrite = name === 'release.yml' ? ['packages', 'id-token', 'attestations', 'contents'] : [];
+      for (const [right, level] of Object.values(jobs).flatMap((job) => Object.entries(job.permissions ?? {}))) {
+        assert.ok(level === 'read' || mayWrite.includes(right), `${right}: ${level}`);
       }
     });
 
-    test('every image is named by its digest', () => {
-      for (const [, image] of readText(`.github/workflows/${name}`).matchAll(
-        /(?:image[:=] ?|docker:\/\/)([\w./]+:\S+)/g,
-      )) {
-        assert.match(image ?? '', pinnedImage);
-      }
-    });
-
-    test('every job has a time limit', () => {
-      for (const job of Object.values(jobs)) assert.ok((job['timeout-minutes'] ?? 0) > 0);
-    });
-
-    test('every npm script and file in a step exists', () => {
+    test('no script contains a GitHub expression, and every npm script and file in a step exists', () => {
       let count = 0;
       for (const { run = '' } of steps) {
+        // Otherwise text from outside could get into a script.
+        assert.doesNotMatch(run, /\$\{\{/);
         for (const [, script = ''] of run.matchAll(/npm (?:run )?(test|(?<=run )[\w:-]+)/g)) {
           assert.ok(Object.hasOwn(scripts, script), script);
           count += 1;
@@ -146,6 +115,23 @@ for (const name of names) {
       }
       assert.ok(count > 0);
     });
+
+    test('every action is named by commit and version, every image by its digest, and a checkout stores no token', () => {
+      const pins = [...text.matchAll(/uses: (.*)/g)].map(([, pin]) => pin);
+      assert.equal(pins.length, steps.filter(({ uses }) => uses !== undefined).length);
+      for (const pin of pins) {
+        assert.match(pin ?? '', /^(?:[\w-]+\/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+|docker:\/\/\S+)$/);
+      }
+      for (const [, image = ''] of text.matchAll(/(?:image[:=] ?|docker:\/\/)([\w./]+:\S+)/g)) {
+        assert.match(image, pinnedImage);
+      }
+      for (const { uses = '', with: options } of steps) {
+        if (uses.startsWith('actions/checkout@')) assert.equal(options?.['persist-credentials'], false);
+        if (uses.startsWith('actions/setup-node@')) {
+          assert.ok([nodeVersion, '${{ matrix.node }}'].includes(String(options?.['node-version'])));
+        }
+      }
+    });
   });
 }
 
@@ -154,6 +140,42 @@ test('the gateway is tested on the oldest Node that package.json allows, and on 
   const nodes = read('ci.yml').jobs['nodes']?.strategy?.matrix.include.map((each) => String(each['node']));
   assert.equal(nodes?.length, 3);
   assert.equal(`>=${nodes[0] ?? ''}`, `${engines.node}.0`);
+});
+
+test('a missing tool is a reason to skip a test, but not in CI, which installs and requires the tools', () => {
+  const reasons = {
+    curl: 'curl is not installed; on Debian: apt-get install curl',
+    'fonts-dejavu': 'fonts-dejavu is not installed; on Debian: scripts/install-test-tools.sh',
+    'fonts-liberation': 'fonts-liberation is not installed; on Debian: scripts/install-test-tools.sh',
+    'fonts-urw-base35': 'fonts-urw-base35 is not installed; on Debian: scripts/install-test-tools.sh',
+    haproxy: 'haproxy is not installed, so nothing was tested here; on Debian: apt-get install haproxy',
+    openssl: 'there is no openssl on this machine',
+    prometheus: 'promtool is missing; on Debian: apt-get install prometheus',
+    'python3-h2': 'there is no python3-h2 on this machine',
+    'redis-server': 'no redis-server and no valkey-server is installed (apt-get install redis-server)',
+    sslscan: 'sslscan is not installed',
+  };
+  for (const reason of Object.values(reasons)) {
+    assert.deepEqual([isAllowed(reason, false), isAllowed(reason, true)], [true, false], reason);
+  }
+  // A program that CI does not install, or another system, is always a reason.
+  for (const reason of [
+    'kubectl is not installed, so nothing was rendered here',
+    'systemd-analyze is not installed, so nothing was tested here; on Debian: apt-get install systemd',
+    '`script` of util-linux is not installed; on Debian: apt-get install bsdutils',
+    'prlimit (util-linux) is not installed or not permitted',
+    'only Linux has systemd',
+  ]) {
+    assert.ok(isAllowed(reason, true), reason);
+  }
+  assert.ok(!isAllowed('(no reason given)', false));
+  const [, packages = ''] = /^packages='(.*)'$/m.exec(readText('scripts/install-test-tools.sh')) ?? [];
+  assert.deepEqual(packages.split(' '), Object.keys(reasons));
+  assert.match(readText('.ci/run'), /^ {2}scripts\/install-test-tools\.sh\n {2}export TEST_TOOLS=required$/m);
+  const jobs = readText('.github/workflows/ci.yml').split(/\n(?= {2}\w+:\n)/);
+  const installing = jobs.filter((job) => job.includes('install-test-tools.sh'));
+  assert.equal(installing.length, 2);
+  for (const job of installing) assert.match(job, /^ {4}env:\n {6}TEST_TOOLS: required$/m);
 });
 
 describe('a release', () => {
@@ -241,25 +263,19 @@ describe('a release', () => {
     // Prints its arguments, and knows a release if the variable `KNOWN` is set.
     writeFileSync(join(folder, 'gh'), '#!/bin/sh\necho "$@"\n[ "$2" != view ] || [ -n "$KNOWN" ]\n', { mode: 0o755 });
     const script = release.steps.at(-1)?.run ?? '';
-    const runFor = (tag: string, known = ''): string[] =>
-      execFileSync('bash', ['-e', '-c', script], {
-        cwd: folder,
-        encoding: 'utf8',
-        env: { PATH: `${folder}:${process.env['PATH'] ?? ''}`, GITHUB_REF_NAME: tag, KNOWN: known },
-      })
-        .trim()
-        .split('\n');
+    const runFor = (tag: string, known = ''): string[] => {
+      const env = { PATH: `${folder}:${process.env['PATH'] ?? ''}`, GITHUB_REF_NAME: tag, KNOWN: known };
+      return execFileSync('bash', ['-e', '-c', script], { cwd: folder, encoding: 'utf8', env }).trim().split('\n');
+    };
     const files = 'release/a.tgz release/build/sbom.spdx.json release/image/sbom-amd64.json';
 
-    test('has notes, packages and bills of materials before it is public', () => {
+    test('has notes, packages and bills of materials before it is public; a job that is run again completes it', () => {
       assert.deepEqual(runFor('v1.2.3'), [
         'release create v1.2.3 --verify-tag --draft --title v1.2.3 --notes-file release/build/notes.md',
         `release upload v1.2.3 --clobber ${files}`,
         'release edit v1.2.3 --draft=false --prerelease=false --latest=true',
       ]);
-    });
-
-    test('of a version with a suffix is a prerelease, and a job that is run again completes it', () => {
+      // A version with a suffix is a prerelease.
       assert.deepEqual(runFor('v1.2.3-rc.1', 'yes'), [
         `release upload v1.2.3-rc.1 --clobber ${files}`,
         'release edit v1.2.3-rc.1 --draft=false --prerelease=true --latest=false',
