@@ -1,5 +1,5 @@
 // The admin listener serves only requests for its own names, as a protection against DNS rebinding [D57].
-// test/unit/host-names.test.ts tests how names are compared.
+// test/unit/admission.test.ts tests how names are compared.
 
 import assert from 'node:assert/strict';
 import { lookup } from 'node:dns/promises';

@@ -80,8 +80,7 @@ export const batches: readonly Batch[] = [
   {
     name: 'guards by themselves',
     files: list(`
-      unit/client-address unit/cors unit/cross-site unit/host-names unit/guard-settings guards/counters
-      guards/keys`),
+      unit/admission unit/guard-settings guards/counters guards/keys`),
     of: /packages\/core\/(admission|guards)\//,
   },
   {
@@ -105,11 +104,7 @@ export const batches: readonly Batch[] = [
     files: list('guards/hosts plugin/mounted'),
     of: /packages\/core\/(guards\/|hosts\/(common\/(fields|host-)|fastify\/fastify\.ts|fetch|node\/node-exchange|gateway-server))/,
   },
-  {
-    name: 'options',
-    files: list('unit/host-options unit/settings unit/cors unit/host-names unit/client-address'),
-    of: /packages\/core\/options\//,
-  },
+  { name: 'options', files: list('unit/host-options unit/settings unit/admission'), of: /packages\/core\/options\// },
   {
     name: 'options of hosts',
     files: list('node/handler plugin/order plugin/mounted transport/backend-client'),

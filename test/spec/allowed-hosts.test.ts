@@ -1,4 +1,4 @@
-// ALLOWED_HOSTS protects against DNS rebinding [D57]. test/unit/host-names.test.ts tests the parsing of the header.
+// ALLOWED_HOSTS protects against DNS rebinding [D57]. test/unit/admission.test.ts tests the parsing of the header.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

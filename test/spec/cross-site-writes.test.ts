@@ -1,4 +1,4 @@
-// Cross-site writes of browsers are refused [D56]. test/unit/cross-site.test.ts has more spellings of the headers;
+// Cross-site writes of browsers are refused [D56]. test/unit/admission.test.ts has more spellings of the headers;
 // test/docs/cors-in-browser.test.ts uses a real browser.
 
 import assert from 'node:assert/strict';
