@@ -1,5 +1,5 @@
 // The traces of calls that a collector receives. A collector that is slow, down or broken affects no call [D49].
-// test/unit/span-export.test.ts has more cases of lost spans.
+// test/unit/traces.test.ts has more cases of lost spans.
 
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
@@ -231,7 +231,7 @@ describe('spans', () => {
   });
 });
 
-// test/unit/trace-parent.test.ts has all samplers.
+// test/unit/traces.test.ts has all samplers.
 test('OTEL_TRACES_SAMPLER sets the sampler, and OTEL_TRACES_SAMPLER_ARG its ratio; each worker exports its last spans [D49]', async () => {
   await using collector = await Collector.start();
   const settings = { OTEL_TRACES_SAMPLER: 'traceidratio', OTEL_TRACES_SAMPLER_ARG: '0.25', WORKERS: '2' };
