@@ -16,6 +16,17 @@ const backlogIsEndless = 'this system accepts connections without limit';
 const timeoutMs = 300;
 const toleranceMs = Math.max(100, timeoutMs * 0.1);
 
+/** Sends `start`, then `piece` every 50 ms without end. */
+function drip(start: string, piece = start): Answer {
+  return async (exchange) => {
+    await exchange.write(start);
+    while (!exchange.isClosed) {
+      await exchange.pause(50);
+      await exchange.write(piece);
+    }
+  };
+}
+
 /** Late answers that no idle timeout would end. */
 const lateAnswers: [name: string, backendAnswer: Answer][] = [
   ['never answers', timeout],
@@ -32,11 +43,10 @@ async function findLate(name: string, sentAt: number, call: Promise<void>): Prom
   const startedAt = performance.now();
   const ownTimer = new Promise((resolve) => setTimeout(resolve, timeoutMs)).then(() => performance.now());
   await call;
-  const ms = performance.now() - startedAt;
-  const latestMs = (await ownTimer) - startedAt + toleranceMs;
-  const sinceSentMs = startedAt + ms - sentAt;
-  assert.ok(sinceSentMs >= timeoutMs - toleranceMs, `${name}: only ${sinceSentMs.toFixed()} ms`);
-  return ms <= latestMs ? undefined : `${name}: ${ms.toFixed()} ms, at most ${latestMs.toFixed()} ms`;
+  const endedAt = performance.now();
+  const latestAt = (await ownTimer) + toleranceMs;
+  assert.ok(endedAt - sentAt >= timeoutMs - toleranceMs, `${name}: only ${(endedAt - sentAt).toFixed()} ms`);
+  return endedAt <= latestAt ? undefined : `${name}: ${(endedAt - startedAt).toFixed()} ms`;
 }
 
 /** Measures until no call is late. A busy machine can make any call late, but not all of ten times. */
@@ -47,17 +57,6 @@ async function assertOnTime(measure: () => Promise<(string | undefined)[]>): Pro
     if (late.length === 0) return;
   }
   assert.deepEqual(late, []);
-}
-
-/** Sends `start`, then `piece` every 50 ms without end. */
-function drip(start: string, piece = start): Answer {
-  return async (exchange) => {
-    await exchange.write(start);
-    while (!exchange.isClosed) {
-      await latency(50, () => undefined)(exchange);
-      await exchange.write(piece);
-    }
-  };
 }
 
 forEachTarget(
@@ -76,13 +75,12 @@ forEachTarget(
         });
         const late = await Promise.all(
           cases.map(async ({ name, what, method, path, options, failure, promise: hasArrived }, index) => {
-            await using client = await target().connect();
-            const headers = [['X-Request-Id', String(index)]] as const;
             const sentAt = performance.now();
-            const call = client.call(method, path, { ...options, headers });
+            const headers = [['X-Request-Id', String(index)]] as const;
+            const call = target().call(method, path, { ...options, headers });
             await hasArrived;
-            const isRefused = call.then((reply) => assertReply(reply, 500, failure));
-            return await findLate(`operation ${name}, a backend that ${what}`, sentAt, isRefused);
+            const refused = call.then((reply) => assertReply(reply, 500, failure));
+            return await findLate(`operation ${name}, a backend that ${what}`, sentAt, refused);
           }),
         );
         await backend.until(() => backend.connectionsOpen === 0, 'every slow connection is closed');
@@ -123,9 +121,12 @@ test('if the backend accepts no connection, the client gets 500 after BACKEND_CO
   );
 });
 
-/** Starts a backend that answers one call. It blocks after the answer (`idle`) or at the second call (`asked`). */
-function startDyingBackend(dies: 'idle' | 'asked'): Promise<BlockingListener> {
-  return BlockingListener.start(`
+/**
+ * Starts a backend that answers one call. After the answer (`idle`) or at the second call (`asked`), it accepts nothing more,
+ * and closes its connection when `die` is called. `isFull`: its listen queue is full; false if that queue has no limit.
+ */
+async function startDyingBackend(dies: 'idle' | 'asked') {
+  const backend = await BlockingListener.start(`
     server.on('connection', (socket) => {
       let calls = 0;
       const wait = () => {
@@ -141,35 +142,23 @@ function startDyingBackend(dies: 'idle' | 'asked'): Promise<BlockingListener> {
       });
     });
   `);
-}
-
-/** Resolves with true when the backend's listen queue is full, or with false if that queue has no limit. */
-async function isFull(backend: BlockingListener): Promise<boolean> {
-  await backend.prints(/^waits$/m);
-  return await backend.fill();
-}
-
-/** Makes a waiting backend close its connection. */
-function die(backend: BlockingListener): void {
-  backend.process.stdin?.write('x');
+  const isFull = () => backend.prints(/^waits$/m).then(() => backend.fill());
+  return Object.assign(backend, { isFull, die: () => backend.process.stdin?.write('x') });
 }
 
 test('a GET that is sent again keeps its deadline, even if the backend accepts no new connection [D19, D20]', async (context) => {
   await using backend = await startDyingBackend('asked');
-  const settings = {
-    backendUrl: `http://127.0.0.1:${backend.port}`,
-    backendTimeoutMs: 2000,
-    backendConnectTimeoutMs: 20_000,
-  };
+  const backendUrl = `http://127.0.0.1:${backend.port}`;
+  const settings = { backendUrl, backendTimeoutMs: 2000, backendConnectTimeoutMs: 20_000 };
   await using target = await Target.start('in-process', settings, {});
   assertReply(await target.call('GET', '/api/work-items'), 200, '[]');
   const startedAt = performance.now();
   const call = target.call('GET', '/api/work-items');
-  if (!(await isFull(backend))) {
+  if (!(await backend.isFull())) {
     context.skip(backlogIsEndless);
     return;
   }
-  die(backend);
+  backend.die();
   assertReply(await call, 500, '{"error":"Failed to fetch work items"}');
   // BACKEND_CONNECT_TIMEOUT_MS, which is 20 s, is not added to the deadline.
   assert.ok(performance.now() - startedAt < 15_000);
@@ -178,37 +167,21 @@ test('a GET that is sent again keeps its deadline, even if the backend accepts n
 test('after an idle connection has died, BACKEND_CONNECT_TIMEOUT_MS limits the wait for a new connection [D19]', async (context) => {
   await using backend = await startDyingBackend('idle');
   const backendUrl = new URL(`http://127.0.0.1:${backend.port}`);
-  const client = new BackendClient({
-    backendUrl,
-    open: createOpenSocket(backendUrl),
-    timeoutMs: 30_000,
-    connectTimeoutMs: 500,
-    idleTimeoutMs: 30_000,
-    connectionAgeMaxMs: 0,
-    responseBytesMax: 1000,
-    budget: new BufferBudget(1000),
-  });
-  const call = {
-    method: 'POST',
-    path: '/',
-    body: BorrowedBytes.ofConstant(Buffer.from('{}')),
-    requestId: 'x',
-    headers: [],
-    needsAnswer: true,
-  } as const;
+  const limits = { timeoutMs: 30_000, connectTimeoutMs: 500, idleTimeoutMs: 30_000, connectionAgeMaxMs: 0 };
+  const open = createOpenSocket(backendUrl);
+  const budget = new BufferBudget(1000);
+  const client = new BackendClient({ backendUrl, open, ...limits, responseBytesMax: 1000, budget });
+  const body = BorrowedBytes.ofConstant(Buffer.from('{}'));
+  const call = { method: 'POST', path: '/', body, requestId: 'x', headers: [], needsAnswer: true } as const;
   const send = () => new Promise<Outcome>((resolve, onFault) => client.send(call, { onOutcome: resolve, onFault }));
   assert.equal((await send()).kind, 'ok');
-  if (await isFull(backend)) {
-    die(backend);
+  if (await backend.isFull()) {
+    backend.die();
     // Blocks the event loop while the connection closes, so that the client has not noticed the close at the next call.
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 300);
     const outcome = await within(send(), 'an outcome before the deadline of the answer', 5000);
-    assert.deepEqual(outcome, {
-      kind: 'timed-out',
-      status: undefined,
-      reason: 'connect-timeout',
-      cause: 'no connection within 500 ms',
-    });
+    const cause = 'no connection within 500 ms';
+    assert.deepEqual(outcome, { kind: 'timed-out', status: undefined, reason: 'connect-timeout', cause });
   } else {
     context.skip(backlogIsEndless);
   }
