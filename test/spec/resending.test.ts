@@ -4,58 +4,43 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { assertReply, operations } from '../helpers/expected.ts';
 import { createGate } from '../helpers/changes.ts';
-import { answer, limitData, resetPeer, type Answer, type BackendRequest } from '../helpers/scripted-backend.ts';
+import { answer, behind, limitData, resetPeer } from '../helpers/scripted-backend.ts';
 import { forEachTarget, type Target } from '../helpers/targets.ts';
 
 const good = answer('{"id":5}');
 
-/** Ways to close a connection before the first byte of the answer. */
-const deaths: [name: string, dies: Answer][] = [
-  ['is reset', resetPeer()],
-  ['is closed', limitData(0, '')],
-];
-
-/** The backend fails with `dies` on reused connections, and gives a good answer on new connections. */
-function onReused(dies: Answer): Answer {
-  return (exchange) => (exchange.request.indexOnConnection > 0 ? dies(exchange) : good(exchange));
-}
-
-/** Leaves `count` idle connections to the backend, each of which has served one call. */
-async function warm(target: Target, count = 1): Promise<void> {
+/** Leaves three idle connections to the backend, each of which has served one call. */
+async function warm(target: Target): Promise<void> {
   const { backend } = target;
-  const gate = createGate();
   // After a backend that is down, writes use all connections again.
   await backend.stop();
   await target.call('GET', '/api/work-items');
   await backend.restart();
-  backend.answers(async (exchange) => {
-    await gate.opened;
-    await good(exchange);
-  });
-  const arrived = backend.requests.length + count;
-  const replies = Array.from({ length: count }, () => target.call('GET', '/api/work-items'));
-  await backend.until(() => backend.requests.length === arrived, `${count} calls in flight`);
+  const gate = createGate();
+  backend.answers(behind(gate, good));
+  const arrived = backend.requests.length + 3;
+  const replies = Array.from({ length: 3 }, () => target.call('GET', '/api/work-items'));
+  await backend.until(() => backend.requests.length === arrived, 'the calls in flight');
   gate.open();
   await Promise.all(replies);
-  assert.equal(backend.connectionsOpen, count);
+  assert.equal(backend.connectionsOpen, 3);
   backend.reset();
 }
 
-const isNew = ({ indexOnConnection }: BackendRequest) => indexOnConnection === 0;
-
 forEachTarget((target) => {
-  for (const [name, dies] of deaths) {
-    for (const { name: operationName, method, path, options, status, body, failure } of operations) {
-      const isRead = method === 'GET';
-      const what = isRead ? 'a read is sent again on a new connection, even if other connections are idle' : 'a write is not sent again';
-      test(`operation ${operationName}: when its reused connection ${name}, ${what} [D20]`, async () => {
-        await warm(target(), 3);
-        target().backend.answers(onReused(dies));
+  for (const { name, method, path, options, status, body, failure } of operations) {
+    const isRead = method === 'GET';
+    test(`operation ${name}: when its reused connection dies, ${isRead ? 'a read is sent again on a new connection, even if others are idle' : 'a write is not sent again'} [D20]`, async () => {
+      // The connection is reset or closed before the first byte of the answer.
+      for (const dies of [resetPeer(), limitData(0, '')]) {
+        await warm(target());
+        target().backend.answers((exchange) => (exchange.request.indexOnConnection > 0 ? dies : good)(exchange));
         const reply = await target().call(method, path, options);
         if (isRead) assertReply(reply, status, body);
         else assertReply(reply, 500, failure);
-        assert.deepEqual(target().backend.requests.map(isNew), isRead ? [false, true] : [false]);
-      });
-    }
+        const isNew = target().backend.requests.map(({ indexOnConnection }) => indexOnConnection === 0);
+        assert.deepEqual(isNew, isRead ? [false, true] : [false]);
+      }
+    });
   }
 }, {}, { kinds: ['in-process'] }); // prettier-ignore
