@@ -2,7 +2,7 @@
 // share does not answer [D46, D47, D65]. redis.test.ts has the rest of Redis.
 
 import assert from 'node:assert/strict';
-import { describe, test } from 'node:test';
+import { after, describe, test } from 'node:test';
 import { PrimaryCounter } from '../../packages/command/cluster/primary-counter.ts';
 import { createKeeper } from '../../packages/command/service/keeper.ts';
 import { CounterGoneError, type Counter, type Keeper } from '../../packages/core/guards/ports/ports.ts';
@@ -30,67 +30,53 @@ function createPrimary() {
   return Object.assign(primary, { startWorker });
 }
 
-/** For each counter, starts it, and returns a function that creates a guard with this counter. */
-const counters: Readonly<Record<string, () => Promise<AsyncDisposable & { create: typeof createRateGuard }>>> = {
+type Create = (settings: { rateLimit: string }) => ReturnType<typeof createRateGuard>;
+
+/** Starts each counter. Returns a function that creates a guard with this counter. */
+const counters: Readonly<Record<string, () => Promise<Create>>> = {
   'this process': () => {
     const keeper = createKeeper();
-    return Promise.resolve({
-      create: (settings) => createRateGuard(settings, keeper),
-      [Symbol.asyncDispose]: () => Promise.resolve(),
-    });
+    return Promise.resolve((settings) => createRateGuard(settings, keeper));
   },
   'the primary process': () => {
     const primary = createPrimary();
-    return Promise.resolve({
-      create: (settings) => createRateGuard(settings, primary.startWorker()),
-      [Symbol.asyncDispose]: () => Promise.resolve(),
-    });
+    return Promise.resolve((settings) => createRateGuard(settings, primary.startWorker()));
   },
   Redis: async () => {
     const redis = await RedisServer.start();
-    return {
-      create: (settings) => createRateGuard({ ...settings, rateLimitRedisUrl: redis.url }, createKeeper()),
-      [Symbol.asyncDispose]: () => redis[Symbol.asyncDispose](),
-    };
+    after(() => redis[Symbol.asyncDispose]());
+    return (settings) => createRateGuard({ ...settings, rateLimitRedisUrl: redis.url }, createKeeper());
   },
 };
 
 for (const [name, start] of Object.entries(counters)) {
-  describe(`${name} counts`, { skip: name === 'Redis' && withoutRedis }, () => {
-    test('each client has its own limit, and the requests of one client are counted in order', async () => {
-      await using counter = await start();
-      using guard = await counter.create({ rateLimit: '3/1h' });
+  describe(`${name} counts`, { skip: name === 'Redis' && withoutRedis }, async () => {
+    const create = await start();
+
+    test('each client has its own limit; the requests of one are counted in order, and refused at once over the limit', async () => {
+      using guard = await create({ rateLimit: '3/1h' });
       assert.deepEqual(await guard.admitAll(['a', 'b', 'a', 'a', 'a', 'b']), ['2', '2', '1', '0', 'refused', '1']);
-      assert.deepEqual(guard.told, []);
+      assert.deepEqual([guard.admitNow('a'), guard.told], ['refused', []]);
     });
 
     test('guards count together, also during and after a reload; only another window starts a new count', async () => {
-      await using counter = await start();
-      using old = await counter.create({ rateLimit: '3/1h' });
-      assert.equal(await old.admit(), '2');
-      using other = await counter.create({ rateLimit: '3/1m' });
-      assert.equal(await other.admit(), '2');
-      using raised = await counter.create({ rateLimit: '5/1h' });
-      assert.deepEqual([await raised.admit(), await old.admit()], ['3', '0']);
-      assert.deepEqual([await old.admit(), await old.admit()], ['refused', 'refused']);
-      assert.equal(await raised.admit(), '1', 'refused requests are not counted');
-      using lowered = await counter.create({ rateLimit: '2/1h' });
-      assert.equal(await lowered.admit(), 'refused');
+      using old = await create({ rateLimit: '3/1h' });
+      assert.equal(await old.admit('c'), '2');
+      using other = await create({ rateLimit: '3/1m' });
+      assert.equal(await other.admit('c'), '2');
+      using raised = await create({ rateLimit: '5/1h' });
+      assert.deepEqual([await raised.admit('c'), await old.admit('c')], ['3', '0']);
+      assert.deepEqual([await old.admit('c'), await old.admit('c')], ['refused', 'refused']);
+      assert.equal(await raised.admit('c'), '1', 'refused requests are not counted');
+      using lowered = await create({ rateLimit: '2/1h' });
+      assert.equal(await lowered.admit('c'), 'refused');
     });
 
     test('of 1,000 concurrent requests to two guards, as many as the limit are admitted', async () => {
-      await using counter = await start();
-      using one = await counter.create({ rateLimit: '100/1h' });
-      using two = await counter.create({ rateLimit: '100/1h' });
-      const results = await Promise.all([one.admitAll(repeat(500, 'a')), two.admitAll(repeat(500, 'a'))]);
+      using one = await create({ rateLimit: '100/1h' });
+      using two = await create({ rateLimit: '100/1h' });
+      const results = await Promise.all([one.admitAll(repeat(500, 'd')), two.admitAll(repeat(500, 'd'))]);
       assert.equal(results.flat().filter((each) => each !== 'refused').length, 100);
-    });
-
-    test('a client over its limit is refused at once, without a question', async () => {
-      await using counter = await start();
-      using guard = await counter.create({ rateLimit: '1/1h' });
-      assert.deepEqual(await guard.admitAll(['a', 'a']), ['0', 'refused']);
-      assert.equal(guard.admitNow(), 'refused');
     });
   });
 }
@@ -137,39 +123,40 @@ describe('windows', () => {
     const long = { limit: 1, windowMs: 86_400_000 };
     windows.take('a', long);
     for (let key = 0; key < 1_000; key += 1) windows.take(String(key), rate);
-    now = 999;
-    windows.take('b', rate);
-    assert.equal(windows.size, 1_002);
-    for (now = 2_000; now < 60_000; now += 1_000) windows.take('b', rate);
-    assert.equal(windows.size, 3);
-    now += 1_000;
-    windows.take('b', long);
-    assert.equal(windows.size, 2);
+    for (const [at, length, size] of [[999, rate, 1_002], [2_000, rate, 1_003], [4_000, rate, 3], [6_000, long, 2]] as const) {
+      now = at;
+      windows.take('b', length);
+      assert.equal(windows.size, size);
+    } // prettier-ignore
     assert.equal(windows.take('a', long).left, -1, 'the long window still counts');
   });
 
   test('if another counter refuses a key, the key is over the limit for that time', () => {
     let now = 0;
     const windows = new Windows(() => now);
+    const long = { limit: 1, windowMs: 2_000 };
     windows.noteOver('a', rate, 300);
     assert.deepEqual(windows.findOver('a', rate), { left: -1, msLeft: 300 });
-    assert.equal(windows.findOver('a', { limit: 3, windowMs: 1_000 }), undefined, 'a raised limit');
-    windows.take('b', { limit: 1, windowMs: 2_000 });
-    windows.noteOver('a', { limit: 1, windowMs: 2_000 }, 300);
+    assert.equal(windows.findOver('a', { ...rate, limit: 3 }), undefined, 'a raised limit');
+    windows.take('b', long);
+    windows.noteOver('a', long, 300);
     now = 300;
     assert.equal(windows.findOver('a', rate), undefined);
     windows.take('a', rate);
-    assert.equal(windows.take('b', { limit: 1, windowMs: 2_000 }).left, -1, 'other windows of this length stay');
+    assert.equal(windows.take('b', long).left, -1, 'other windows of this length stay');
   });
 });
 
 describe('a shared counter', () => {
-  /** Counts nothing: all requests are admitted, unless the test changes `take` and `onRevive`. */
+  type Take = Counter['take'];
+  const silent = <T>() => new Promise<T>(() => undefined);
+  const refuse = (message: string) => () => Promise.reject(new Error(message));
+
+  /** Starts a counter that admits all requests, unless the test changes `take` and `onRevive`. */
   async function startShared(onRevive: () => Promise<void> = () => Promise.resolve()) {
     const clock = new HandClock();
-    const taken = { left: 1, msLeft: 1 };
     const counter = {
-      take: (): ReturnType<Counter['take']> => Promise.resolve(taken),
+      take: (): ReturnType<Take> => Promise.resolve({ left: 1, msLeft: 1 }),
       onRevive,
       revivals: 0,
       lose: (): void => undefined,
@@ -184,20 +171,14 @@ describe('a shared counter', () => {
       },
     };
     const told: unknown[] = [];
-    const rate = { limit: 1, windowMs: 1_000 };
     const onChange = (cause: unknown): void => void told.push(cause instanceof Error ? cause.message : cause);
+    const rate = { limit: 1, windowMs: 1_000 };
     const shared = new SharedCounter({ rate, clock, counter, answerMsMax: 100, onChange });
     const started = shared.start();
     await settle();
-    const take = () =>
-      shared.take('a').then(
-        () => 'counted',
-        (error: unknown) => (error as Error).message,
-      );
+    const take = () => shared.take('a').then(() => 'counted', (error: unknown) => (error as Error).message); // prettier-ignore
     return { clock, counter, told, shared, started, take, [Symbol.dispose]: () => shared.close() };
   }
-  const silent = <T>() => new Promise<T>(() => undefined);
-  const refuse = (message: string) => () => Promise.reject(new Error(message));
 
   for (const [title, take, cause] of [
     ['is silent', silent, 'no answer within 100 ms'],
@@ -210,22 +191,19 @@ describe('a shared counter', () => {
       counter.onRevive = refuse('still down');
       const results = [started.take(), started.take()];
       await clock.pass(100);
-      assert.deepEqual(await Promise.all(results), [cause, cause]);
-      assert.equal(shared.isAnswering, false);
+      assert.deepEqual([await Promise.all(results), shared.isAnswering], [[cause, cause], false]);
       await clock.pass(10_000);
       assert.ok(counter.revivals >= 40 && counter.revivals <= 42, `${counter.revivals} tries`);
-      assert.deepEqual(told, [cause]);
       counter.onRevive = () => Promise.resolve();
       await clock.pass(250);
-      assert.equal(shared.isAnswering, true);
-      assert.deepEqual(told, [cause, undefined]);
+      assert.deepEqual([shared.isAnswering, told], [true, [cause, undefined]]);
     });
   }
 
   test('is still used if an old request fails after the counter is back', async () => {
     using started = await startShared();
     const { clock, counter, told, shared } = started;
-    const old = Promise.withResolvers<Awaited<ReturnType<Counter['take']>>>();
+    const old = Promise.withResolvers<Awaited<ReturnType<Take>>>();
     counter.take = () => old.promise;
     const first = started.take();
     await clock.pass(1);
@@ -242,7 +220,7 @@ describe('a shared counter', () => {
 
   test('is used if its answer has arrived when the process wakes up after the deadline', async () => {
     using started = await startShared();
-    const answer = Promise.withResolvers<Awaited<ReturnType<Counter['take']>>>();
+    const answer = Promise.withResolvers<Awaited<ReturnType<Take>>>();
     started.counter.take = () => answer.promise;
     const taken = started.take();
     await settle();
@@ -408,17 +386,18 @@ describe('the primary process', () => {
 describe('if no shared counter answers', () => {
   const noRedis = { rateLimit: '2/1h', rateLimitRedisUrl: 'redis://127.0.0.1:1' };
   const refused = 'redis: connect ECONNREFUSED 127.0.0.1:1';
-  for (const [rateLimitFallback, expected] of [
-    ['local', ['1', '0', 'refused']],
-    ['allow', ['uncounted', 'uncounted', 'uncounted']],
-    ['deny', ['refused', 'refused', 'refused']],
-  ] as const) {
-    test(`the fallback ${rateLimitFallback} decides at once`, async () => {
+
+  test('the fallback decides at once', async () => {
+    for (const [rateLimitFallback, expected] of [
+      ['local', ['1', '0', 'refused']],
+      ['allow', ['uncounted', 'uncounted', 'uncounted']],
+      ['deny', ['refused', 'refused', 'refused']],
+    ] as const) {
       using guard = await createRateGuard({ ...noRedis, rateLimitFallback });
       assert.deepEqual([guard.redisAnswers(), guard.told], [false, [refused]]);
       assert.deepEqual([guard.admitNow(), guard.admitNow(), guard.admitNow()], expected);
-    });
-  }
+    }
+  });
 
   test('the primary process counts instead of Redis, then each worker', async () => {
     const primary = createPrimary();
