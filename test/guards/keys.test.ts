@@ -8,14 +8,12 @@ import { writeFileSync } from 'node:fs';
 import type { ServerResponse } from 'node:http';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { Worker } from 'node:worker_threads';
 import { brotliCompressSync, gzipSync } from 'node:zlib';
 import { createKeeper } from '../../packages/command/service/keeper.ts';
 import { guardRows, type GuardSettings } from '../../packages/core/options/guard-options.ts';
-import { explainLoading, MissingPackageError } from '../../packages/core/guards/ports/missing-package.ts';
 import type { FetchedKeys, Keeper } from '../../packages/core/guards/ports/ports.ts';
 import { createGuards } from '../../packages/core/guards/guard-parts.ts';
-import { systemClock, type Clock } from '../../packages/core/guards/time/clock.ts';
+import { systemClock } from '../../packages/core/guards/time/clock.ts';
 import { within } from '../../packages/core/guards/time/deadline.ts';
 import {
   createKeySource,
@@ -124,37 +122,6 @@ describe('fetching', () => {
     assert.deepEqual(set.told, ['keys: first', 'ok', 'down', 'down', 'down', 'ok']);
   });
 
-  test('is caused by unknown keys at most once in 30 s, for all callers together', async () => {
-    using set = createKeySet(giving(keySetOf(first)));
-    await set.keys.start();
-    set.state.source = giving(keySetOf(first, second));
-    const sought = Array.from({ length: 1_000 }, () => set.keys.seek());
-    assert.equal(new Set(sought).size, 1, 'all callers wait for the same fetch');
-    await sought[0];
-    assert.equal(set.kids(), 'first,second');
-    assert.equal(set.keys.seek(), undefined);
-    await set.clock.pass(29_999);
-    assert.equal(set.keys.seek(), undefined);
-    await set.clock.pass(1);
-    await set.keys.seek();
-    assert.equal(set.keys.seek(), undefined);
-    assert.deepEqual(set.fetchedAt, [0, 0, 30_000]);
-  });
-
-  test('that is in progress is the one that unknown keys wait for; then they may cause another', async () => {
-    const gate = Promise.withResolvers<string>();
-    using set = createKeySet(() => gate.promise);
-    const start = set.keys.start();
-    const sought = set.keys.seek();
-    assert.notEqual(sought, undefined);
-    gate.resolve(keySetOf(first));
-    await Promise.all([start, sought]);
-    assert.deepEqual([set.fetchedAt.length, set.kids()], [1, 'first']);
-    set.state.source = giving(keySetOf(second));
-    await set.keys.seek();
-    assert.deepEqual([set.fetchedAt.length, set.kids()], [2, 'second']);
-  });
-
   test('ends after 5 s, and a late answer is ignored', async () => {
     const late = Promise.withResolvers<string>();
     using set = createKeySet(() => late.promise);
@@ -218,32 +185,6 @@ describe('fetching', () => {
   });
 
   const block = (ms: number): void => void Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
-
-  test('uses keys that arrive while the event loop is blocked for longer than the time limit', async () => {
-    // A server in another thread, which answers after 20 ms.
-    const code = `
-      const { parentPort, workerData: text } = require('node:worker_threads');
-      const server = require('node:http').createServer((request, response) => setTimeout(() => response.end(text), 20));
-      server.listen(0, '127.0.0.1', () => parentPort.postMessage(server.address().port));
-    `;
-    const worker = new Worker(code, { eval: true, workerData: keySetOf(first) });
-    const [port] = (await once(worker, 'message')) as [number];
-    // The limit of 5 s takes 100 ms.
-    const clock: Clock = { ...systemClock, after: (ms, action) => systemClock.after(ms / 50, action) };
-    const causes: unknown[] = [];
-    const source = createKeySource({ authJwksUrl: `http://127.0.0.1:${port}/`, authJwksFile: '' });
-    const observer = { onKeys: () => undefined, onFetch: (cause: unknown) => causes.push(cause) };
-    const keys = new KeySet({ settings, source, clock, observer });
-    const started = keys.start();
-    for (const turn of [1, 2, 3]) {
-      block(100 + turn);
-      await new Promise((resolve) => setImmediate(resolve));
-    }
-    await started;
-    keys.close();
-    await worker.terminate();
-    assert.deepEqual(causes, [undefined]);
-  });
 
   test('without an answer ends although the event loop is blocked in every turn', async () => {
     const timer = setInterval(() => block(30), 1);
@@ -413,11 +354,11 @@ describe('the guard of tokens', () => {
     assert.equal(text, keySetOf(first));
     now += 5_000 - ageMs;
     keeper.keepKeys(closedPort, { text: keySetOf(createPair('x', 'ES384')), ageMs: 500 });
-    for (const [authJwksUrl, expected] of [
-      [url, ['keys: first', 'inherited, 5000 ms old', 'not fetched']],
+    for (const [authJwksUrl, ...expected] of [
+      [url, 'keys: first', 'inherited, 5000 ms old', 'not fetched'],
       // Unusable keys are not inherited, and neither are keys of another address.
-      [closedPort, ['not fetched']],
-      ['http://127.0.0.1:1/other', ['not fetched']],
+      [closedPort, 'not fetched'],
+      ['http://127.0.0.1:1/other', 'not fetched'],
     ] as const) {
       using guards = await create({ authJwksUrl }, keeper);
       await poll(() => guards.told.at(-1) === 'not fetched', 'the fetch has failed');
@@ -425,31 +366,16 @@ describe('the guard of tokens', () => {
     }
   });
 
-  test('waits until a key file is read, and reports why the file has no keys', async () => {
-    writeFileSync(file, keySetOf(first));
+  test('waits until a key file is read, and reports why the file has no keys; without an issuer there is no guard', async () => {
     const keeper = createKeeper();
     keeper.keepKeys('', { text: keySetOf(first), ageMs: 5_000 });
+    writeFileSync(file, keySetOf(first));
     using well = await create({ authJwksFile: file }, keeper);
     assert.deepEqual([well.fileProblem, well.told], [undefined, ['keys: first', 'fetched']]);
     writeFileSync(file, '{');
     using broken = await create({ authJwksFile: file });
     assert.equal(broken.fileProblem, 'the key set is not JSON');
+    using none = await create({ authIssuer: '' });
+    assert.deepEqual([none.guards, none.fileProblem, none.redisAnswers()], [[], undefined, undefined]);
   });
-
-  test('does not exist without an issuer', async () => {
-    using guards = await create({ authIssuer: '' });
-    assert.deepEqual([guards.guards, guards.fileProblem, guards.redisAnswers()], [[], undefined, undefined]);
-  });
-});
-
-test('the error for a missing package has the command that installs it; any other error is not changed', () => {
-  for (const code of ['ERR_MODULE_NOT_FOUND', 'MODULE_NOT_FOUND']) {
-    const missing = Object.assign(new Error('no'), { code });
-    const error = explainLoading('RATE_LIMIT', 'ioredis', missing);
-    assert.ok(error instanceof MissingPackageError);
-    assert.equal(error.message, 'RATE_LIMIT needs the package ioredis: run `npm install ioredis`');
-    assert.equal(error.cause, missing);
-  }
-  const other = new SyntaxError('broken');
-  assert.equal(explainLoading('RATE_LIMIT', 'ioredis', other), other);
 });

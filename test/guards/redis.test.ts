@@ -1,15 +1,12 @@
-// The counter in Redis: what Redis gets, connections, passwords, TLS, servers that are not a Redis, and a blocked event loop
-// [D47]. test/process/rate-limit.test.ts tests gateways that share a Redis.
+// The counter in Redis: what Redis gets, connections, passwords, servers that are not a Redis, and a blocked event loop
+// [D47]. test/process/ tests gateways that share a Redis, TLS, and passwords that Redis does not require.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer, type AddressInfo, type Socket } from 'node:net';
-import { afterEach, before, describe, test } from 'node:test';
-import { getCACertificates, setDefaultCACertificates } from 'node:tls';
-import { tryRedis } from '../../packages/core/guards/rate-limit/rate-limit-part.ts';
+import { after, before, describe, test } from 'node:test';
 import { loadRedis, RedisCounter } from '../../packages/core/guards/rate-limit/redis-counter.ts';
-import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
-import { poll, within } from '../helpers/changes.ts';
+import { poll } from '../helpers/changes.ts';
 import { createRateGuard, repeat } from '../helpers/rate-guard.ts';
 import { RedisServer, withoutRedis } from '../helpers/redis.ts';
 
@@ -17,13 +14,20 @@ const rate = { limit: 3, windowMs: 60_000 };
 const noEvent = () => assert.fail('this event is not expected');
 const isLate = (error: unknown) => /^no (answer|connection) within \d+ ms$/.test((error as Error).message);
 
-before(loadRedis);
+let redis: RedisServer;
+before(async () => {
+  await loadRedis();
+  if (withoutRedis === false) redis = await RedisServer.start();
+});
+after(() => (withoutRedis === false ? redis[Symbol.asyncDispose]() : undefined));
+const send = async (command: string) => String(await redis.send(command));
 
 /** Runs `body` as a test. The test is repeated if Redis answers after the time limit, as it can on a busy machine. */
 function redisTest(title: string, body: () => Promise<void>): void {
   test(title, async () => {
     for (let round = 1; ; round += 1) {
       try {
+        await send('FLUSHALL');
         await body();
         return;
       } catch (error) {
@@ -61,51 +65,44 @@ async function serve(onData: (socket: Socket, text: string, connection: number) 
   return { address: `127.0.0.1:${port}`, [Symbol.dispose]: () => server.close() };
 }
 
+const key = 'work-item-gateway:rate:60:a';
+
 describe('a counter in Redis', { skip: withoutRedis }, () => {
   redisTest('has a key for each client and window, which expires when the window ends', async () => {
-    await using redis = await RedisServer.start();
     using counter = await open(redis.url);
-    const { msLeft } = await counter.take('a', rate);
-    assert.equal(msLeft, 60_000);
+    assert.equal((await counter.take('a', rate)).msLeft, 60_000);
     assert.equal(await counter.left('a'), 1);
     assert.equal(await counter.left('a', { limit: 3, windowMs: 1_000 }), 2);
-    assert.equal(await redis.send('GET work-item-gateway:rate:60:a'), '$1\r\n2\r\n');
-    assert.equal(await redis.send('GET work-item-gateway:rate:1:a'), '$1\r\n1\r\n');
-    assert.match(String(await redis.send('PTTL work-item-gateway:rate:60:a')), /^:5\d{4}\r\n$/);
-    await redis.send('PEXPIRE work-item-gateway:rate:60:a 1');
-    await poll(async () => (await redis.send('EXISTS work-item-gateway:rate:60:a')) === ':0\r\n', 'the key expired');
+    assert.deepEqual([await send(`GET ${key}`), await send('GET work-item-gateway:rate:1:a')], ['$1\r\n2\r\n', '$1\r\n1\r\n']);
+    assert.match(await send(`PTTL ${key}`), /^:5\d{4}\r\n$/);
+    await send(`PEXPIRE ${key} 1`);
+    await poll(async () => (await send(`EXISTS ${key}`)) === ':0\r\n', 'the key expired');
     assert.equal(await counter.left('a'), 2);
-  });
+  }); // prettier-ignore
 
   redisTest('sends one call of the script for each request, and the script itself only if Redis lacks it', async () => {
-    await using redis = await RedisServer.start();
     using counter = await open(redis.url);
-    await redis.send('CONFIG RESETSTAT');
+    await send('CONFIG RESETSTAT');
     const calls = async () => {
-      const text = String(await redis.send('INFO commandstats'));
-      return ['evalsha', 'eval'].map((name) =>
-        Number(new RegExp(`^cmdstat_${name}:calls=(\\d+)`, 'm').exec(text)?.[1] ?? 0),
-      );
+      const text = await send('INFO commandstats');
+      return ['evalsha', 'eval'].map((name) => Number(new RegExp(`^cmdstat_${name}:calls=(\\d+)`, 'm').exec(text)?.[1] ?? 0));
     };
-    await Promise.all(repeat(50, 'a').map((key) => counter.take(key, rate)));
+    await Promise.all(repeat(50, 'a').map((each) => counter.take(each, rate)));
     assert.deepEqual(await calls(), [50, 0]);
-    await redis.send('SCRIPT FLUSH');
-    await counter.take('b', rate);
-    await counter.take('b', rate);
+    await send('SCRIPT FLUSH');
+    for (let count = 0; count < 2; count += 1) await counter.take('b', rate);
     assert.deepEqual(await calls(), [52, 1]);
-  });
+  }); // prettier-ignore
 
   redisTest('uses the database number of the address', async () => {
-    await using redis = await RedisServer.start();
-    using counter = await open(`${redis.url}/7`);
-    assert.equal(await counter.left('a'), 2);
-    assert.match(String(await redis.send('INFO keyspace')), /^db7:keys=2/m);
-    using other = await open(`${redis.url}/`);
-    assert.equal(await other.left('a'), 2);
+    for (const [address, database] of [[`${redis.url}/7`, 7], [`${redis.url}/`, 0]] as const) {
+      using counter = await open(address);
+      assert.equal(await counter.left('a'), 2);
+      assert.match(await send('INFO keyspace'), new RegExp(`^db${database}:keys=2`, 'm'));
+    } // prettier-ignore
   });
 
   redisTest('replaces an invalid value of a key, and no other value', async () => {
-    await using redis = await RedisServer.start();
     using counter = await open(redis.url);
     await counter.take('other', rate);
     for (const way of [
@@ -113,22 +110,20 @@ describe('a counter in Redis', { skip: withoutRedis }, () => {
       'SET KEY 99999999 PX 60000', 'SET KEY 9223372036854775807 PX 60000', 'SET KEY " 1" PX 60000', 'SET KEY 1e2 PX 60000',
       'SET KEY 100', 'SET KEY 100 PX 99999999', 'RPUSH KEY a b', 'HSET KEY a b', 'SADD KEY a', 'ZADD KEY 1 a', 'XADD KEY * a b',
     ]) {
-      await redis.send('DEL work-item-gateway:rate:60:a');
-      assert.match(String(await redis.send(way.replace('KEY', 'work-item-gateway:rate:60:a'))), /^[+:$]/, way);
+      await send(`DEL ${key}`);
+      assert.match(await send(way.replace('KEY', key)), /^[+:$]/, way);
       assert.deepEqual(await counter.take('a', rate), { left: 2, msLeft: 60_000 }, way);
-      assert.equal(await redis.send('GET work-item-gateway:rate:60:a'), '$1\r\n1\r\n', way);
-      assert.match(String(await redis.send('PTTL work-item-gateway:rate:60:a')), /^:(5\d{4}|60000)\r\n$/, way);
+      assert.equal(await send(`GET ${key}`), '$1\r\n1\r\n', way);
+      assert.match(await send(`PTTL ${key}`), /^:(5\d{4}|60000)\r\n$/, way);
     } // prettier-ignore
-    await redis.send('SET work-item-gateway:rate:60:a 1000000 PX 60000');
-    assert.equal(await counter.left('a'), -1);
-    assert.equal(await counter.left('other'), 1);
+    await send(`SET ${key} 1000000 PX 60000`);
+    assert.deepEqual([await counter.left('a'), await counter.left('other')], [-1, 1]);
   });
 
   redisTest('reports a lost connection once, but not a connection that it closes itself', async () => {
-    await using redis = await RedisServer.start();
     let gone = 0;
     using counter = await open(redis.url, noEvent, () => (gone += 1));
-    await redis.send('CLIENT KILL TYPE normal SKIPME yes');
+    await send('CLIENT KILL TYPE normal SKIPME yes');
     await poll(() => gone === 1, 'the loss is reported');
     await assert.rejects(counter.take('a', rate), new Error('Redis closed the connection'));
     // The second connection replaces the first. The end of the first connection is not reported.
@@ -137,89 +132,29 @@ describe('a counter in Redis', { skip: withoutRedis }, () => {
     assert.equal(await counter.left('a'), 2);
     counter.close();
     await assert.rejects(counter.take('a', rate), new Error('not connected'));
-    await poll(async () => !String(await redis.send('CLIENT LIST')).includes('cmd=eval'), 'all connections are closed');
+    await poll(async () => !(await send('CLIENT LIST')).includes('cmd=eval'), 'all connections are closed');
     assert.equal(gone, 1);
   });
 
-  test('if Redis is stopped, a try to count fails after the time limit', async () => {
-    await using redis = await RedisServer.start();
-    redis.signal('SIGSTOP');
-    await assert.rejects(within(tryRedis(redis.url), 'the limit ends the wait'), new Error('no answer within 100 ms'));
-    redis.signal('SIGCONT');
-  });
-
   redisTest('does not connect to a Redis that cannot write', async () => {
-    await using redis = await RedisServer.start();
-    await redis.send('CONFIG SET maxmemory 1');
+    await send('CONFIG SET maxmemory 1');
     assert.match(await refusal(redis.url), /OOM/);
-    await redis.send('CONFIG SET maxmemory 0');
+    await send('CONFIG SET maxmemory 0');
     using counter = await open(redis.url);
     assert.equal(await counter.left('a'), 2);
   });
 
   redisTest('sends password and user name, with their percent-encoded characters decoded', async () => {
-    await using redis = await RedisServer.start({ args: ['--requirepass', 'Tr0ub4dor%&'] });
-    const authenticated = `127.0.0.1:${redis.port}/2`;
+    await using guarded = await RedisServer.start({ args: ['--requirepass', 'Tr0ub4dor%&'] });
+    const address = `127.0.0.1:${guarded.port}/2`;
     for (const [index, credentials] of [':Tr0ub4dor%25%26', 'default:Tr0ub4dor%25%26'].entries()) {
-      using counter = await open(`redis://${credentials}@${authenticated}`);
+      using counter = await open(`redis://${credentials}@${address}`);
       assert.equal(await counter.left('a'), 2 - index);
     }
-    assert.match(await refusal(`redis://:hunter2@${authenticated}`), /^WRONGPASS/);
-    assert.match(await refusal(`redis://ada:Tr0ub4dor%25%26@${authenticated}`), /^WRONGPASS/);
-    assert.match(await refusal(`redis://${authenticated}`), /^NOAUTH/);
+    assert.match(await refusal(`redis://:hunter2@${address}`), /^WRONGPASS/);
+    assert.match(await refusal(`redis://ada:Tr0ub4dor%25%26@${address}`), /^WRONGPASS/);
+    assert.match(await refusal(`redis://${address}`), /^NOAUTH/);
   });
-
-  redisTest('counts with a password that Redis does not require, and reports that once', async () => {
-    await using redis = await RedisServer.start();
-    let reports = 0;
-    using counter = await open(`redis://:hunter2@127.0.0.1:${redis.port}`, () => (reports += 1));
-    await counter.revive(noEvent);
-    assert.equal(await counter.left('a'), 2);
-    assert.equal(reports, 1);
-    const stranger = await refusal(`redis://stranger:hunter2@127.0.0.1:${redis.port}`);
-    assert.match(stranger, /WRONGPASS|wrong number of arguments/);
-  });
-
-  redisTest('tryRedis returns the version, the duration, and whether the password is unused', async () => {
-    await using redis = await RedisServer.start();
-    const address = `127.0.0.1:${redis.port}`;
-    for (const [credentials, hasUnusedPassword] of [['', false], [':hunter2@', true]] as const) {
-      const tried = await tryRedis(`redis://${credentials}${address}`);
-      assert.match(tried.version ?? '', /^(Redis|Valkey) \d+\.\d/);
-      assert.ok(tried.tookMs > 0 && tried.tookMs < 1_000);
-      assert.equal(tried.hasUnusedPassword, hasUnusedPassword);
-    }
-    assert.equal(await redis.send('GET work-item-gateway:rate:1:check'), '$1\r\n1\r\n');
-    await poll(async () => !String(await redis.send('CLIENT LIST')).includes('cmd=info'), 'the connection is closed');
-    await redis.send('ACL SETUSER silent on >secret ~* +@all -info');
-    assert.equal((await tryRedis(`redis://silent:secret@${address}`)).version, undefined);
-    await redis.kill();
-    await assert.rejects(tryRedis(`redis://${address}`), /^Error: connect ECONNREFUSED 127/);
-  }); // prettier-ignore
-});
-
-describe('over TLS', { skip: withoutRedis || noOpenssl }, () => {
-  const authorities = getCACertificates('default');
-  afterEach(() => setDefaultCACertificates(authorities));
-
-  redisTest('the certificate must be valid for the host; a wrong scheme is explained', async () => {
-    using folder = new CertificateFolder();
-    const authority = folder.authority('authority');
-    const tls = { ...folder.issue(authority, 'redis'), caFile: authority.certFile };
-    await using redis = await RedisServer.start({ tls });
-    assert.match(await refusal(`rediss://localhost:${redis.tlsPort}`), /certificate/);
-    setDefaultCACertificates([...authorities, authority.cert]);
-    for (const host of ['localhost', '127.0.0.1']) {
-      using counter = await open(`rediss://${host}:${redis.tlsPort}`);
-      assert.equal(await counter.left(host), 2);
-    }
-    assert.equal(await refusal(`redis://127.0.0.1:${redis.tlsPort}`), 'Redis closed the connection before it answered: did you mean rediss:?');
-    const refused = { message: 'no connection within 350 ms: did you mean redis:?' };
-    await assert.rejects(open(`rediss://127.0.0.1:${redis.port}`), refused);
-    const elsewhere = { ...folder.issue(authority, 'elsewhere', { names: ['DNS:elsewhere.example'] }), caFile: authority.certFile };
-    await using other = await RedisServer.start({ tls: elsewhere });
-    assert.match(await refusal(`rediss://localhost:${other.tlsPort}`), /altnames/);
-  }); // prettier-ignore
 });
 
 describe('a server that cannot count like Redis', () => {
@@ -298,7 +233,8 @@ describe('while the event loop is blocked', { skip: withoutRedis }, () => {
   const nextTurn = () => new Promise((resolve) => setImmediate(resolve));
 
   /** Creates a guard that refuses each request which Redis has not counted. */
-  const createGuard = async (address: string) => {
+  const createGuard = async (address = redis.url) => {
+    await send('FLUSHALL');
     const settings = { rateLimit: '10/1h', rateLimitRedisUrl: address, rateLimitFallback: 'allow' } as const;
     const guard = await createRateGuard(settings);
     await poll(() => guard.redisAnswers() === true, 'Redis counts');
@@ -307,28 +243,24 @@ describe('while the event loop is blocked', { skip: withoutRedis }, () => {
   };
   const counted = [...repeat(30, 'refused'), ...Array.from({ length: 10 }, (_, left) => String(left))].sort();
 
-  for (const blockedMs of [150, 1_000]) {
-    for (const [moment, wait, turns] of [
-      ['before the question is sent', () => Promise.resolve(), 1],
-      ['when the question is sent', nextTurn, 1],
-      ['in each of three turns', nextTurn, 3],
-    ] as const) {
-      test(`for ${blockedMs} ms ${moment}, all requests are counted`, async () => {
-        await using redis = await RedisServer.start();
-        using guard = await createGuard(redis.url);
-        const admitted = guard.admitAll(repeat(40, 'a'));
-        for (let turn = 0; turn < turns; turn += 1) {
-          await wait();
-          block(blockedMs);
-        }
-        assert.deepEqual([(await admitted).sort(), guard.told], [counted, []]);
-      });
-    }
+  for (const [moment, wait, turns, blockedMs] of [
+    ['before the question is sent', () => Promise.resolve(), 1, 150],
+    ['when the question is sent', nextTurn, 1, 1_000],
+    ['in each of three turns', nextTurn, 3, 150],
+  ] as const) {
+    test(`for ${blockedMs} ms ${moment}, all requests are counted`, async () => {
+      using guard = await createGuard();
+      const admitted = guard.admitAll(repeat(40, 'a'));
+      for (let turn = 0; turn < turns; turn += 1) {
+        await wait();
+        block(blockedMs);
+      }
+      assert.deepEqual([(await admitted).sort(), guard.told], [counted, []]);
+    });
   }
 
   test('and 3,000 requests wait, all are counted', async () => {
-    await using redis = await RedisServer.start();
-    using guard = await createGuard(redis.url);
+    using guard = await createGuard();
     const admitted = guard.admitAll(Array.from({ length: 3_000 }, (_, index) => `client ${index % 100}`));
     await nextTurn();
     block(400);
@@ -338,8 +270,7 @@ describe('while the event loop is blocked', { skip: withoutRedis }, () => {
   });
 
   test('in every turn in which Redis closes the connection, all requests are counted', async () => {
-    await using redis = await RedisServer.start();
-    await redis.send('ACL SETUSER gateway on >password ~* +@all');
+    await send('ACL SETUSER gateway on >password ~* +@all');
     using guard = await createGuard(`redis://gateway:password@127.0.0.1:${redis.port}/1`);
     const startedAt = performance.now();
     // The end of a younger connection is an outage.
@@ -350,7 +281,7 @@ describe('while the event loop is blocked', { skip: withoutRedis }, () => {
       if (isBlocking) setImmediate(blockEachTurn);
     };
     blockEachTurn();
-    await redis.send('CLIENT KILL TYPE normal SKIPME yes');
+    await send('CLIENT KILL TYPE normal SKIPME yes');
     const results = await guard.admitAll(repeat(40, 'a'));
     isBlocking = false;
     assert.deepEqual([results.sort(), guard.told], [counted, []]);
