@@ -7,6 +7,7 @@ import { TokenMemory } from '../../packages/core/guards/tokens/token-memory.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { HandClock, settle } from '../helpers/hand-clock.ts';
 import { createPair, goodToken, keySetOf, type Pair } from '../helpers/issuer.ts';
+import { repeat } from '../helpers/rate-guard.ts';
 import { createTokenGuard, startTokenGuard } from '../helpers/tokens.ts';
 
 const pair = createPair('one', 'ES256');
@@ -18,7 +19,6 @@ const giving =
   (...pairs: readonly Pair[]) =>
   () =>
     Promise.resolve(keySetOf(...pairs));
-const repeat = <T>(times: number, value: T): T[] => Array.from({ length: times }, () => value);
 const header = (token: string) => ['authorization', `Bearer ${token}`];
 
 describe('a remembered token', () => {
@@ -80,10 +80,10 @@ describe('a remembered token', () => {
 
   test('has a subject of at most 1,024 characters', async () => {
     using guard = await startTokenGuard(keySetOf(pair));
-    for (const [length, remembered] of [[1_025, 0], [1_024, 1]] as const) {
-      await guard.ask(goodToken(pair, undefined, { sub: 'a'.repeat(length) }));
-      assert.equal(guard.guard.remembered, remembered);
-    } // prettier-ignore
+    await guard.ask(goodToken(pair, undefined, { sub: 'a'.repeat(1_025) }));
+    assert.equal(guard.guard.remembered, 0);
+    await guard.ask(goodToken(pair, undefined, { sub: 'a'.repeat(1_024) }));
+    assert.equal(guard.guard.remembered, 1);
   });
 
   test('makes room for others if there are 10,000; tokens in use stay', () => {
@@ -206,14 +206,12 @@ describe('a new key of the issuer', () => {
   });
 });
 
-describe('keys with the same id', () => {
-  test('are all tried, but at most four; the cause comes from the key that signed the token', async () => {
-    const pairs = Array.from({ length: 5 }, () => createPair('one', 'ES256'));
-    using guard = await startTokenGuard(keySetOf(...pairs));
-    const decisions = await Promise.all(pairs.map((each) => guard.ask(goodToken(each))));
-    assert.deepEqual(decisions, [...repeat(4, 'ada'), invalid]);
-    assert.equal(await guard.ask(goodToken(pairs[0] ?? pair, 0)), expired);
-  });
+test('of keys with the same id, at most four are tried; the cause comes from the key that signed the token', async () => {
+  const pairs = Array.from({ length: 5 }, () => createPair('one', 'ES256'));
+  using guard = await startTokenGuard(keySetOf(...pairs));
+  const decisions = await Promise.all(pairs.map((each) => guard.ask(goodToken(each))));
+  assert.deepEqual(decisions, [...repeat(4, 'ada'), invalid]);
+  assert.equal(await guard.ask(goodToken(pairs[0] ?? pair, 0)), expired);
 });
 
 test('forged tokens with a known key id cause one fetch in 30 s, and each is verified once while the keys stay', async (t) => {

@@ -70,22 +70,8 @@ const forgedTokens: readonly Row[] = [
     [`alg ${alg}, a signature of three zero bytes`, 'algorithm', unsigned(alg, 'AAAA')],
     [`alg ${alg}, another token's signature`, 'algorithm', (now) => unsigned(alg, goodToken(rsa, now).split('.')[2] ?? '')(now)],
   ]),
-  ['an unknown algorithm', 'algorithm', unsigned('XX256', 'AAAA')],
-  ['no algorithm', 'malformed', unsigned(undefined, 'AAAA')],
-  ['the algorithm null', 'malformed', unsigned(null, 'AAAA')],
-  ['an algorithm that is a number', 'malformed', unsigned(256, 'AAAA')],
-  ['an algorithm that is a list', 'malformed', unsigned(['RS256'], 'AAAA')],
-  ['an empty algorithm', 'algorithm', unsigned('', 'AAAA')],
-  ['an algorithm in small letters', 'algorithm', unsigned('rs256', 'AAAA')],
-  ['an algorithm with a space', 'algorithm', unsigned('RS256 ', 'AAAA')],
-  ['an algorithm with a NUL', 'algorithm', unsigned('RS256\0', 'AAAA')],
-  ['the algorithm __proto__', 'algorithm', unsigned('__proto__', 'AAAA')],
-  ['the algorithm toString', 'algorithm', unsigned('toString', 'AAAA')],
-  ['the algorithm constructor', 'algorithm', unsigned('constructor', 'AAAA')],
-  ['the encryption algorithm dir', 'algorithm', unsigned('dir', 'AAAA')],
-  ['the encryption algorithm RSA-OAEP', 'algorithm', unsigned('RSA-OAEP', 'AAAA')],
-  ['no signature', 'malformed', parts((a, b) => `${a}.${b}.`)],
-  ['no signature and no dot', 'malformed', parts((a, b) => `${a}.${b}`)],
+  ...[undefined, null, 256, ['RS256']].map((alg): Row => [`the algorithm ${JSON.stringify(alg)}`, 'malformed', unsigned(alg, 'AAAA')]),
+  ...['XX256', '', 'rs256', 'RS256 ', 'RS256\0', '__proto__', 'toString', 'constructor', 'dir', 'RSA-OAEP'].map((alg): Row => [`the algorithm ${JSON.stringify(alg)}`, 'algorithm', unsigned(alg, 'AAAA')]),
   ['a signature of zeros', 'signature', parts((a, b) => `${a}.${b}.${Buffer.alloc(256).toString('base64url')}`)],
   ['a signature of one byte', 'signature', parts((a, b) => `${a}.${b}.AA`)],
   ['a signature of 4,096 bytes', 'signature', parts((a, b) => `${a}.${b}.${Buffer.alloc(4_096, 7).toString('base64url')}`)],
@@ -197,34 +183,13 @@ const forgedTokens: readonly Row[] = [
   ['two kid, the last one unknown', 'unknown-key', headerText('{"alg":"RS256","kid":"rsa","kid":"x"}')],
 
   // The form of the token.
-  ['a word', 'malformed', () => 'x'],
-  ['dots', 'malformed', () => '..'],
-  ['one dot', 'malformed', () => '.'],
-  ['four dots', 'malformed', () => '....'],
-  ['no header', 'malformed', parts((_, b, c) => `.${b}.${c}`)],
-  ['no claims', 'malformed', parts((a, _, c) => `${a}..${c}`)],
-  ['a fourth part', 'malformed', parts((a, b, c) => `${a}.${b}.${c}.${c}`)],
-  ['an empty fourth part', 'malformed', parts((a, b, c) => `${a}.${b}.${c}.`)],
-  ['five parts, as in an encrypted token', 'malformed', parts((a, b, c) => `${a}.${b}.${c}.${c}.${c}`)],
-  ['a space after a dot', 'malformed', parts((a, b, c) => `${a}. ${b}.${c}`)],
-  ['a tab after a dot', 'malformed', parts((a, b, c) => `${a}.\t${b}.${c}`)],
-  ['a word after the token', 'malformed', parts((a, b, c) => `${a}.${b}.${c} x`)],
-  ['another token after a comma', 'malformed', parts((a, b, c) => `${a}.${b}.${c}, ${a}.${b}.${c}`)],
-  ['the scheme twice', 'malformed', parts((a, b, c) => `Bearer ${a}.${b}.${c}`)],
-  ['the token in quotes', 'malformed', parts((a, b, c) => `"${a}.${b}.${c}"`)],
-  ['the token as a parameter', 'malformed', parts((a, b, c) => `token=${a}.${b}.${c}`)],
-  ['a semicolon after the token', 'malformed', parts((a, b, c) => `${a}.${b}.${c};`)],
-  ['padding after the signature', 'malformed', parts((a, b, c) => `${a}.${b}.${c}==`)],
-  ['padding after the header', 'malformed', parts((a, b, c) => `${a}=.${b}.${c}`)],
+  ...[
+    'x', '..', '.', '....', '.B.C', 'A..C', 'A.B.C.C', 'A.B.C.', 'A.B.C.C.C', 'A.B.', 'A.B', 'A. B.C', 'A.\tB.C', 'A.B.C x', 'A.B.C, A.B.C', 'bearer A.B.C', '"A.B.C"',
+    'token=A.B.C', 'A.B.C;', 'A.B.C==', 'A=.B.C', 'A%2eB.C', 'A.B.\xe9C', 'A.B.CAAA', 'C.B.A', 'B.B.C', '{"protected":"A","payload":"B","signature":"C"}',
+  ].map((form): Row => [`the form ${form}`, 'malformed', parts((A, B, C) => form.replace(/[ABC](?![a-z])/g, (part) => ({ A, B })[part] ?? C))]),
   ['base64 instead of base64url', 'malformed', parts((a, b, c) => `${a}.${b}.+/${c.slice(2)}`)],
-  ['a percent escape', 'malformed', parts((a, b, c) => `${a}%2E${b}.${c}`)],
-  ['a letter that is not ASCII', 'malformed', parts((a, b, c) => `${a}.${b}.\xe9${c}`)],
-  ['a part of an impossible length', 'malformed', parts((a, b, c) => `${a}.${b}.${c}AAA`)],
   ['another last character that decodes to the same bytes', 'malformed', parts((a, b, c) => `${a}.${b}.${c.slice(0, -1)}${respell(c.at(-1) ?? '')}`)],
   ['the header in capitals', 'malformed', parts((a, b, c) => `${a.toUpperCase()}.${b}.${c}`)],
-  ['the parts in another order', 'malformed', parts((a, b, c) => `${c}.${b}.${a}`)],
-  ['the claims in place of the header', 'malformed', parts((_, b, c) => `${b}.${b}.${c}`)],
-  ['the token as JSON', 'malformed', parts((a, b, c) => JSON.stringify({ protected: a, payload: b, signature: c }))],
   ['7,000 dots', 'malformed', () => '.'.repeat(7_000)],
   ['7,000 letters', 'malformed', () => 'a'.repeat(7_000)],
   ['7,000 letters of claims', 'signature', parts((a, _, c) => `${a}.${'a'.repeat(7_000)}.${c}`)],
@@ -398,33 +363,24 @@ const subjects: readonly (readonly [sub: unknown, sent: string | undefined])[] =
 test('the backend gets the verified sub, percent-encoded, and no header of the client with that name [D48]', async () => {
   using guard = await startTokenGuard(keySetOf(ec));
   await using server = await startGateway({ host: 'http1', guards: [guard.guard], identityHeader: 'X-User' });
-  await using client = await server.connect();
   const forged = [['x-user', 'eve'], ['X-User', 'mallory'], ['x_user', 'eve'], ['connection', 'x-user']] as const; // prettier-ignore
   for (const [sub, sent] of subjects) {
     const headers = [bearer(goodToken(ec, undefined, { sub })), ...forged];
-    for (const [method, path, body] of [
-      ['GET', '/api/work-items', undefined],
-      ['PUT', '/api/work-items/5', '{}'],
-      ['DELETE', '/api/work-items/5', undefined],
-    ] as const) {
-      await client.call(method, path, { headers, ...(body !== undefined && { body }) });
-      const { method: sentMethod, headers: fields } = server.backend.requests.at(-1) ?? assert.fail();
-      assert.equal(sentMethod, method);
-      const own = fields
-        .filter(([name]) => /user(?!-agent)/i.test(name))
-        .map(([name, value]) => [name.toLowerCase(), value]);
-      assert.deepEqual(own, sent === undefined ? [] : [['x-user', sent]], JSON.stringify(sub));
-      if (sent !== undefined) assert.equal(decodeURIComponent(sent), sub);
-    }
+    for (const [method, options] of [['GET', {}], ['PUT', { body: '{}' }], ['DELETE', {}]] as const) {
+      await server.call(method, '/api/work-items/5', { headers, ...options });
+      const call = server.backend.requests.at(-1) ?? assert.fail();
+      assert.equal(call.method, method);
+      const own = call.headers.filter(([name]) => /user(?!-agent)/i.test(name));
+      assert.deepEqual(own.map(([name, value]) => `${name.toLowerCase()}: ${value}`), sent === undefined ? [] : [`x-user: ${sent}`]);
+    } // prettier-ignore
+    if (sent !== undefined) assert.equal(decodeURIComponent(sent), sub);
   }
-  assert.equal(server.backend.requests.length, subjects.length * 3);
   assert.deepEqual(server.backend.violations, []);
   await using without = await startGateway({ host: 'http1', guards: [guard.guard] });
   // Not `ada`: these letters are hexadecimal digits, so a traceparent can contain them by chance.
-  await without.call('GET', '/api/work-items/5', {
-    headers: [bearer(goodToken(ec, undefined, { sub: 'grace.hopper' }))],
-  });
-  assert.equal(without.backend.requests[0]?.head.includes('grace.hopper'), false, 'without the setting');
+  const headers = [bearer(goodToken(ec, undefined, { sub: 'grace.hopper' }))];
+  await without.call('GET', '/api/work-items/5', { headers });
+  assert.doesNotMatch(without.backend.requests[0]?.head ?? '', /grace.hopper/, 'without the setting');
 });
 
 const wanted = process.env['TEST_TARGETS']?.split(',');
@@ -433,13 +389,13 @@ for (const host of hostNames.filter((each) => wanted?.includes(each) ?? true)) {
     const settings = { authIssuer: issuerName, authAudience: [audience], authJwksUrl: 'http://127.0.0.1:1/keys' };
     await using server = await startGateway({ host, settings });
     const methods = ['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'get', 'TRACE', 'QUERY', 'OPTIONS'];
+    const fields = 'X-Forwarded-User: ada\r\nX-Http-Method-Override: GET\r\nX-Original-Url: /api/work-items\r\n';
     const statuses = new Set<number>();
     for (const [index, target] of oddTargets().entries()) {
       const method = methods[index % methods.length] ?? 'GET';
       await using connection = await server.connect();
-      connection.send(
-        `${method} ${target} HTTP/1.1\r\nHost: x\r\nX-Forwarded-User: ada\r\nX-Http-Method-Override: GET\r\nX-Original-Url: /api/work-items\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}`,
-      );
+      const end = 'Content-Length: 2\r\nConnection: close\r\n\r\n{}';
+      connection.send(`${method} ${target} HTTP/1.1\r\nHost: x\r\n${fields}${end}`);
       statuses.add((await connection.reply({ hasBody: method !== 'HEAD' })).status);
     }
     assert.equal(server.backend.requests.length, 0);
