@@ -1,36 +1,28 @@
-// Reports and states of a gateway, for tests that start no gateway.
+// Reports and states of a gateway, for tests that start no gateway, and what the page shows of them.
 
+import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 
-import type { Details, Flow, FlowName, Message } from '../../packages/dashboard/state.ts';
-import type { PageOptions, TestBrowser, WatchedPage } from '../helpers/browser.ts';
-import { readState } from '../helpers/dashboard-state.ts';
-import { Figures } from '../../packages/figures/figures.ts';
-import type { Report, ReportRequest, Reports } from '../../packages/figures/report.ts';
-import type { DashboardSources } from '../../packages/figures/dashboard-port.ts';
 import { createAdminServer } from '../../packages/command/admin/admin-server.ts';
 import { createDashboard } from '../../packages/dashboard/dashboard-server.ts';
+import type { Details, Flow, FlowName, Message } from '../../packages/dashboard/state.ts';
+import type { DashboardSources } from '../../packages/figures/dashboard-port.ts';
+import { Figures } from '../../packages/figures/figures.ts';
+import type { Report, ReportRequest, Reports } from '../../packages/figures/report.ts';
+import type { PageOptions, TestBrowser, WatchedPage } from '../helpers/browser.ts';
+import { readState } from '../helpers/dashboard-state.ts';
 
 /** A report of an idle process; `more` replaces fields. */
 export function createReport(more: Partial<Report> = {}): Report {
   return {
     pid: 1,
     figures: new Figures().toJSON(),
-    inFlight: 0,
-    bufferedBytes: 0,
-    clientConnections: 0,
-    http2Connections: 0,
-    http2Streams: 0,
-    backendConnections: 0,
+    ...{ inFlight: 0, bufferedBytes: 0, residentBytes: 0, heapUsedBytes: 0, eventLoopDelayMs: 0 },
+    ...{ clientConnections: 0, http2Connections: 0, http2Streams: 0, backendConnections: 0 },
     backend: { isReachable: true, since: 0, cause: undefined, seenAt: 0 },
-    keys: undefined,
-    redisAnswers: undefined,
+    ...{ keys: undefined, redisAnswers: undefined, processMetrics: undefined },
     failures: [],
-    residentBytes: 0,
-    heapUsedBytes: 0,
-    eventLoopDelayMs: 0,
-    processMetrics: undefined,
     ...more,
   };
 }
@@ -39,6 +31,11 @@ export function createReport(more: Partial<Report> = {}): Report {
 export function joinReports(living: readonly Report[]): Reports {
   return { isServing: living.length > 0, living, ended: { figures: [], failures: [] } };
 }
+
+export const noFacts: DashboardSources['facts'] = () => ({
+  ...{ instanceName: '', url: 'http://127.0.0.1:3000', backendUrl: '', inFlightMax: 1, bufferedBytesMax: 1 },
+  ...{ certificates: [], settings: [] },
+});
 
 /** Starts an admin listener that shows `reports`, and calls `act` with its port. */
 export async function withAdmin(
@@ -63,22 +60,12 @@ export async function withAdmin(
       isDraining: () => false,
       allowedHosts: () => allowedHosts,
       onFault,
-      facts: () => ({
-        instanceName: '',
-        url: 'http://127.0.0.1:3000',
-        backendUrl: '',
-        inFlightMax: 1,
-        bufferedBytesMax: 1,
-        certificates: [],
-        settings: [],
-        ...facts(),
-      }),
+      facts: () => ({ ...noFacts(), ...facts() }),
     },
     hasDashboard ? createDashboard : undefined,
   );
   const { listener } = connections;
-  listener.listen(0, '127.0.0.1');
-  await once(listener, 'listening');
+  await once(listener.listen(0, '127.0.0.1'), 'listening');
   try {
     await act((listener.address() as AddressInfo).port);
   } finally {
@@ -95,8 +82,7 @@ export function createFlow(more: Partial<Flow> = {}): Flow {
     byStatus: { '2xx': 1_000, '4xx': 0, '5xx': 0, none: 0 },
     failed: { backend: 0, gateway: 0, client: 0 },
     ...{ p50: 8, p99: 20, mean: 9 },
-    backendCalls: 1_000,
-    ...{ backendP50: 8, backendP99: 18, backendMean: 8 },
+    ...{ backendCalls: 1_000, backendP50: 8, backendP99: 18, backendMean: 8 },
     ...more,
   };
 }
@@ -105,6 +91,22 @@ export function createFlow(more: Partial<Flow> = {}): Flow {
 export function createFlows(more: Partial<Record<FlowName, Flow>> = {}): Record<FlowName, Flow> {
   const flow = createFlow();
   return { all: flow, list: flow, create: flow, read: flow, update: flow, delete: flow, none: flow, ...more };
+}
+
+/** Opens the dashboard and waits until its figures are live. */
+export async function openDashboard(browser: TestBrowser, adminPort: number): Promise<WatchedPage> {
+  const watched = await browser.open(`http://127.0.0.1:${adminPort}/`);
+  await watched.page.locator('#connection[data-state=live]').waitFor();
+  return watched;
+}
+
+/** Waits until a visible element at `selector` has a text that matches. */
+export async function reads(watched: WatchedPage, selector: string, text: RegExp, limitMs = 30_000): Promise<void> {
+  const found = watched.page.locator(selector).filter({ hasText: text, visible: true }).first();
+  await found.waitFor({ timeout: limitMs }).catch(async () => {
+    const is = await watched.page.locator(selector).allTextContents();
+    assert.fail(`after ${limitMs} ms ${selector} does not match ${String(text)}; its texts: ${is.join(' | ')}`);
+  });
 }
 
 type Change = (state: Message & Details) => Partial<Message & Details>;

@@ -39,7 +39,7 @@ const kinds = [
   },
   {
     title: 'Failed requests',
-    unit: (stepMs) => `per ${stepMs / 1_000} s, by party`,
+    unit: (stepMs) => `per ${stepMs / 1_000} s`,
     format: (value) => (value === null ? '–' : formatCount(value)),
     isOfBars: true,
     lines: [
@@ -50,7 +50,7 @@ const kinds = [
   },
   {
     title: 'Latency',
-    unit: () => 'ms, logarithmic scale',
+    unit: () => 'ms, logarithmic',
     format: formatMs,
     isLogarithmic: true,
     lines: [
@@ -106,7 +106,8 @@ export const logarithmicScale = (least, most) => {
   const min = Number((Math.floor(least / 1.5 / power) * power).toPrecision(1));
   const max = Math.max(min * 10, most * 1.2);
   const decades = multiples(Math.log10(power), Math.log10(max), 1).map((exponent) => 10 ** exponent);
-  const steps = max / min < 30 ? tickSteps : max / min < 300 ? [1, 5] : [1];
+  // Labels do not overlap while the smallest gap between ticks is a fifth of the lowest chart.
+  const steps = max / min < 30 ? tickSteps : max / min < 300 ? [1, 3] : [1];
   const ticks = decades.flatMap((decade) => steps.map((each) => each * decade));
   return {
     place: (value) => (Math.log(Math.max(value, shortestMs) / min) / Math.log(max / min)) * 100,

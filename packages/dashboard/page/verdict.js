@@ -218,10 +218,10 @@ const describeTraffic = (now) => {
   const { seconds, flows } = now.lastMinute;
   const { all } = flows;
   if (all.requests === 0) return `No calls ${inLastMinute(now)}.`;
-  const { backend, gateway, client } = all.failed;
+  const [failures, errors] = [countFailed(now, 'backend') + countFailed(now, 'gateway'), countFailed(now, 'client')];
   const failed = [
-    ...(backend + gateway > 0 ? [`${formatCount(backend + gateway)} failed`] : []),
-    ...(client > 0 ? [countOf(client, 'client error')] : []),
+    ...(failures > 0 ? [`${formatCount(failures)} failed`] : []),
+    ...(errors > 0 ? [countOf(errors, 'client error')] : []),
   ];
   return `${formatRate(all.requests / seconds)} requests per second, ${failed.join(', ') || 'none failed'}, p99 ${formatMs(all.p99)} ${inLastMinute(now)}.`;
 };
@@ -255,6 +255,9 @@ const inFiveMinutes = (at) => `in the last five minutes, the last at ${formatTim
 /** @type {(now: Now, kind: string) => number} */
 const countKind = ({ lastMinute }, kind) => lastMinute.failures[kind] ?? 0;
 
+/** @type {(now: Now, party: Party) => number} requests that failed through a party's fault, with or without an operation */
+const countFailed = ({ lastMinute: { flows } }, party) => flows.all.failed[party] + flows.none.failed[party];
+
 /** @type {(now: Now) => number} */
 const countTurnedAway = (now) => countKind(now, 'overload') + countKind(now, 'no-keys');
 
@@ -274,9 +277,11 @@ const slowOutsideBackend = ({ lastMinute: { flows } }) =>
  */
 export const describeParties = (now, facts) => {
   const { backend, isDraining } = now;
-  const count = (/** @type {Party} */ party) =>
-    facts.kinds.reduce((sum, each) => sum + (each.party === party ? countKind(now, each.kind) : 0), 0);
-  const [own, errors, ofBackend] = [count('gateway'), count('client'), count('backend')];
+  const [own, errors, ofBackend] = [
+    countFailed(now, 'gateway'),
+    countFailed(now, 'client'),
+    countFailed(now, 'backend'),
+  ];
   const since = `since ${formatTime(backend.since)}`;
   const isOver = countKind(now, 'bug') === 0 && recoveredAt(now, 'gateway') !== undefined;
   const isBackendOver = recoveredAt(now, 'backend') !== undefined;
