@@ -282,7 +282,7 @@ for (const WORKERS of ['1', '2']) {
       const metrics = await gateway().metrics();
       const [, calls] =
         /^work_item_gateway_requests_total\{operation="list",status="200"\} (\d+)$/m.exec(metrics) ?? [];
-      assert.ok(Number(calls) >= 2, calls);
+      assert.ok(Number(calls) >= 2, String(calls));
     });
 
     test('after SIGTERM during a reload, the call in flight finishes, and the exit code is 0 [D33]', async () => {
