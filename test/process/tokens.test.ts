@@ -159,7 +159,7 @@ test('`check` and `serve` report keys, or the reason why no key can be used', as
   }
 }); // prettier-ignore
 
-type PathItem = Record<string, { security?: unknown; responses: Record<string, { headers: object }> } | undefined>;
+type PathItem = Record<string, { security?: unknown; responses: Record<string, { headers?: object }> } | undefined>;
 
 test('the OpenAPI document has the security scheme, scopes and replies for tokens only if tokens are on', async () => {
   const settings = { ...environment({ AUTH_JWKS_URL: 'https://issuer.example/keys' }), AUTH_SCOPES: 'update=items.write' };
@@ -174,7 +174,7 @@ test('the OpenAPI document has the security scheme, scopes and replies for token
   ] as const) {
     const operation = document.paths['/api/work-items/{id}']?.[method];
     assert.deepEqual(operation?.security, security);
-    const found = Object.entries(operation?.responses ?? {}).filter(([, { headers }]) => 'www-authenticate' in headers);
+    const found = Object.entries(operation?.responses ?? {}).filter(([, { headers }]) => 'www-authenticate' in (headers ?? {}));
     assert.deepEqual(found.map(([status]) => status), challenging, method);
   }
   assert.doesNotMatch((await runHere(['openapi'])).stdout, /401|bearer|www-authenticate/i);
