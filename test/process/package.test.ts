@@ -287,7 +287,9 @@ test('every option has a comment in the published types', () => {
   const entries = ['index.d.ts', 'fetch/fetch.d.ts', 'node/node.d.ts'].map((name) => join(hosts, name));
   const program = ts.createProgram(entries, { module: ts.ModuleKind.Node16, lib: ['lib.es5.d.ts'], types: [] });
   const checker = program.getTypeChecker();
-  const declarations = program.getSourceFiles().flatMap(({ statements }) => statements.filter(ts.isInterfaceDeclaration));
+  const declarations = program
+    .getSourceFiles()
+    .flatMap(({ statements }) => statements.filter(ts.isInterfaceDeclaration));
   const found = declarations.filter(({ name }) =>
     /^(?:WorkItemGateway|GatewayServer|FetchHandler|NodeHandler)Options$/.test(name.text),
   );
@@ -296,9 +298,12 @@ test('every option has a comment in the published types', () => {
     const options = checker.getTypeAtLocation(each).getProperties();
     assert.ok(options.length > 30);
     const silent = options.filter((option) => option.getDocumentationComment(checker).length === 0);
-    assert.deepEqual(silent.map(({ name }) => name), []);
+    assert.deepEqual(
+      silent.map(({ name }) => name),
+      [],
+    );
   }
-}); // prettier-ignore
+});
 
 test('the installation in an empty folder prints no warning, and the installed command runs', async () => {
   assert.doesNotMatch(printed, /warn/i);

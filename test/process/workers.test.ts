@@ -175,9 +175,12 @@ test('connections are refused until a worker is ready; if clients connect then a
   kill(first, 'SIGCONT');
   const clients: RawClient[] = [];
   await poll(async () => {
-    await command.connect().then((client) => clients.push(client), () => undefined);
+    await command.connect().then(
+      (client) => clients.push(client),
+      () => undefined,
+    );
     return clients.length > 50 || command.logs.some(({ msg }) => msg === 'ready');
-  }, 'clients connect'); // prettier-ignore
+  }, 'clients connect');
   await logged(command, 'ready');
   for (const client of clients) client.reset();
   assertReply(await command.call('GET', '/api/work-items'), 200, '[]');
@@ -250,7 +253,10 @@ test('a worker that dies is counted, its unconfirmed connections are served by o
   let served = 0;
   for (const client of clients) {
     client.send(list);
-    void client.reply({ limitMs: 60_000 }).then(() => (served += 1), () => undefined); // prettier-ignore
+    void client.reply({ limitMs: 60_000 }).then(
+      () => (served += 1),
+      () => undefined,
+    );
   }
   // Two connections are sent to the stopped worker.
   await poll(() => served === clients.length - 2, 'the other worker serves all connections but two');
@@ -264,7 +270,10 @@ test('a worker that dies is counted, its unconfirmed connections are served by o
   const lines = command.logs.filter(({ level }) => level === 'error');
   assert.deepEqual(
     lines.map(({ worker, code, signal, msg }) => [worker, code, signal, msg]),
-    [[victim, 'SIGKILL'], [other, 'SIGABRT']].map(([worker, signal]) => [worker, null, signal, `a worker ended with signal ${signal}: replacing it`]),
+    [
+      [victim, 'SIGKILL'],
+      [other, 'SIGABRT'],
+    ].map(([worker, signal]) => [worker, null, signal, `a worker ended with signal ${signal}: replacing it`]),
   );
   for (const cause of ['killed', 'aborted'])
     assert.equal(await metric(command, `worker_deaths_total{cause="${cause}"}`), 1);
@@ -276,7 +285,7 @@ test('a worker that dies is counted, its unconfirmed connections are served by o
   open();
   assertReply(await client.reply(), 200, '{"id":5}');
   assert.equal(await command.exitCode(), 0);
-}); // prettier-ignore
+});
 
 test('each worker may serve an equal part of IN_FLIGHT_MAX, rounded up', async () => {
   await using command = await start({ IN_FLIGHT_MAX: '3' });
