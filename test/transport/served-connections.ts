@@ -9,6 +9,7 @@ import { fieldValue, type RequestHead } from '../../packages/core/http1/head.ts'
 import type { ServerLimits } from '../../packages/core/http1/connection.ts';
 import { ClientListener } from '../../packages/core/hosts/clients/client-listener.ts';
 import type { BrokenReason, RequestReceiver, RequestHandler, Transport } from '../../packages/core/http1/transport.ts';
+import { currentTurn } from '../../packages/core/http1/turns.ts';
 import { createReplyHead } from '../../packages/core/http1/writer.ts';
 import { poll } from '../helpers/changes.ts';
 import '../helpers/connection-states.ts';
@@ -264,9 +265,11 @@ export class TurnCounter {
   /** The most events in one turn. */
   most = 0;
   inTurn = 0;
+  #turn = 0;
 
   count(by = 1): void {
-    if (this.inTurn === 0) setImmediate(() => (this.inTurn = 0));
+    if (this.#turn !== currentTurn()) this.inTurn = 0;
+    this.#turn = currentTurn();
     this.inTurn += by;
     this.most = Math.max(this.most, this.inTurn);
   }
