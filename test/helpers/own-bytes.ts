@@ -29,6 +29,7 @@ interface OwnBytesOptions {
 /** Makes calls in every way and compares every byte of their replies. `size` is in bytes. */
 export class OwnBytes {
   readonly #options: OwnBytesOptions;
+  readonly #headers: CallOptions;
   readonly #size: number;
   readonly #gates = new Map<number, ReturnType<typeof createGate>>();
   #lastId = 0;
@@ -36,6 +37,7 @@ export class OwnBytes {
   constructor(size: number, options: OwnBytesOptions) {
     this.#size = size;
     this.#options = options;
+    this.#headers = { headers: options.headers ?? [] };
     options.backend.answers(async (exchange) => {
       const id = Number(exchange.request.target.split('/').at(-1));
       await this.#gates.get(id)?.opened;
@@ -43,78 +45,56 @@ export class OwnBytes {
     });
   }
 
-  #nextIds(count: number): number[] {
-    return Array.from({ length: count }, () => (this.#lastId += 1));
-  }
-
   async all(): Promise<void> {
     await this.#manyAtOnce();
-    if (this.#options.openRaw !== undefined) {
-      await this.#sentAhead();
-      await this.#stopped();
-    }
+    if (this.#options.openRaw !== undefined) await this.#sentAhead(this.#options.openRaw);
   }
 
   // Several clients at the same time, each with one request after the other on its connection.
   async #manyAtOnce(): Promise<void> {
-    await Promise.all(Array.from({ length: this.#size > 1_000_000 ? 2 : 8 }, () => this.#callInOrder(2)));
+    const [clients, calls] = this.#size > 1_000_000 ? [2, 1] : [8, 2];
+    await Promise.all(
+      Array.from({ length: clients }, async () => {
+        await using client = await this.#options.open();
+        for (let call = 0; call < calls; call += 1) {
+          const id = (this.#lastId += 1);
+          this.#check(id, await client.call('GET', `/api/work-items/${id}`, this.#headers));
+        }
+      }),
+    );
   }
 
-  // Two clients send four requests at once; the answer to the first comes last. Others call meanwhile.
-  async #sentAhead(): Promise<void> {
-    await this.#ahead(async (clients) => {
-      for (const { ids } of clients) this.#gates.get(ids[0] ?? 0)?.open();
-      await this.#manyAtOnce();
-    });
-  }
-
-  // Two clients send four requests at once and stop reading, while others call.
-  async #stopped(): Promise<void> {
-    await this.#ahead(async (clients) => {
-      for (const { client, ids } of clients) {
-        client.pause();
-        this.#gates.get(ids[0] ?? 0)?.open();
-      }
-      for (let round = 0; round < 2; round += 1) await this.#manyAtOnce();
-      for (const { client } of clients) client.resume();
-    });
-  }
-
-  async #ahead(act: (clients: { client: RawClient; ids: number[] }[]) => Promise<void>): Promise<void> {
-    const { openRaw, backend } = this.#options;
-    assert.ok(openRaw);
-    const clients: { client: RawClient; ids: number[] }[] = [];
+  // Two clients send four requests at once; the answer to the first comes last. One stops reading, while others call.
+  async #sentAhead(openRaw: () => Promise<RawClient>): Promise<void> {
+    const { backend } = this.#options;
+    const ahead = [];
     for (let count = 0; count < 2; count += 1) {
       const client = await openRaw();
-      const ids = this.#nextIds(4);
-      this.#gates.set(ids[0] ?? 0, createGate());
-      const isAsked = (): boolean => backend.requests.some(({ target }) => target.endsWith(`/${ids[0] ?? 0}`));
-      client.send(Buffer.concat(ids.map((id) => this.#request(id))));
-      await backend.until(isAsked, 'the first request of a client that sends ahead');
-      clients.push({ client, ids });
+      const first = this.#lastId + 1;
+      const ids = Array.from({ length: 4 }, () => (this.#lastId += 1));
+      const gate = createGate();
+      this.#gates.set(first, gate);
+      client.send(Buffer.concat(ids.map((id) => requestBytes('GET', `/api/work-items/${id}`, this.#headers))));
+      await backend.until(
+        () => backend.requests.some(({ target }) => target.endsWith(`/${first}`)),
+        'the first request',
+      );
+      ahead.push({ client, ids, gate });
     }
-    await act(clients);
-    for (const { client, ids } of clients) {
+    await this.#manyAtOnce();
+    ahead[0]?.client.pause();
+    for (const { gate } of ahead) gate.open();
+    await this.#manyAtOnce();
+    for (const { client, ids } of ahead) {
+      client.resume();
       for (const id of ids) this.#check(id, await client.reply());
       client.destroy();
     }
   }
 
-  #request(id: number): Buffer {
-    return requestBytes('GET', `/api/work-items/${id}`, { headers: this.#options.headers ?? [] });
-  }
-
-  async #callInOrder(count: number): Promise<void> {
-    await using client = await this.#options.open();
-    for (const id of this.#nextIds(count)) {
-      this.#check(id, await client.call('GET', `/api/work-items/${id}`, { headers: this.#options.headers ?? [] }));
-    }
-  }
-
   #check(id: number, reply: Reply): void {
     assert.equal(reply.status, 200);
-    const isCompressed = reply.header('content-encoding') === 'gzip';
-    const body = isCompressed ? gunzipSync(reply.body) : reply.body;
+    const body = reply.header('content-encoding') === 'gzip' ? gunzipSync(reply.body) : reply.body;
     const expected = bodyOf(id, this.#size);
     if (!body.equals(expected)) {
       const at = body.findIndex((byte, index) => byte !== expected[index]);

@@ -7,7 +7,7 @@ import { createServer } from 'node:http';
 import { constants } from 'node:http2';
 import type { AddressInfo } from 'node:net';
 import { Readable } from 'node:stream';
-import { after, before, describe, test } from 'node:test';
+import { test } from 'node:test';
 import fastifyCompress from '@fastify/compress';
 import { serve } from '@hono/node-server';
 import compression from 'compression';
@@ -16,7 +16,6 @@ import { Hono, type MiddlewareHandler } from 'hono';
 import { compress } from 'hono/compress';
 import { createFetchHandler, type FetchHandler } from '../../packages/core/hosts/fetch/fetch.ts';
 import { workItemGateway } from '../../packages/core/hosts/index.ts';
-import type { NodeHandler } from '../../packages/core/hosts/node/node.ts';
 import { Fastify } from '../helpers/fastify.ts';
 import { startGateway } from '../helpers/gateway.ts';
 import { noHttp2 } from '../helpers/http2-client.ts';
@@ -59,50 +58,37 @@ const withNode: Serve = async (handler) => {
       if (answer.body !== null) Readable.fromWeb(answer.body).pipe(response);
     });
   });
-  await new Promise((resolve) => server.listen(0, '127.0.0.1', () => resolve(undefined)));
+  await once(server.listen(0, '127.0.0.1'), 'listening');
   return { port: (server.address() as AddressInfo).port, close: () => server.close() };
 };
 
 const gzip = [['Accept-Encoding', 'gzip']] as const;
 
+const compressed = () => express().use(compression({ threshold: 0 }));
+const withChunks: RequestHandler = (_request, response, next) => {
+  response.setHeader('Transfer-Encoding', 'chunked');
+  next();
+};
+const startExpress = (...middleware: RequestHandler[]) =>
+  startGateway({ host: 'node', mount: (handler) => compressed().use(...middleware, handler) as never });
+
+const startCompressedFastify = () => {
+  const app = Fastify();
+  const register = async (backendUrl: string) => {
+    await app.register(fastifyCompress, { threshold: 0 });
+    await app.register(workItemGateway, { backendUrl });
+  };
+  return startGateway({ host: 'plugin', app, register });
+};
+
 const hosts = {
-  'own HTTP/1.1': { start: () => startGateway({ host: 'http1' }) },
+  'own HTTP/1.1': { start: () => startGateway({ host: 'http1' }), sizes: answerSizes },
   'own HTTP/2': { start: () => startGateway({ host: 'http2' }), isHttp2: true },
   'node:http': { start: () => startGateway({ host: 'node' }) },
-  'Express with compression': {
-    start: () =>
-      startGateway({
-        host: 'node',
-        mount: (handler) =>
-          express()
-            .use(compression({ threshold: 0 }))
-            .use(handler) as never,
-      }),
-    headers: gzip,
-  },
-  'Express with compression, after middleware that chunks': {
-    start: () => {
-      const chunks: RequestHandler = (_request, response, next) => {
-        response.setHeader('Transfer-Encoding', 'chunked');
-        next();
-      };
-      const mount = (handler: NodeHandler) => express().use(compression({ threshold: 0 }), chunks, handler) as never;
-      return startGateway({ host: 'node', mount });
-    },
-    headers: gzip,
-  },
+  'Express with compression': { start: () => startExpress(), headers: gzip },
+  'Express with compression, after middleware that chunks': { start: () => startExpress(withChunks), headers: gzip },
   Fastify: { start: () => startGateway({ host: 'plugin' }) },
-  'Fastify with @fastify/compress': {
-    start: () => {
-      const app = Fastify();
-      const register = async (backendUrl: string) => {
-        await app.register(fastifyCompress, { threshold: 0 });
-        await app.register(workItemGateway, { backendUrl });
-      };
-      return startGateway({ host: 'plugin', app, register });
-    },
-    headers: gzip,
-  },
+  'Fastify with @fastify/compress': { start: startCompressedFastify, headers: gzip },
   'the fetch handler on Node': { start: () => startFetch(withNode) },
   Hono: { start: () => startFetch(withHono()) },
   'Hono with compress': { start: () => startFetch(withHono(compress({ threshold: 0 }))), headers: gzip },
@@ -110,24 +96,16 @@ const hosts = {
 
 for (const [name, { start, ...traits }] of Object.entries(hosts)) {
   const isHttp2 = 'isHttp2' in traits;
-  describe(name, { skip: isHttp2 ? noHttp2 : false }, () => {
-    let gateway: Awaited<ReturnType<typeof start>>;
-    before(async () => {
-      gateway = await start();
-    });
-    after(async () => {
-      await gateway[Symbol.asyncDispose]();
-    });
-    for (const size of answerSizes) {
-      test(`each client gets its own ${size} bytes, however it reads`, async () => {
-        const calls = new OwnBytes(size, {
-          backend: gateway.backend,
-          open: () => gateway.connect(),
-          openRaw: isHttp2 ? undefined : () => gateway.connect() as Promise<RawClient>,
-          headers: 'headers' in traits ? traits.headers : [],
-        });
-        await calls.all();
+  test(`${name}: each client gets its own bytes, however it reads`, { skip: isHttp2 ? noHttp2 : false }, async () => {
+    await using gateway = await start();
+    for (const size of 'sizes' in traits ? traits.sizes : [64, 65_537, 2_500_000]) {
+      const calls = new OwnBytes(size, {
+        backend: gateway.backend,
+        open: () => gateway.connect(),
+        openRaw: isHttp2 ? undefined : () => gateway.connect() as Promise<RawClient>,
+        headers: 'headers' in traits ? traits.headers : [],
       });
+      await calls.all();
     }
   });
 }
