@@ -5,67 +5,25 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { createServer, type AddressInfo, type Socket } from 'node:net';
-import { test, type TestContext } from 'node:test';
+import { test } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { createServer as createTlsServer } from 'node:tls';
 import { createOpenSocket } from '../../packages/core/hosts/dialing/open-socket.ts';
-import { BackendConnection, type OpenSocket } from '../../packages/core/http1/backend-connection.ts';
+import { BackendConnection } from '../../packages/core/http1/backend-connection.ts';
 import { BorrowedBytes } from '../../packages/core/http1/borrowed-bytes.ts';
 import { poll } from '../helpers/changes.ts';
 import { startCommand } from '../helpers/command.ts';
 import { Program } from '../helpers/program.ts';
 import { assertReply } from '../helpers/expected.ts';
 
-/** The events of an exchange. `before` runs just before the first write, when the peer has accepted the connection. */
-async function exchangeWith(t: TestContext, open: OpenSocket, peers: readonly Socket[], before: () => unknown) {
-  const seen: (number | string)[] = [];
-  const { promise, resolve, reject } = Promise.withResolvers<BackendConnection>();
-  let connection: BackendConnection | undefined;
-  open({
-    onOpen: (socket) => {
-      connection = new BackendConnection(socket, () => undefined);
-      resolve(connection);
-    },
-    onFailed: reject,
-    onBytes: (bytes) => connection?.onBytes(bytes),
-  });
-  const opened = await promise;
-  t.after(() => opened.destroy());
-  await isQuiet(peers);
-  const body = new BorrowedBytes([Buffer.alloc(40_000), Buffer.alloc(40_000)]);
-  opened.send('PUT / HTTP/1.1\r\nhost: x\r\ncontent-length: 80000\r\n\r\n', body, {
-    onSent: before,
-    onAnswerHead: ({ status }) => seen.push(status),
-    onAnswerBody: () => undefined,
-    onAnswerEnd: (isReusable) => seen.push(isReusable ? 'end, reusable' : 'end'),
-    onBroken: (error) => seen.push(`broken: ${error instanceof Error ? error.message : error.reason}`),
-    onFault: (error) => seen.push(String(error)),
-  });
-  await poll(() => seen.length > 0 && seen.at(-1) !== 413, 'the end');
-  return seen;
-}
-
-/** Resolves when the peer has accepted the connection, and has sent all that belongs to its handshake. */
-async function isQuiet(peers: readonly Socket[]): Promise<void> {
-  await poll(() => peers.length > 0, 'the peer');
-  for (let turns = 0; turns < 20; turns += 1) await nextTurn();
-}
-
 const head = 'HTTP/1.1 413 Payload Too Large\r\nContent-Length: ';
-const answers: [title: string, bytes: string, seen: readonly (string | RegExp | number)[]][] = [
+// `broken` stands for the failed write.
+const answers: [title: string, bytes: string, seen: (string | number)[]][] = [
   ['a whole answer', `${head}0\r\n\r\n`, [413, 'end']],
   ['a whole answer with a body', `${head}3000\r\n\r\n${'x'.repeat(3_000)}`, [413, 'end']],
-  ['the head of an answer', `${head}9\r\n\r\nx`, [413, /^broken: write E/]],
-  ['nothing', '', [/^broken: write E/]],
+  ['the head of an answer', `${head}9\r\n\r\nx`, [413, 'broken']],
+  ['nothing', '', ['broken']],
 ];
-
-function check(seen: readonly (number | string)[], expected: readonly (string | RegExp | number)[]): void {
-  assert.equal(seen.length, expected.length, JSON.stringify(seen));
-  for (const [index, each] of expected.entries()) {
-    if (each instanceof RegExp) assert.match(String(seen[index]), each);
-    else assert.equal(seen[index], each);
-  }
-}
 
 // A self-signed certificate for localhost and 127.0.0.1.
 const pem = (name: string) => readFileSync(new URL(`../vectors/tls/backend-${name}.pem`, import.meta.url), 'utf8');
@@ -82,11 +40,36 @@ for (const scheme of ['http', 'https']) {
       await once(server, 'listening');
       const { port } = server.address() as AddressInfo;
       const open = createOpenSocket(new URL(`${scheme}://127.0.0.1:${port}`), () => ({ ca: cert }));
-      const seen = await exchangeWith(t, open, peers, () => {
-        peers[0]?.write(bytes);
-        carriers[0]?.resetAndDestroy();
+      const { promise, resolve, reject } = Promise.withResolvers<BackendConnection>();
+      let connection: BackendConnection | undefined;
+      open({
+        onOpen: (socket) => resolve((connection = new BackendConnection(socket, () => undefined))),
+        onFailed: reject,
+        onBytes: (arrived) => connection?.onBytes(arrived),
       });
-      check(seen, expected);
+      const opened = await promise;
+      t.after(() => opened.destroy());
+      await poll(() => peers.length > 0, 'the peer');
+      // The peer sends all that belongs to its handshake.
+      for (let turns = 0; turns < 20; turns += 1) await nextTurn();
+      const seen: (number | string)[] = [];
+      const body = new BorrowedBytes([Buffer.alloc(40_000), Buffer.alloc(40_000)]);
+      opened.send('PUT / HTTP/1.1\r\nhost: x\r\ncontent-length: 80000\r\n\r\n', body, {
+        onSent: () => {
+          peers[0]?.write(bytes);
+          carriers[0]?.resetAndDestroy();
+        },
+        onAnswerHead: ({ status }) => seen.push(status),
+        onAnswerBody: () => undefined,
+        onAnswerEnd: (isReusable) => seen.push(isReusable ? 'end, reusable' : 'end'),
+        onBroken: (error) => {
+          assert.ok(error instanceof Error);
+          seen.push(error.message.startsWith('write E') ? 'broken' : error.message);
+        },
+        onFault: (error) => seen.push(String(error)),
+      });
+      await poll(() => seen.length > 0 && seen.at(-1) !== 413, 'the end');
+      assert.deepEqual(seen, expected);
     });
   }
 }
@@ -111,7 +94,7 @@ test('a backend that answers a large write with 413 and a reset is never unreach
   await using backend = new Program([process.execPath, '-e', early]);
   const [, port] = await backend.prints(/^port (\d+)$/m);
   await using command = await startCommand({ BACKEND_URL: `http://127.0.0.1:${port}` });
-  const calls = 10;
+  const calls = 4;
   for (let count = 0; count < calls; count += 1) {
     const body = `[${' '.repeat(8_000_000)}]`;
     const reply = await command.call('PUT', '/api/work-items/5', { body });

@@ -12,7 +12,7 @@ for (const protocol of ['tls', 'http2'] as const) {
     `${protocol}: resident memory stays below the sizing formula, and nothing is held after the clients have left [D69]`,
     { skip: noOpenssl },
     async (t) => {
-      const fits = await assertFits(protocol, 300);
+      const fits = await assertFits(protocol, 150);
       t.diagnostic(fits);
       assert.ok(fits);
     },
