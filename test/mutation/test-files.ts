@@ -111,7 +111,7 @@ export const batches: readonly Batch[] = [
     of: /packages\/core\/(hosts\/common\/(create|host)-gateway|options\/(host-options|limits|gateway-options|rows))/,
   },
   { name: 'command line', files: list('unit/cli'), of: /packages\/core\/options\/(accepted-values|similar)/ },
-  { name: 'lines of failures', files: list('unit/failure-lines'), of: /packages\/core\/hosts\/common\/failure-lines/ },
+  { name: 'lines of failures', files: list('unit/observers'), of: /packages\/core\/hosts\/common\/failure-lines/ },
   {
     name: 'listening',
     files: list('transport/listen embedded-backend/listening'),
