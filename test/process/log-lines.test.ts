@@ -1,5 +1,5 @@
-// The log line of a request: path, client, agent, HTTP version. D52, D62. test/unit/described-path.test.ts,
-// client-address.test.ts, log.test.ts and pretty-log.test.ts have more cases, start.test.ts clients over IPv6.
+// The log line of a request: path, client, agent, HTTP version. D52, D62. test/unit/texts.test.ts, admission.test.ts and
+// log.test.ts have more cases, start.test.ts clients over IPv6.
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
