@@ -1,4 +1,5 @@
-// The order of reloads on SIGHUP, the shutdown timeout, and lines that are logged at most once a second. D33, D65. test/process/signals.test.ts tests signals of the command.
+// The order of reloads on SIGHUP, the shutdown timeout, lines that are logged at most once a second [D33, D65], and sockets
+// passed by a service manager (sd_listen_fds(3)). test/process/signals.test.ts tests signals of the command.
 
 import assert from 'node:assert/strict';
 import { EventEmitter } from 'node:events';
@@ -7,42 +8,30 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { createLogger } from '../../packages/command/log/log.ts';
 import { createStop, listenForReloads, runUntilStopped } from '../../packages/command/service/lifecycle.ts';
 import { onceASecond } from '../../packages/command/service/listener.ts';
+import { findPassedSockets, settingsOfSockets } from '../../packages/command/service/systemd.ts';
 import { createGate } from '../helpers/changes.ts';
 
 const turn = () => new Promise((resolve) => setImmediate(resolve));
 
-test('SIGHUPs before the gateway is ready cause one reload as soon as it is ready', async () => {
+test('SIGHUPs before the gateway is ready cause one reload; those during a reload together cause one more', async () => {
   const signals = new EventEmitter();
   const begin = listenForReloads(signals);
-  signals.emit('SIGHUP');
-  signals.emit('SIGHUP');
-  let reloads = 0;
-  begin(() => Promise.resolve(void (reloads += 1)));
-  await turn();
-  assert.equal(reloads, 1);
-});
-
-test('reloads run one after the other; all signals during a reload together cause one more reload', async () => {
-  const signals = new EventEmitter();
   const gates = [createGate(), createGate(), createGate()];
-  let begun = 0;
-  let running = 0;
-  listenForReloads(signals)(async () => {
-    const gate = gates[begun];
-    begun += 1;
+  let [begun, running] = [0, 0];
+  for (let count = 0; count < 2; count += 1) signals.emit('SIGHUP');
+  begin(async () => {
     running += 1;
     assert.equal(running, 1);
-    await gate?.opened;
+    await gates[begun++]?.opened;
     running -= 1;
   });
-  signals.emit('SIGHUP');
   await turn();
   for (let count = 0; count < 25; count += 1) signals.emit('SIGHUP');
   await turn();
-  assert.equal(begun, 1);
+  assert.deepEqual([begun, running], [1, 1]);
   gates[0]?.open();
   await turn();
-  assert.equal(begun, 2);
+  assert.deepEqual([begun, running], [2, 1]);
   gates[1]?.open();
   await turn();
   assert.deepEqual([begun, running], [2, 0]);
@@ -72,4 +61,49 @@ test('a report is passed on, but not within a second after another', (t) => {
     report(at);
   }
   assert.deepEqual(passed, [5_000, 6_000, 7_000]);
+});
+
+test('LISTEN_FDS and LISTEN_FDNAMES say which sockets are for clients and which for operators', () => {
+  const pid = 4711;
+  const find = (LISTEN_FDS: string, LISTEN_FDNAMES?: string, LISTEN_PID = String(pid)) =>
+    findPassedSockets({ LISTEN_FDS, LISTEN_PID, LISTEN_FDNAMES }, pid);
+  const none = { clients: [], admin: [] };
+  for (const [found, expected] of [
+    [findPassedSockets({}, pid), none],
+    [findPassedSockets({ LISTEN_FDS: '2' }, pid), none],
+    [find('2', undefined, '4712'), none],
+    [find('nonsense', undefined, '4712'), none],
+    [find('0'), none],
+    [find('1'), { clients: [3], admin: [] }],
+    [find('2'), { clients: [3], admin: [4] }],
+    // systemd's default names are treated like no names.
+    [find('2', 'a.socket:b.socket'), { clients: [3], admin: [4] }],
+    [find('2', 'admin:clients'), { clients: [4], admin: [3] }],
+    [find('4', 'clients:admin:clients:admin'), { clients: [3, 5], admin: [4, 6] }],
+    [find('1', 'admin'), { clients: [], admin: [3] }],
+  ]) {
+    assert.deepEqual(found, expected);
+  }
+  for (const [count, names] of [['3', undefined], ['2', 'clients:client'], ['2', 'clients'], ['3', 'x:y:z']] as const) {
+    assert.throws(() => find(count, names), /^StartError: LISTEN_FDS passes \d sockets, .*FileDescriptorName/);
+  } // prettier-ignore
+  for (const count of ['-1', '1e1', '2 ', '065', '65', 'two', '999999999']) {
+    assert.throws(() => find(count), /LISTEN_FDS must be the number of passed sockets, 0 to 64/, count);
+  }
+});
+
+test('shown addresses and ports are those of the passed sockets', () => {
+  for (const [sockets, shown] of [
+    [{ clients: [], admin: [] }, {}],
+    [
+      { clients: [3], admin: [] },
+      { host: 'localhost', port: '443' },
+    ],
+    [
+      { clients: [], admin: [3, 4, 5] },
+      { adminHost: '[::1] and 2 more', adminPort: '9464 and 2 more' },
+    ],
+  ] as const) {
+    assert.deepEqual(settingsOfSockets(sockets, 'https://localhost', 'http://[::1]:9464'), shown);
+  }
 });

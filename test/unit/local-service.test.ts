@@ -47,9 +47,8 @@ test('when the calls of the old settings have ended, nothing keeps the old setti
   for (let limit = 2; limit <= 5; limit += 1) {
     const next = read({ requestBytesMax: String(limit) });
     old.push(new WeakRef(next));
-    await (
-      await service.reload(next, {})
-    ).finished;
+    const { finished } = await service.reload(next, {});
+    await finished;
   }
   // The last settings are in force.
   await poll(() => {
@@ -88,14 +87,11 @@ test('after a reload without a change, a call goes to the machine that the name 
   const moved = await ScriptedBackend.start({ host: '127.0.0.3', port: old.port });
   let address = '127.0.0.2';
   const lookup = dns.lookup;
-  t.mock.method(
-    dns,
-    'lookup',
-    (name: string, options: dns.LookupAllOptions, callback: (...found: unknown[]) => void) => {
-      if (name === 'backend.test') setImmediate(callback, null, [{ address, family: 4 }]);
-      else lookup(name, options, callback);
-    },
-  );
+  type Callback = (...found: unknown[]) => void;
+  t.mock.method(dns, 'lookup', (name: string, options: dns.LookupAllOptions, callback: Callback) => {
+    if (name === 'backend.test') setImmediate(callback, null, [{ address, family: 4 }]);
+    else lookup(name, options, callback);
+  });
   const settings = read({ backendUrl: `http://backend.test:${old.port}` });
   const service = await start(t, settings);
   t.after(() => Promise.all([old.stop(), moved.stop()]));

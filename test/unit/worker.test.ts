@@ -18,47 +18,42 @@ const folder = useFolder();
 const main = join(import.meta.dirname, '../../packages/command/worker-main.ts');
 const read = { withProcessMetrics: false, probesBackend: false };
 
-type Start = Extract<ToWorker, { kind: 'start' }>;
-
 const flags = { logLevel: 'silent', backendUrl: backend.url, shutdownTimeoutMs: '60000' };
 const settings = toPlain(resolveSettings('serve', flags, {}).settings);
 
+/** A worker whose primary process is the test. */
 class TestedWorker extends Program {
   readonly messages: FromWorker[] = [];
-  readonly #passed = new Map<number, Socket>();
+  readonly #passed: Socket[] = [];
   readonly #server = createServer({ pauseOnConnect: true }, (socket) => this.pass(socket));
 
-  constructor(environment: NodeJS.ProcessEnv = {}, changes: Partial<Start> = {}) {
+  constructor(environment: NodeJS.ProcessEnv = {}, changes: Partial<Extract<ToWorker, { kind: 'start' }>> = {}) {
     const env = { ...process.env, ...environment };
     super([process.execPath, main], { stdio: ['ignore', 'pipe', 'pipe', 'ipc'], env });
     this.process.on('message', (message: FromWorker) => {
       this.messages.push(message);
-      if (message.kind === 'taken') this.#passed.get(message.number)?.destroy();
+      if (message.kind === 'taken') this.#passed[message.number - 1]?.destroy();
     });
     this.send({ kind: 'start', settings, tls: {}, keys: undefined, ...changes });
   }
 
   /** Passes a connection to the worker, as the primary process does. */
   pass(socket: Socket): void {
-    const number = this.#passed.size + 1;
-    this.#passed.set(number, socket);
+    const number = this.#passed.push(socket);
     this.process.send({ kind: 'connection', number }, socket, { keepOpen: true }, () => undefined);
   }
 
   /** The last connection passed to the worker. */
-  unconfirmed(): Socket {
-    return this.#passed.get(this.#passed.size) ?? assert.fail();
+  get last(): Socket {
+    return this.#passed.at(-1) ?? assert.fail();
   }
 
   send(message: ToWorker): void {
     this.process.send(message);
   }
 
-  async message<Kind extends FromWorker['kind']>(kind: Kind): Promise<Extract<FromWorker, { kind: Kind }>> {
-    type Found = Extract<FromWorker, { kind: Kind }>;
-    const find = () => this.messages.find((each): each is Found => each.kind === kind);
-    await poll(() => find() !== undefined, `the message ${kind}`);
-    return find() ?? assert.fail();
+  async received(kind: FromWorker['kind']): Promise<void> {
+    await poll(() => this.messages.some((each) => each.kind === kind), `the message ${kind}`);
   }
 
   /** Asserts that the worker ends with this exit code. */
@@ -69,21 +64,21 @@ class TestedWorker extends Program {
 
   override async [Symbol.asyncDispose](): Promise<void> {
     this.#server.close();
-    for (const socket of this.#passed.values()) socket.destroy();
+    for (const socket of this.#passed) socket.destroy();
     if (this.process.exitCode === null) await super[Symbol.asyncDispose]();
   }
 
   /** The port of a server that passes its connections to the worker. */
   async port(): Promise<number> {
-    await this.message('ready');
-    if (!this.#server.listening) await once(this.#server.listen(0, '127.0.0.1'), 'listening');
+    await this.received('ready');
+    await once(this.#server.listen(0, '127.0.0.1'), 'listening');
     return (this.#server.address() as AddressInfo).port;
   }
 }
 
 const list = requestBytes('GET', '/api/work-items');
 
-for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGUSR1'] as const) {
+for (const signal of ['SIGTERM', 'SIGHUP', 'SIGUSR1'] as const) {
   test(`${signal} does not end a worker that is loading its first files, and opens no debugger`, async () => {
     await using worker = new TestedWorker({
       NODE_OPTIONS: `--disable-warning=ExperimentalWarning --import ${resolve(import.meta.dirname, '../process/strike.ts')}`,
@@ -92,7 +87,7 @@ for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGUSR1'] as const) {
       STRIKE_SIGNAL: signal,
       STRIKE_ONCE: join(folder, signal),
     });
-    await worker.message('ready');
+    await worker.received('ready');
     worker.send({ kind: 'finish-drain' });
     await worker.ends(0);
     assert.equal(worker.output, '');
@@ -112,7 +107,7 @@ test('a worker that has a fault says so first, finishes its calls, and takes no 
   await using worker = new TestedWorker(environment);
   await using other = new TestedWorker();
   const port = await worker.port();
-  await other.message('ready');
+  await other.received('ready');
   const gate = createGate();
   backend.answers(behind(gate, answer('[1]')));
   await using client = await RawClient.open(port);
@@ -120,19 +115,16 @@ test('a worker that has a fault says so first, finishes its calls, and takes no 
   await backend.nextRequest();
   const before = worker.messages.length;
   worker.process.kill('SIGUSR2');
-  await worker.message('fault');
+  await worker.received('fault');
   assert.equal(worker.messages[before]?.kind, 'fault');
   backend.answers(answer('[2]'));
   await using late = await RawClient.open(port);
   late.send(list);
   worker.send({ kind: 'report', id: 3, request: read });
-  await worker.message('report');
-  assert.deepEqual(
-    worker.messages.filter(({ kind }) => kind === 'taken').map((each) => each.kind === 'taken' && each.number),
-    [1],
-  );
+  await worker.received('report');
+  assert.equal(worker.messages.filter(({ kind }) => kind === 'taken').length, 1);
   // Another worker gets the connection, with all of its bytes.
-  other.pass(worker.unconfirmed());
+  other.pass(worker.last);
   assert.equal((await late.reply()).text, '[2]');
   gate.open();
   assert.equal((await client.reply()).text, '[1]');
