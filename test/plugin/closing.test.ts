@@ -23,12 +23,12 @@ const kinds = hosts.map((host, index) => ({ ...host, options: index === 0 ? {} :
 
 /** Calls `app.close()`. `isDone` turns true when the close has ended. */
 function close(app: FastifyInstance) {
-  const closing = { isDone: false, ended: Promise.resolve() };
-  closing.ended = app.close().then(() => {
-    closing.isDone = true;
-  });
+  const closing = { isDone: false, ended: app.close().then(() => void (closing.isDone = true)) };
   return closing;
 }
+
+const add = (app: FastifyInstance) =>
+  app.register(workItemGateway, { backendUrl: 'http://127.0.0.1:9', shutdownTimeoutMs: 300 });
 
 for (const { name, create, options } of kinds) {
   describe(name, () => {
@@ -37,7 +37,7 @@ for (const { name, create, options } of kinds) {
       await using server = await serve(app);
       const gate = createGate();
       server.backend.answers(behind(gate, answer('{"id":5}')));
-      const clients = await Promise.all(operations.map(() => RawClient.open(server.port)));
+      const clients = await Promise.all(operations.map(() => server.connect()));
       for (const [index, { method, path, options: sent }] of operations.entries()) {
         clients[index]?.send(requestBytes(method, path, sent));
         await server.backend.nextRequest();
@@ -60,7 +60,7 @@ for (const { name, create, options } of kinds) {
       const app = create({ ...options, return503OnClosing: true });
       await using server = await serve(app);
       const gate = createGate();
-      await using open = await RawClient.open(server.port);
+      await using open = await server.connect();
       assertReply(await open.call('GET', '/api/work-items'), 200, '{"id":5}');
       server.backend.answersOnce(behind(gate, answer('{"id":6}')));
       const held = server.call('GET', '/api/work-items');
@@ -82,24 +82,22 @@ for (const { name, create, options } of kinds) {
       const gate = createGate();
       server.backend.answersOnce(behind(gate, answer('{"id":6}')));
       server.backend.answers(latency(5, answer('{"id":5}')));
-      await using held = await RawClient.open(server.port);
-      held.send(requestBytes('GET', '/api/work-items'));
+      const held = server.call('GET', '/api/work-items');
       await server.backend.nextRequest();
       let isClosing = false;
       // Opens a new connection for each closed one, until the server refuses connections.
       const load = async (): Promise<void> => {
         for (;;) {
           const isLate = isClosing;
-          const client = await RawClient.open(server.port).catch(() => undefined);
+          const client = await server.connect().catch(() => undefined);
           if (client === undefined) return;
-          // The OS may open a connection that the server then does not accept. Such a connection is reset.
-          let reply = await client.call('GET', '/api/work-items/5').catch((error: unknown) => {
-            if (!isLate) throw error;
-          });
-          while (reply !== undefined) {
-            assertReply(reply, 200, '{"id":5}');
-            if (reply.header('connection') === 'close') break;
-            reply = await client.call('GET', '/api/work-items/5');
+          for (let connection: string | undefined; connection !== 'close';) {
+            // The OS may open a connection that the server then does not accept. Such a connection is reset.
+            const reply = await client.call('GET', '/api/work-items/5').catch((error: unknown) => {
+              if (!isLate) throw error;
+            });
+            if (reply !== undefined) assertReply(reply, 200, '{"id":5}');
+            connection = reply?.header('connection') ?? 'close';
           }
           client.destroy();
         }
@@ -111,7 +109,7 @@ for (const { name, create, options } of kinds) {
       await within(Promise.all(clients), 'the load ends', 3_000);
       assert.ok(!closing.isDone, 'close waits for the call');
       gate.open();
-      assertReply(await held.reply(), 200, '{"id":6}');
+      assertReply(await held, 200, '{"id":6}');
       await within(closing.ended, 'it closes', 3_000);
     });
 
@@ -121,7 +119,7 @@ for (const { name, create, options } of kinds) {
       const app = create({ ...options, pluginTimeout });
       await using server = await serve(app);
       server.backend.answers(latency(cutsItself ? pluginTimeout / 4 : 2 * pluginTimeout, answer('{}')));
-      await using client = await RawClient.open(server.port);
+      await using client = await server.connect();
       client.send(requestBytes('PUT', update.path, { body: '1' }));
       await server.backend.nextRequest();
       const closing = close(app);
@@ -134,17 +132,13 @@ for (const { name, create, options } of kinds) {
       const app = create(options);
       const hooksGate = createGate();
       let hooks = 0;
-      app.addHook('preHandler', async ({ headers }) => {
-        if (headers['x-slow'] !== undefined) await hooksGate.opened;
-      });
-      app.addHook('onRequest', (_request, _reply, done) => {
-        hooks += 1;
-        done();
-      });
+      app.addHook('preHandler', ({ headers }) =>
+        headers['x-slow'] === undefined ? Promise.resolve() : hooksGate.opened,
+      );
+      app.addHook('onRequest', async () => void (hooks += 1));
       await using server = await serve(app);
-      await using inHooks = await RawClient.open(server.port);
-      inHooks.send(requestBytes('PUT', update.path, { headers: [['X-Slow', '1']], body: '1' }));
-      await using onItsWay = await RawClient.open(server.port);
+      const inHooks = server.call('PUT', update.path, { headers: [['X-Slow', '1']], body: '1' });
+      await using onItsWay = await server.connect();
       onItsWay.send(`PUT ${update.path} HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n[`);
       await poll(() => hooks === 2, 'both requests have reached the hooks');
       const closing = close(app);
@@ -153,7 +147,7 @@ for (const { name, create, options } of kinds) {
       assertReply(await onItsWay.reply(), 200, succeeded);
       assert.ok(!closing.isDone);
       hooksGate.open();
-      assertReply(await inHooks.reply(), 200, succeeded);
+      assertReply(await inHooks, 200, succeeded);
       await within(closing.ended, 'it closes');
       assert.equal(server.backend.requests.length, 2);
     });
@@ -165,7 +159,7 @@ for (const { name, create, options } of kinds) {
       await using server = await serve(app);
       const body = JSON.stringify('x'.repeat(20_000_000));
       server.backend.answers(answer(body));
-      await using client = await RawClient.open(server.port);
+      await using client = await server.connect();
       client.pause();
       client.send(requestBytes('GET', '/api/work-items'));
       await server.backend.nextRequest();
@@ -182,14 +176,14 @@ for (const { name, create, options } of kinds) {
       const app = create(options);
       await using server = await serve(app, { shutdownTimeoutMs: 400, observer });
       server.backend.answers(timeout);
-      await using waiting = await RawClient.open(server.port);
+      await using waiting = await server.connect();
       waiting.send(requestBytes('PUT', update.path, { body: '1' }));
       await server.backend.nextRequest();
       // One request whose body never arrives completely, and one reply that its client never reads.
-      await using unfinished = await RawClient.open(server.port);
+      await using unfinished = await server.connect();
       unfinished.send(`PUT ${update.path} HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n[`);
       server.backend.answersOnce(answer(JSON.stringify('x'.repeat(20_000_000))));
-      await using unread = await RawClient.open(server.port);
+      await using unread = await server.connect();
       unread.pause();
       unread.send(requestBytes('GET', '/api/work-items'));
       await server.backend.nextRequest();
@@ -215,7 +209,7 @@ for (const { name, create, options } of kinds) {
       await using server = await serve(app, { shutdownTimeoutMs: 300 });
       const sockets: Socket[] = [];
       app.server.on('connection', (socket: Socket) => sockets.push(socket));
-      const clients = await Promise.all(Array.from({ length: 4 }, () => RawClient.open(server.port)));
+      const clients = await Promise.all(Array.from({ length: 4 }, () => server.connect()));
       const head = 'GET /api/work-items HTTP/1.1\r\nHos';
       clients[0]?.send(head);
       // One is refused by a hook, one has made a call, and one has sent nothing.
@@ -227,24 +221,20 @@ for (const { name, create, options } of kinds) {
     });
 
     test('unfinished TLS handshakes and upgraded connections delay close by at most shutdownTimeoutMs [D55, D33]', async () => {
-      const add = (app: FastifyInstance) =>
-        app.register(workItemGateway, { backendUrl: 'http://localhost:5104', shutdownTimeoutMs: 300 });
-      const withTls = { ...options, https: {} };
-      const secure = create(withTls);
+      const secure = create({ ...options, ...{ https: {} } });
       const upgrading = create(options);
       upgrading.server.on('upgrade', (_request, socket: Socket) => {
         socket.write('HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n');
       });
-      await using clients = new AsyncDisposableStack();
       const open = async (app: FastifyInstance): Promise<RawClient> => {
         await add(app).listen({ host: '127.0.0.1', port: 0 });
         const accepted = once(app.server, 'connection');
-        const client = clients.use(await RawClient.open((app.server.address() as AddressInfo).port));
+        const client = await RawClient.open((app.server.address() as AddressInfo).port);
         await accepted;
         return client;
       };
-      const silent = await open(secure);
-      const upgraded = await open(upgrading);
+      await using silent = await open(secure);
+      await using upgraded = await open(upgrading);
       upgraded.send('GET / HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n');
       await poll(() => upgraded.bytesReceived > 0, 'the connection is upgraded');
       await within(Promise.all([secure.close(), upgrading.close()]), 'they close', 3_000);
@@ -256,41 +246,33 @@ for (const { name, create, options } of kinds) {
       // A host may have only one address for localhost. Fastify starts a second server for a second address.
       t.mock.method(dns, 'lookup', (name: string, _options: object, done: (...result: unknown[]) => void) => {
         const addresses = name === 'localhost' ? ['127.0.0.1', '127.0.0.2'] : [name];
-        done(
-          null,
-          addresses.map((address) => ({ address, family: 4 })),
-        );
+        done(null, addresses.map((address) => ({ address, family: 4 }))); // prettier-ignore
       });
       const app = create({ ...options, pluginTimeout: 0 });
-      await app.register(workItemGateway, { backendUrl: 'http://127.0.0.1:9', shutdownTimeoutMs: 300 });
-      await app.listen({ host: 'localhost', port: 0 });
+      await add(app).listen({ host: 'localhost', port: 0 });
       t.mock.restoreAll();
-      await using clients = new AsyncDisposableStack();
       const addresses = app.addresses() as AddressInfo[];
       if (process.platform === 'linux') assert.equal(addresses.length, 2);
       const opened = addresses.map(async ({ port, address }) => {
-        const client = clients.use(await RawClient.open(port, address));
+        const client = await RawClient.open(port, address);
         client.send(`PUT ${update.path} HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n`);
         // The interim reply shows that the request has arrived.
         await poll(() => client.bytesReceived > 0, 'the interim reply');
+        client.send('[');
         return client;
       });
-      for (const client of await Promise.all(opened)) client.send('[');
+      const clients = await Promise.all(opened);
       await within(app.close(), 'it closes', 3_000);
-      for (const client of await Promise.all(opened)) await client.closed();
+      for (const client of clients) await client.closed();
     });
 
     test('close works before the start, without listen, and when it is called twice', async () => {
-      const add = (app: FastifyInstance) => app.register(workItemGateway, { backendUrl: 'http://localhost:5104' });
-      const unused = create(options);
+      const [unused, ready, twice] = [create(options), create(options), create(options)];
       await add(unused);
       await within(unused.close(), 'it closes');
-      const ready = create(options);
       await add(ready).ready();
       await within(ready.close(), 'it closes');
-      const twice = create(options);
-      await add(twice);
-      await twice.listen({ host: '127.0.0.1', port: 0 });
+      await add(twice).listen({ host: '127.0.0.1', port: 0 });
       await within(Promise.all([twice.close(), twice.close()]), 'it closes');
     });
   });
