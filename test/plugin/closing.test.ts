@@ -13,8 +13,7 @@ import type { FastifyInstance } from 'fastify';
 import { workItemGateway } from '../../packages/core/hosts/index.ts';
 import { createGate, poll, within } from '../helpers/changes.ts';
 import { assertReply, operation, operations, succeeded } from '../helpers/expected.ts';
-import { createObserver } from '../helpers/gateway.ts';
-import { hosts, serve } from './hosts.ts';
+import { calling, hosts, serve } from './hosts.ts';
 import { isRefused, RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { answer, behind, latency, timeout } from '../helpers/scripted-backend.ts';
 
@@ -135,7 +134,10 @@ for (const { name, create, options } of kinds) {
       app.addHook('preHandler', ({ headers }) =>
         headers['x-slow'] === undefined ? Promise.resolve() : hooksGate.opened,
       );
-      app.addHook('onRequest', async () => void (hooks += 1));
+      app.addHook(
+        'onRequest',
+        calling(() => (hooks += 1)),
+      );
       await using server = await serve(app);
       const inHooks = server.call('PUT', update.path, { headers: [['X-Slow', '1']], body: '1' });
       await using onItsWay = await server.connect();
@@ -172,9 +174,8 @@ for (const { name, create, options } of kinds) {
     });
 
     test('after shutdownTimeoutMs the remaining calls are cut off, with the outcome "shutdown" [D55]', async () => {
-      const { told, observer } = createObserver();
       const app = create(options);
-      await using server = await serve(app, { shutdownTimeoutMs: 400, observer });
+      await using server = await serve(app, { shutdownTimeoutMs: 400 });
       server.backend.answers(timeout);
       await using waiting = await server.connect();
       waiting.send(requestBytes('PUT', update.path, { body: '1' }));
@@ -196,9 +197,9 @@ for (const { name, create, options } of kinds) {
       await unfinished.closed();
       assert.equal(unfinished.bytesReceived, 0);
       await server.backend.connectionClosed(0);
-      const waited = told.ended.find(({ method }) => method === 'PUT');
+      const waited = server.told.ended.find(({ method }) => method === 'PUT');
       assert.equal(waited?.outcome, 'shutdown');
-      assert.deepEqual(told.bugs, []);
+      assert.deepEqual(server.told.bugs, []);
     });
 
     test('idle connections and those with an incomplete head delay close by at most shutdownTimeoutMs [D55, D33]', async () => {

@@ -7,25 +7,20 @@ import { gunzipSync, createGzip } from 'node:zlib';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import { createGate, poll } from '../helpers/changes.ts';
 import { assertHeaders, assertReply, invalidId, itemNotFound, operations, succeeded } from '../helpers/expected.ts';
-import { RawClient, requestBytes, type CallOptions } from '../helpers/raw-client.ts';
+import { requestBytes, type CallOptions } from '../helpers/raw-client.ts';
 import { answer, behind } from '../helpers/scripted-backend.ts';
-import { createObserver } from '../helpers/gateway.ts';
-import { hosts, serve } from './hosts.ts';
+import { calling, hosts, serve } from './hosts.ts';
 
 /** Starts a server with `app`, and a call that waits for the backend until `gate` opens. */
 async function beginCall(app: FastifyInstance, method: string, path: string, options?: CallOptions) {
-  const { told, observer } = createObserver();
-  const server = await serve(app, { observer });
+  const server = await serve(app);
   const gate = createGate();
   server.backend.answers(behind(gate, answer('{"id":5}')));
-  const client = await RawClient.open(server.port);
+  const client = await server.connect();
   client.send(requestBytes(method, path, options));
   const { connection } = await server.backend.nextRequest();
-  const end = async (): Promise<void> => {
-    await client[Symbol.asyncDispose]();
-    await server[Symbol.asyncDispose]();
-  };
-  return { told, server, gate, client, connection, [Symbol.asyncDispose]: end };
+  const end = () => client[Symbol.asyncDispose]().then(() => server[Symbol.asyncDispose]());
+  return { ...server, gate, client, connection, [Symbol.asyncDispose]: end };
 }
 
 for (const host of hosts) {
@@ -40,12 +35,12 @@ for (const host of hosts) {
         return payload;
       });
       let responses = 0;
-      app.addHook('onResponse', (_request, _reply, done) => {
-        responses += 1;
-        done();
-      });
+      app.addHook(
+        'onResponse',
+        calling(() => (responses += 1)),
+      );
       await using server = await serve(app);
-      await using client = await RawClient.open(server.port);
+      await using client = await server.connect();
       for (const { method, path, options, status, body } of operations) {
         assertReply(await client.call(method, path, options), status, body, ['set-cookie']);
         assert.deepEqual(payloads.pop(), Buffer.from(body));
@@ -69,7 +64,7 @@ for (const host of hosts) {
         return Readable.from([payload]).pipe(createGzip());
       });
       await using server = await serve(app);
-      await using client = await RawClient.open(server.port);
+      await using client = await server.connect();
       for (const { method, path, options, status, body } of operations) {
         const reply = await client.call(method, path, options);
         assert.deepEqual([reply.status, String(gunzipSync(reply.body))], [status, body]);
@@ -82,33 +77,45 @@ for (const host of hosts) {
       app.addHook('onSend', (request) =>
         request.headers['x-fail'] === undefined ? Promise.resolve() : Promise.reject(new Error('of the hook')),
       );
-      const { told, observer } = createObserver();
-      await using server = await serve(app, { observer });
-      await using client = await RawClient.open(server.port);
+      await using server = await serve(app);
+      await using client = await server.connect();
       for (const { method, path, options } of operations) {
         const reply = await client.call(method, path, { ...options, headers: [['X-Fail', '1']] });
         assert.equal(reply.status, 500);
       }
       assertReply(await client.call('DELETE', '/api/work-items/5'), 200, succeeded);
       assert.equal(server.backend.requests.length, operations.length + 1);
-      assert.deepEqual(told.bugs, []);
+      assert.deepEqual(server.told.bugs, []);
     });
 
-    test('headers of hooks do not replace those of the gateway, and lists keep their members [D24]', async () => {
+    test('headers of hooks are added, do not replace those of the gateway, and lists keep their members [D24]', async () => {
       const app = host.create();
       app.addHook('onRequest', (_request, reply, done) => {
-        reply.header('vary', 'Accept').header('allow', 'NOTHING').header('ratelimit-policy', '"host";q=9;w=1');
-        reply.raw.setHeader('x-raw', '1');
-        reply.raw.setHeader('transfer-encoding', 'chunked');
+        reply.headers({
+          ...{ 'access-control-allow-origin': '*', 'set-cookie': ['a=1', 'b=2'], 'x-count': 3, 'content-type': 'text/html' },
+          ...{ 'content-length': '1', 'cache-control': 'public', 'x-content-type-options': 'none', 'x-request-id': 'hidden' },
+          ...{ 'transfer-encoding': 'chunked', connection: 'close', vary: 'Accept', allow: 'NOTHING' },
+          'ratelimit-policy': '"host";q=9;w=1',
+        });
+        reply.raw.setHeader('x-raw', '1').setHeader('transfer-encoding', 'chunked');
         done();
-      });
+      }); // prettier-ignore
       await using server = await serve(app, { rateLimit: '100/60s' });
-      const reply = await server.call('PATCH', '/api/work-items/5');
-      assert.equal(reply.header('vary'), 'Accept');
+      await using client = await server.connect();
+      const added = ['access-control-allow-origin', 'set-cookie', 'set-cookie', 'x-count', 'vary', 'x-raw', 'allow'];
+      for (const { method, path, options, status, body } of operations) {
+        const reply = await client.call(method, path, options);
+        assertReply(reply, status, body, [...added, 'ratelimit', 'ratelimit-policy']);
+        const names = ['access-control-allow-origin', 'x-count', 'vary', 'x-raw'];
+        assert.deepEqual(names.map((name) => reply.header(name)), ['*', '3', 'Accept', '1']); // prettier-ignore
+        const cookies = reply.headers.filter(([field]) => field === 'set-cookie').map(([, value]) => value);
+        assert.deepEqual(cookies, ['a=1', 'b=2']);
+        assert.match(reply.header('ratelimit-policy') ?? '', /^"host";q=9;w=1, ".+$/);
+        assert.notEqual(reply.header('x-request-id'), 'hidden');
+        assert.notEqual(reply.header('connection'), 'close');
+      }
+      const reply = await client.call('PATCH', '/api/work-items/5');
       assert.equal(reply.header('allow'), 'GET, HEAD, PUT, DELETE, OPTIONS');
-      assert.equal(reply.header('x-raw'), '1');
-      const read = await server.call('GET', '/api/work-items/5');
-      assert.match(read.header('ratelimit-policy') ?? '', /^"host";q=9;w=1, ".+$/);
     });
 
     for (const [what, send] of [
@@ -169,7 +176,7 @@ for (const host of hosts) {
           });
         }
         await using call = await beginCall(app, 'GET', '/api/work-items/5');
-        const { told, gate, client, server, connection } = call;
+        const { told, gate, client, backend, connection } = call;
         if (sendsLate) {
           await isSending.opened;
           gate.open();
@@ -177,7 +184,7 @@ for (const host of hosts) {
           goesOn.open();
         }
         assert.equal((await client.reply()).status, 503);
-        if (!sendsLate) await server.backend.connectionClosed(connection);
+        if (!sendsLate) await backend.connectionClosed(connection);
         await poll(() => told.ended.length === 1, 'the end of the call');
         const [{ outcome, cause } = {}] = told.ended;
         assert.equal(outcome, 'client-gone');

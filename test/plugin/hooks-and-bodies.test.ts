@@ -16,7 +16,7 @@ import {
   tooLarge,
   unavailable,
 } from '../helpers/expected.ts';
-import { hosts, serve } from './hosts.ts';
+import { calling, hosts, serve } from './hosts.ts';
 import { chunk, requestBytes } from '../helpers/raw-client.ts';
 import { answer, timeout } from '../helpers/scripted-backend.ts';
 
@@ -250,7 +250,10 @@ for (const host of hosts) {
       app.addHttpMethod('PROPFIND');
       const types: unknown[] = [];
       for (const hookName of ['onRequest', 'preParsing', 'preValidation', 'preHandler', 'onResponse']) {
-        app.addHook(hookName as 'onRequest', async ({ headers }) => void types.push(headers['content-type']));
+        app.addHook(
+          hookName as 'onRequest',
+          calling(({ headers }) => types.push(headers['content-type'])),
+        );
       }
       await using server = await serve(app);
       for (const type of ['text/plain', 'nonsense', 'application/json; charset=x', undefined]) {
@@ -309,9 +312,10 @@ for (const host of hosts) {
       const stream = new PassThrough();
       const left = createGate();
       let laterHooks = 0;
-      app.addHook('preValidation', async ({ headers }) => {
-        if (headers['x-other'] === undefined) laterHooks += 1;
-      });
+      app.addHook(
+        'preValidation',
+        calling(({ headers }) => (laterHooks += Number(headers['x-other'] === undefined))),
+      );
       const hook: Hook = (_payload, { raw }) => {
         raw.once('close', left.open);
         stream.write(' '.repeat(300));

@@ -2,19 +2,25 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { workItemGateway } from '../../packages/core/hosts/index.ts';
 import { hosts, serve, serveApp, type Host } from './hosts.ts';
 import { requestsFor, sendAll } from '../helpers/odd-targets.ts';
-import { RawClient } from '../helpers/raw-client.ts';
 
-const ordinaryMethods = ['GET', 'DELETE', 'PUT', 'POST'];
-const allMethods = [...ordinaryMethods, 'HEAD', 'OPTIONS', 'PATCH', 'TRACE', 'QUERY', 'PROPFIND', 'FOO', 'CONNECT'];
-
-/** Returns all methods for the newest Fastify, but only one for the oldest, because testing all would take too long. */
-function few({ name }: Host, methods: readonly string[]): readonly string[] {
-  return name.includes('newest') ? methods : ['DELETE'];
-}
+const allMethods = [
+  'GET',
+  'DELETE',
+  'PUT',
+  'POST',
+  'HEAD',
+  'OPTIONS',
+  'PATCH',
+  'TRACE',
+  'QUERY',
+  'PROPFIND',
+  'FOO',
+  'CONNECT',
+];
 
 async function deny(_request: FastifyRequest, reply: FastifyReply): Promise<void> {
   await reply.code(401).send({ error: 'no entry' });
@@ -22,46 +28,44 @@ async function deny(_request: FastifyRequest, reply: FastifyReply): Promise<void
 
 const hookNames = ['onRequest', 'preParsing', 'preValidation', 'preHandler'] as const;
 
-interface Place {
-  readonly hook: (typeof hookNames)[number];
-  readonly prefix?: string;
-  readonly methods: readonly string[];
-  /** The hook is in a scope around the plugin, not in the server. */
-  readonly isScoped?: boolean;
-}
-
-const places: readonly Place[] = [
-  { hook: 'onRequest', methods: ['GET', 'DELETE', 'PATCH', 'HEAD', 'FOO'] },
-  { hook: 'preParsing', methods: ['GET'] },
-  { hook: 'preValidation', methods: ['DELETE'] },
-  { hook: 'preHandler', methods: ['DELETE'] },
-  { hook: 'onRequest', methods: ['DELETE', 'PUT'], prefix: '/v1' },
-  { hook: 'onRequest', methods: ['DELETE', 'PUT'], isScoped: true },
-  { hook: 'preHandler', methods: ['DELETE', 'PUT'], isScoped: true, prefix: '/v1' },
+/** Where the hook is: in the server, or in a scope around the plugin; the plugin's prefix; the methods of the requests. */
+const places: [hook: (typeof hookNames)[number], isScoped: boolean, prefix: string, ...methods: string[]][] = [
+  ['onRequest', false, '', 'GET', 'DELETE', 'FOO'],
+  ['preParsing', false, '', 'GET'],
+  ['preValidation', false, '', 'DELETE'],
+  ['preHandler', true, '/v1', 'DELETE'],
+  ['onRequest', true, '', 'PUT'],
 ];
+
+/** Sends each odd target with each of `methods`, and asserts that no request gets past the hooks. */
+async function assertRefused(port: number, requests: ReturnType<typeof requestsFor>): Promise<void> {
+  const passed: string[] = [];
+  await sendAll(port, requests, ({ method, target }, status) => {
+    if (status !== 0 && status < 400) passed.push(`${method} ${target}: ${status}`);
+  });
+  assert.deepEqual(passed, []);
+}
 
 for (const host of hosts) {
   describe(host.name, () => {
-    for (const { hook, prefix = '', methods, isScoped = false } of places) {
-      const where = `${hook} of the ${isScoped ? 'scope around the plugin' : 'server'}${prefix}`;
-      test(`no odd target gets past the hook ${where} [D60]`, async () => {
+    for (const [hook, isScoped, prefix, ...methods] of places) {
+      test(`no odd target gets past the hook ${hook} of the ${isScoped ? 'scope around the plugin' : 'server'}${prefix} [D60]`, async () => {
         const app = host.create();
         await using server = await serveApp(app, (backendUrl) => {
-          const options = { backendUrl, ...(prefix !== '' && { prefix }) };
-          if (!isScoped) {
-            app.addHook(hook as 'onRequest', deny);
-            return app.register(workItemGateway, options);
-          }
-          return app.register(async (scope) => {
+          const add = (scope: FastifyInstance) => {
             scope.addHook(hook as 'onRequest', deny);
-            await scope.register(workItemGateway, options);
-          });
+            return scope.register(workItemGateway, { backendUrl, ...(prefix !== '' && { prefix }) });
+          };
+          return isScoped
+            ? app.register(async (scope) => {
+                await add(scope);
+              })
+            : add(app);
         });
-        const passed: string[] = [];
-        await sendAll(server.port, requestsFor(few(host, methods), prefix), ({ method, target }, status) => {
-          if (status !== 0 && status < 400) passed.push(`${method} ${target}: ${status}`);
-        });
-        assert.deepEqual([passed, server.backend.requests], [[], []]);
+        // The oldest version gets one method only, because all would take too long.
+        const sent = host.name.includes('newest') ? methods : methods.slice(0, 1);
+        await assertRefused(server.port, requestsFor(sent, prefix));
+        assert.deepEqual(server.backend.requests, []);
         assert.equal((await server.call('GET', `${prefix}/api/work-items`)).status, 401);
       });
     }
@@ -77,7 +81,7 @@ for (const host of hosts) {
         });
       }
       await using server = await serve(app);
-      const requests = requestsFor(['GET', 'PUT', 'HEAD']).map((request, index) => ({
+      const requests = requestsFor(['GET', 'PUT']).map((request, index) => ({
         ...request,
         headers: [['X-Request-Id', `odd-${index}`]] as const,
       }));
@@ -92,28 +96,18 @@ for (const host of hosts) {
 
     test("failing and unknown constraints of the server's routes do not bypass hooks [D60]", async () => {
       await using server = await serveConstrained(host);
-      const headers = [
-        ['Accept-Version', '1.0.0'],
-        ['X-Tenant', 'unknown'],
-      ] as const;
+      const headers = [['Accept-Version', '1.0.0'], ['X-Tenant', 'unknown']] as const; // prettier-ignore
       for (const [name, value] of headers) {
         for (const method of allMethods) {
           const options = { headers: [[name, value]] as const };
           for (const path of ['/api/work-items', '/api/work-items/5', '/v1/api/work-items/5']) {
-            await using client = await RawClient.open(server.port);
-            const status = await client.call(method, path, options).then(
-              (reply) => reply.status,
-              () => 0,
-            );
+            const reply = await server.call(method, path, options).catch(() => undefined);
+            const status = reply?.status ?? 0;
             assert.ok(status === 0 || status >= 400, `${method} ${path} with ${name}: ${status}`);
           }
         }
       }
-      await sendAll(
-        server.port,
-        headers.flatMap((header) => requestsFor(['DELETE'], '', [header])),
-        () => undefined,
-      );
+      await sendAll(server.port, headers.flatMap((header) => requestsFor(['DELETE'], '', [header])), () => undefined); // prettier-ignore
       assert.deepEqual(server.backend.requests, []);
     });
 
@@ -124,16 +118,9 @@ for (const host of hosts) {
       app.all('/api/:name', () => 'host');
       app.addHook('onRequest', deny);
       await using server = await serve(app);
-      const passed: string[] = [];
       const long = ['/too-long-a-name', '/api/too-long/5', '/api/work-itemsx/5', '/api/work-item/55555555'];
-      const requests = [
-        ...requestsFor(['DELETE']),
-        ...allMethods.flatMap((method) => long.map((target) => ({ method, target, headers: [] }))),
-      ];
-      await sendAll(server.port, requests, ({ method, target }, status) => {
-        if (status !== 0 && status < 400) passed.push(`${method} ${target}: ${status}`);
-      });
-      assert.deepEqual(passed, []);
+      const longRequests = allMethods.flatMap((method) => long.map((target) => ({ method, target, headers: [] })));
+      await assertRefused(server.port, [...requestsFor(['DELETE']), ...longRequests]);
       assert.deepEqual(server.backend.requests, []);
     });
   });
@@ -156,17 +143,10 @@ async function serveConstrained(host: Host) {
               set: (tenant: string, handler: unknown) => handlers.set(tenant, handler),
             };
           },
-          deriveConstraint: (
-            request: { headers: Record<string, unknown> },
-            _context: unknown,
-            done: (error: Error | null, tenant?: unknown) => void,
-          ) => {
+          deriveConstraint: (request: { headers: Record<string, unknown> }, _context: unknown, done: (error: Error | null, tenant?: unknown) => void) => {
             const tenant = request.headers['x-tenant'];
-            setImmediate(() => {
-              if (tenant === 'unknown') done(new Error('SECRET'));
-              else done(null, tenant);
-            });
-          },
+            setImmediate(() => done(tenant === 'unknown' ? new Error('SECRET') : null, tenant));
+          }, // prettier-ignore
           validate: () => true,
         },
       },

@@ -1,8 +1,8 @@
 // Fastify servers with the plugin, for the newest and the oldest supported version of Fastify. Also the list of all
 // hosts on node:http.
 
-import type { FastifyInstance, FastifyServerOptions } from 'fastify';
-import { workItemGateway, type WorkItemGatewayOptions } from '../../packages/core/hosts/index.ts';
+import type { FastifyInstance, FastifyReply, FastifyRequest, FastifyServerOptions } from 'fastify';
+import type { WorkItemGatewayOptions } from '../../packages/core/hosts/index.ts';
 import { loadFastify } from '../helpers/fastify.ts';
 import { startGateway } from '../helpers/gateway.ts';
 
@@ -31,16 +31,20 @@ export const nodeHosts = [
 
 type PluginOptions = Partial<WorkItemGatewayOptions> & { readonly prefix?: string };
 
+/** A hook that calls `act`. */
+export function calling(act: (request: FastifyRequest, reply: FastifyReply) => unknown) {
+  return (request: FastifyRequest, reply: FastifyReply): Promise<void> => {
+    act(request, reply);
+    return Promise.resolve();
+  };
+}
+
 /** Starts `app` on a free port, in front of a backend that answers `{"id":5}`; `register` adds the plugin to `app`. */
-export function serveApp(
-  app: FastifyInstance,
-  register: (backendUrl: string) => PromiseLike<unknown>,
-  address?: string,
-) {
-  return startGateway({ host: 'plugin', app, register, ...(address !== undefined && { address }) });
+export function serveApp(app: FastifyInstance, register: (backendUrl: string) => PromiseLike<unknown>) {
+  return startGateway({ host: 'plugin', app, register });
 }
 
 /** Starts `app` with the plugin at its root, on a free port; failures go to the log of `app`. */
 export function serve(app: FastifyInstance, options: PluginOptions = {}) {
-  return serveApp(app, (backendUrl) => app.register(workItemGateway, { backendUrl, ...options }));
+  return startGateway({ host: 'plugin', app, settings: { log: undefined, ...options } });
 }

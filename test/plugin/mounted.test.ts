@@ -15,9 +15,8 @@ import {
   operations,
   succeeded,
 } from '../helpers/expected.ts';
-import { RawClient } from '../helpers/raw-client.ts';
 import { answer } from '../helpers/scripted-backend.ts';
-import { hosts, serve, serveApp, versions, type HostOptions } from './hosts.ts';
+import { calling, hosts, serve, serveApp, versions, type HostOptions } from './hosts.ts';
 
 type Line = Readonly<Record<string, unknown>>;
 
@@ -88,42 +87,11 @@ for (const { name, create } of hosts) {
       assert.equal((await server.call('GET', '/v2/api/work-items/6')).status, 200);
     });
 
-    test("headers from the host's hooks are added to a reply, but never replace the gateway's headers [D24]", async () => {
-      const app = create();
-      app.addHook('onRequest', (_request, reply, done) => {
-        reply.headers({
-          'access-control-allow-origin': '*',
-          'set-cookie': ['a=1', 'b=2'],
-          'x-count': 3,
-          'content-type': 'text/html',
-          'content-length': '1',
-          'cache-control': 'public',
-          'x-content-type-options': 'none',
-          'x-request-id': 'hidden',
-          'transfer-encoding': 'chunked',
-          connection: 'close',
-        });
-        done();
-      });
-      await using server = await serve(app);
-      await using client = await RawClient.open(server.port);
-      const also = ['access-control-allow-origin', 'set-cookie', 'set-cookie', 'x-count'];
-      for (const { method, path, options, status, body } of operations) {
-        const reply = await client.call(method, path, options);
-        assertReply(reply, status, body, also);
-        assert.deepEqual([reply.header('access-control-allow-origin'), reply.header('x-count')], ['*', '3']);
-        const cookies = reply.headers.filter(([field]) => field === 'set-cookie').map(([, value]) => value);
-        assert.deepEqual(cookies, ['a=1', 'b=2']);
-        assert.notEqual(reply.header('x-request-id'), 'hidden');
-        assert.notEqual(reply.header('connection'), 'close');
-      }
-    });
-
     test('the host decides about `expect`: the connection stays open after its 100 Continue', async () => {
       const app = create();
       app.server.on('checkExpectation', (...each) => app.server.emit('request', ...each));
       await using server = await serve(app);
-      await using client = await RawClient.open(server.port);
+      await using client = await server.connect();
       client.send(
         'GET /api/work-items HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n\r\n' +
           'DELETE /api/work-items/5 HTTP/1.1\r\nHost: x\r\n\r\n',
@@ -154,19 +122,11 @@ for (const { name, create } of hosts) {
       await poll(() => lines.length > 0, 'a line in the log');
       await server.call('GET', '/nowhere');
       assert.equal(lines.length, 1);
-      assert.deepEqual(pick(lines[0], 'level requestId operation path status outcome cause msg agent http tenant'), [
-        ...[
-          40,
-          'failed',
-          'list',
-          '/api/work-items',
-          500,
-          'not-json',
-          'status 200 with a body that is not JSON',
-          'backend call failed',
-        ],
-        ...['curl "8"', '1.1', 'a'],
-      ]);
+      const names = 'level requestId operation path status outcome cause msg agent http tenant';
+      const cause = 'status 200 with a body that is not JSON';
+      assert.deepEqual(pick(lines[0], names), [
+        ...[40, 'failed', 'list', '/api/work-items', 500, 'not-json', cause, 'backend call failed', 'curl "8"', '1.1', 'a'],
+      ]); // prettier-ignore
       assert.match(String(lines[0]?.['reqId']), /^req-/);
     });
 
@@ -188,16 +148,11 @@ for (const { name, create } of hosts) {
     test("after a fault of the gateway the client gets 500; only the host's log has the error's message and stack [D28]", async () => {
       const { lines, options: logging } = captured();
       const app = create(logging);
-      app.addHook('onRequest', (incoming, _reply, done) => {
-        if (incoming.headers['x-fault'] !== undefined) {
-          Object.defineProperty(incoming.raw, 'rawHeaders', {
-            get() {
-              throw new TypeError('SECRET');
-            },
-          });
-        }
-        done();
+      const get = () => assert.fail(new TypeError('SECRET'));
+      const breakHead = calling(({ headers, raw }) => {
+        if (headers['x-fault'] !== undefined) Object.defineProperty(raw, 'rawHeaders', { get });
       });
+      app.addHook('onRequest', breakHead);
       await using server = await serve(app);
       for (const { method, path, options, failure } of operations) {
         const reply = await server.call(method, path, { ...options, headers: [['X-Fault', '1']] });
@@ -209,8 +164,8 @@ for (const { name, create } of hosts) {
       assert.equal(lines.length, operations.length);
       const line = lines.at(-1);
       assert.deepEqual(pick(line, 'level operation status outcome msg'), [50, 'delete', 500, 'bug', 'internal error']);
-      const { type, message, stack } = line?.['err'] as Record<'type' | 'message' | 'stack', string>;
-      assert.deepEqual({ type, message }, { type: 'TypeError', message: 'SECRET' });
+      const { stack, ...error } = line?.['err'] as Record<'type' | 'message' | 'stack', string>;
+      assert.deepEqual(error, { type: 'TypeError', message: 'SECRET' });
       assert.match(stack, /at /);
     });
 
@@ -245,9 +200,7 @@ for (const { name, create } of hosts) {
       const app = create();
       app.decorate('swagger', () => ({}));
       const routes: RouteOptions[] = [];
-      app.addHook('onRoute', (route) => {
-        routes.push(route);
-      });
+      app.addHook('onRoute', (route) => void routes.push(route));
       await using server = await serve(app);
       const body = ' {"n":1.0,"n":9007199254740993}\n';
       server.backend.answers(answer(body));
@@ -260,13 +213,8 @@ for (const { name, create } of hosts) {
         return [method].flat().map((each) => ({ route: `${each} ${found.url}`, schema: found.schema }));
       });
       const shown = described.filter(({ schema }) => schema.hide !== true);
-      assert.deepEqual(shown.map(({ route }) => route).toSorted(), [
-        'DELETE /api/work-items/:id',
-        'GET /api/work-items',
-        'GET /api/work-items/:id',
-        'POST /api/work-items',
-        'PUT /api/work-items/:id',
-      ]);
+      const expected = operations.map(({ method, path }) => `${method} ${path.replace('/5', '/:id')}`);
+      assert.deepEqual(shown.map(({ route }) => route).toSorted(), expected.toSorted()); // prettier-ignore
       for (const { route, schema } of shown) assert.ok('500' in (schema.response ?? {}), route);
       const hidden = described.filter(({ schema }) => schema.hide === true);
       assert.ok(hidden.some(({ route }) => route === 'PATCH /api/work-items/*'));

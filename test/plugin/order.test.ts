@@ -7,7 +7,7 @@ import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { createGate, poll } from '../helpers/changes.ts';
 import { assertReply, invalidId, succeeded } from '../helpers/expected.ts';
 import { hosts, serve } from './hosts.ts';
-import { RawClient, requestBytes } from '../helpers/raw-client.ts';
+import { requestBytes } from '../helpers/raw-client.ts';
 import { answer, behind } from '../helpers/scripted-backend.ts';
 
 const hookNames = ['onRequest', 'preParsing', 'preValidation', 'preHandler'] as const;
@@ -42,21 +42,17 @@ for (const host of hosts) {
         const app = host.create();
         reverse(app, hookName, 6);
         await using server = await serve(app);
-        await using client = await RawClient.open(server.port);
+        await using client = await server.connect();
         client.send(Buffer.concat([put(1), put(2), get('/api/work-items/3'), put(4), put('x'), put(5)]));
         for (const id of [1, 2, 3, 4, 'x', 5]) {
           const reply = await client.reply();
           if (id === 'x') assertReply(reply, 400, invalidId);
           else assertReply(reply, 200, id === 3 ? '{"id":5}' : succeeded);
         }
-        assert.deepEqual(targetsOf(server.backend), [
-          'PUT /api/WorkItem/1',
-          'PUT /api/WorkItem/2',
-          'GET /api/WorkItem/3',
-          'PUT /api/WorkItem/4',
-          'PUT /api/WorkItem/5',
-        ]);
-        assert.deepEqual(server.backend.violations, []);
+        const expected = ['PUT 1', 'PUT 2', 'GET 3', 'PUT 4', 'PUT 5'].map((each) =>
+          each.replace(' ', ' /api/WorkItem/'),
+        );
+        assert.deepEqual([targetsOf(server.backend), server.backend.violations], [expected, []]);
       });
     }
 
@@ -66,13 +62,11 @@ for (const host of hosts) {
       await using server = await serve(app);
       const gate = createGate();
       server.backend.answersOnce(behind(gate, answer('{}')));
-      await using client = await RawClient.open(server.port);
+      await using client = await server.connect();
       client.send(Buffer.concat([put(1), put(2)]));
       await server.backend.nextRequest();
-      const other = requestBytes('GET', '/api/work-items', { headers: [['X-At-Once', '1']] });
-      await using otherClient = await RawClient.open(server.port);
-      otherClient.send(other);
-      assertReply(await otherClient.reply(), 200, '{"id":5}');
+      const other = await server.call('GET', '/api/work-items', { headers: [['X-At-Once', '1']] });
+      assertReply(other, 200, '{"id":5}');
       assert.deepEqual(targetsOf(server.backend), ['PUT /api/WorkItem/1', 'GET /api/WorkItem']);
       gate.open();
       assertReply(await client.reply(), 200, succeeded);
@@ -93,19 +87,13 @@ for (const host of hosts) {
         return { fast: true };
       });
       await using server = await serve(app);
-      await using client = await RawClient.open(server.port);
+      await using client = await server.connect();
       client.send(Buffer.concat([get('/slow'), put(1), put(2), put(3), put(4), get('/fast'), put(5)]));
       const texts: string[] = [];
       for (let count = 0; count < 7; count += 1) texts.push((await client.reply()).text);
-      assert.deepEqual(texts, [
-        '{"slow":true}',
-        ...[succeeded, succeeded, '{"mine":true}', succeeded],
-        ...['{"fast":true}', succeeded],
-      ]);
-      assert.deepEqual(
-        targetsOf(server.backend),
-        [1, 2, 4, 5].map((id) => `PUT /api/WorkItem/${id}`),
-      );
+      const expected = ['{"slow":true}', succeeded, succeeded, '{"mine":true}', succeeded, '{"fast":true}', succeeded];
+      assert.deepEqual(texts, expected);
+      assert.deepEqual(targetsOf(server.backend), [1, 2, 4, 5].map((id) => `PUT /api/WorkItem/${id}`)); // prettier-ignore
     });
 
     test('if a client leaves while a hook delays its first request, none of its requests reaches the backend', async () => {
@@ -118,14 +106,15 @@ for (const host of hosts) {
         if (hooks === 1) await gate.opened;
       });
       await using server = await serve(app);
-      const client = await RawClient.open(server.port);
+      const client = await server.connect();
       client.send(Buffer.concat([put(1), put(2), put(3)]));
       await poll(() => hooks === 3, 'all three requests have reached the hook');
       client.reset();
-      const closed = await server.call('GET', '/api/work-items', { headers: [['X-At-Once', '1']] });
-      assert.equal(closed.status, 200);
-      gate.open();
-      assert.equal((await server.call('GET', '/api/work-items', { headers: [['X-At-Once', '1']] })).status, 200);
+      for (let count = 0; count < 2; count += 1) {
+        const other = await server.call('GET', '/api/work-items', { headers: [['X-At-Once', '1']] });
+        assert.equal(other.status, 200);
+        gate.open();
+      }
       assert.deepEqual(targetsOf(server.backend), ['GET /api/WorkItem', 'GET /api/WorkItem']);
     });
   });

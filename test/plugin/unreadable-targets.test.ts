@@ -5,10 +5,8 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { FastifyInstance } from 'fastify';
 import { frameworkErrors, workItemGateway } from '../../packages/core/hosts/index.ts';
-import { createObserver } from '../helpers/gateway.ts';
-import { hosts, serve, serveApp } from './hosts.ts';
+import { calling, hosts, serve, serveApp } from './hosts.ts';
 import { assertReply, invalidId, methodNotAllowed, operations } from '../helpers/expected.ts';
-import { RawClient } from '../helpers/raw-client.ts';
 
 const malformedIds = ['%zz', '12%zz', '5%', '%ff', '12%C3'];
 const withId = operations.filter(({ path }) => path !== '/api/work-items');
@@ -16,21 +14,20 @@ const withId = operations.filter(({ path }) => path !== '/api/work-items');
 /** Counts the requests that reach the hooks of `app`. */
 function countHooks(app: FastifyInstance): () => number {
   let hooks = 0;
-  app.addHook('onRequest', (_request, _reply, done) => {
-    hooks += 1;
-    done();
-  });
+  app.addHook(
+    'onRequest',
+    calling(() => (hooks += 1)),
+  );
   return () => hooks;
 }
 
 for (const { name, create } of hosts) {
   describe(name, () => {
     test("a malformed escape in an id gets Fastify's own 400, before any hook, and the connection stays open [D1, D60]", async () => {
-      const { told, observer } = createObserver();
       const app = create();
       const hooks = countHooks(app);
-      await using server = await serve(app, { observer });
-      await using client = await RawClient.open(server.port);
+      await using server = await serve(app);
+      await using client = await server.connect();
       for (const { method, options } of withId) {
         for (const id of malformedIds) {
           const path = `/api/work-items/${id}`;
@@ -47,7 +44,7 @@ for (const { name, create } of hosts) {
       }
       assert.equal(hooks(), 0);
       assert.deepEqual(server.backend.requests, []);
-      assert.deepEqual(told, { ended: [], bugs: [], malformed: [], stalled: [], outages: [] });
+      assert.deepEqual(server.told, { ended: [], bugs: [], malformed: [], stalled: [], outages: [] });
       // Fastify can decode this id, so the gateway gets it and refuses it: it is not an integer.
       assertReply(await client.call('GET', '/api/work-items/%25zz'), 400, invalidId);
       assert.equal(hooks(), 1);
@@ -78,7 +75,7 @@ for (const { name, create } of hosts) {
         assert.equal((JSON.parse(reply.text) as { code: string }).code, 'FST_ERR_BAD_URL');
       }
       // An absolute-form target whose host cannot be decoded calls no operation.
-      await using client = await RawClient.open(server.port);
+      await using client = await server.connect();
       client.send('DELETE http://%ff/api/work-items/5 HTTP/1.1\r\nHost: x\r\n\r\n');
       assert.equal((await client.reply()).status, 400);
       assert.equal(hooks(), 0);
