@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
-import { createServer, type IncomingMessage } from 'node:http';
+import { createServer, type IncomingMessage, type Server } from 'node:http';
 import { createServer as createSecureServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { describe, test } from 'node:test';
@@ -18,21 +18,23 @@ import { answer } from '../helpers/scripted-backend.ts';
 import { nodeHosts } from '../plugin/hosts.ts';
 
 const offers = {
-  h2c: [
-    ['Connection', 'Upgrade, HTTP2-Settings'],
-    ['Upgrade', 'h2c'],
-    ['HTTP2-Settings', 'AAEAAEAAAAIAAAAAAAMAAAAAAAQBAAAAAAUAAEAAAAYABgAA'],
-  ],
-  websocket: [
-    ['connection', 'keep-alive, upgrade'],
-    ['upgrade', 'websocket'],
-    ['sec-websocket-version', '13'],
-  ],
+  h2c: [['Connection', 'Upgrade, HTTP2-Settings'], ['Upgrade', 'h2c'], ['HTTP2-Settings', 'AAEAAEAAAAIAAAAAAAMAAAAAAAQBAAAAAAUAAEAAAAYABgAA']],
+  websocket: [['connection', 'keep-alive, upgrade'], ['upgrade', 'websocket'], ['sec-websocket-version', '13']],
   'h2c without a connection option': [['Upgrade', 'h2c']],
-} as const;
-const { h2c } = offers;
-const read = operation(3);
-const update = operation(4);
+} as const; // prettier-ignore
+const [read, update] = [operation(3), operation(4)];
+const offer = requestBytes('GET', read.path, { headers: offers.h2c });
+const deletion = requestBytes('DELETE', read.path);
+
+/** Starts `server` on a free port. */
+async function listening(server: Server) {
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  const close = () => {
+    server.close();
+    server.closeAllConnections();
+  };
+  return { port: (server.address() as AddressInfo).port, [Symbol.dispose]: close };
+}
 
 const hosts = [
   ...nodeHosts.filter(({ name }) => !name.includes('oldest')),
@@ -56,7 +58,7 @@ for (const host of hosts) {
   describe(host.name, () => {
     test('after each offer the connection goes on, and requests sent ahead are served in order, however the bytes are cut [D27]', async () => {
       await using server = await host.serve();
-      await using client = await RawClient.open(server.port);
+      await using client = await server.connect();
       for (const headers of Object.values(offers)) {
         const bytes = Buffer.concat([
           requestBytes('GET', read.path, { headers }),
@@ -70,16 +72,12 @@ for (const host of hosts) {
           server.backend.answers(answer('{"id":5}'));
           await client.sendPieces([bytes.subarray(0, cut), bytes.subarray(cut)]);
           for (const [status, body] of [
-            [200, '{"id":5}'],
-            [200, succeeded],
-            [200, succeeded],
-            [405, methodNotAllowed],
-            [200, '{"id":5}'],
+            [200, '{"id":5}'], [200, succeeded], [200, succeeded], [405, methodNotAllowed], [200, '{"id":5}'],
           ] as const) {
             const reply = await client.reply();
             assert.deepEqual([reply.status, reply.text], [status, body], `cut at ${cut}`);
             assert.notEqual(reply.header('connection'), 'close');
-          }
+          } // prettier-ignore
           const calls = server.backend.requests.map(
             ({ method, target, body }) => `${method} ${target} ${String(body)}`,
           );
@@ -99,13 +97,10 @@ for (const host of hosts) {
     test('malformed bytes after an offer end the connection, and are not served', async () => {
       for (const isTogether of [true, false]) {
         await using server = await host.serve();
-        await using client = await RawClient.open(server.port);
-        const offer = requestBytes('GET', read.path, { headers: h2c });
-        const rest = Buffer.concat([Buffer.from('GET /\0 HTTP/1.1\r\n\r\n'), requestBytes('DELETE', read.path)]);
-        if (isTogether) {
-          client.send(Buffer.concat([offer, rest]));
-        } else {
-          client.send(offer);
+        await using client = await server.connect();
+        const rest = Buffer.concat([Buffer.from('GET /\0 HTTP/1.1\r\n\r\n'), deletion]);
+        client.send(isTogether ? Buffer.concat([offer, rest]) : offer);
+        if (!isTogether) {
           assertReply(await client.reply(), 200, '{"id":5}');
           client.send(rest);
         }
@@ -120,13 +115,12 @@ for (const host of hosts) {
       server.backend.answers((exchange) =>
         answer(exchange.request.target.endsWith('/5') ? '{"id":5}' : large)(exchange),
       );
-      await using client = await RawClient.open(server.port);
+      await using client = await server.connect();
       client.send(requestBytes('GET', '/api/work-items'));
       await client.receives(1);
       client.pause();
       await poll(() => server.backend.requests.length === 1, 'the list is requested');
-      const next = requestBytes('GET', read.path, { headers: h2c });
-      client.send(Buffer.concat([next, next, requestBytes('DELETE', read.path)]));
+      client.send(Buffer.concat([offer, offer, deletion]));
       client.resume();
       assert.equal((await client.reply()).body.length, large.length);
       for (const body of ['{"id":5}', '{"id":5}', succeeded]) assertReply(await client.reply(), 200, body);
@@ -166,7 +160,6 @@ for (const [how, isClosed, script] of [
     try {
       const [port] = (await once(child, 'message')) as [number];
       await using client = await RawClient.open(port);
-      const offer = requestBytes('GET', read.path, { headers: h2c });
       client.send(Buffer.concat([offer, offer]));
       const reply = await client.reply();
       assert.deepEqual([reply.status, reply.header('connection') === 'close'], [500, isClosed]);
@@ -178,81 +171,55 @@ for (const [how, isClosed, script] of [
   });
 }
 
-describe("if Node's parser lacks", () => {
-  const lacks: Record<string, (parser: Record<string | number, unknown>) => void> = {
-    'the function execute': (parser) => (parser['execute'] = undefined),
-    'the function getCurrentBuffer': (parser) => (parser['getCurrentBuffer'] = undefined),
-    'the index of the function after a read': (parser) =>
-      Object.defineProperty(parser, 'constructor', { configurable: true, value: {} }),
-  };
-  for (const [what, remove] of Object.entries(lacks)) {
-    test(`${what}, the reply to an offer closes the connection`, async () => {
-      await using server = await startGateway({ host: 'node' });
-      const plain = createServer(server.handler).listen(0, '127.0.0.1');
-      let restore = (): unknown => undefined;
-      plain.on('connection', (socket: object) => {
-        const { parser } = socket as { readonly parser: Record<string, unknown> };
-        const before = new Set(Object.keys(parser));
-        remove(parser);
-        // Node uses a parser again for other connections.
-        restore = () =>
-          Object.getOwnPropertyNames(parser).every((name) => before.has(name) || Reflect.deleteProperty(parser, name));
+const lacks: Record<string, (parser: Record<string | number, unknown>) => unknown> = {
+  'the function execute': (parser) => (parser['execute'] = undefined),
+  'the function getCurrentBuffer': (parser) => (parser['getCurrentBuffer'] = undefined),
+  'the index of the function after a read': (parser) =>
+    Object.defineProperty(parser, 'constructor', { configurable: true, value: {} }),
+};
+for (const [what, remove] of Object.entries(lacks)) {
+  test(`if Node's parser lacks ${what}, the reply to an offer closes the connection`, async (t) => {
+    await using server = await startGateway({ host: 'node' });
+    const plain = createServer(server.handler).on('connection', ({ parser }: { parser: Record<string, unknown> }) => {
+      const before = new Set(Object.keys(parser));
+      remove(parser);
+      // Node uses a parser again for other connections.
+      t.after(() => {
+        for (const name of Object.getOwnPropertyNames(parser)) {
+          if (!before.has(name)) Reflect.deleteProperty(parser, name);
+        }
       });
-      await once(plain, 'listening');
-      try {
-        await using client = await RawClient.open((plain.address() as AddressInfo).port);
-        client.send(
-          Buffer.concat([requestBytes('GET', read.path, { headers: h2c }), requestBytes('DELETE', read.path)]),
-        );
-        const reply = await client.reply();
-        assertReply(reply, 200, '{"id":5}');
-        assert.equal(reply.header('connection'), 'close');
-        await client.closed();
-        assert.equal(server.backend.requests.length, 1);
-      } finally {
-        restore();
-        plain.close();
-        plain.closeAllConnections();
-      }
     });
-  }
-});
+    using started = await listening(plain);
+    await using client = await RawClient.open(started.port);
+    client.send(Buffer.concat([offer, deletion]));
+    const reply = await client.reply();
+    assertReply(reply, 200, '{"id":5}');
+    assert.equal(reply.header('connection'), 'close');
+    await client.closed();
+    assert.equal(server.backend.requests.length, 1);
+  });
+}
 
-test('over TLS, requests after an offer are served or the connection closes', async () => {
+test('over TLS, requests after an offer are served', async () => {
   await using server = await startGateway({ host: 'node' });
-  const secure = createSecureServer(anyCertificate(), server.handler).listen(0, '127.0.0.1');
-  await once(secure, 'listening');
-  try {
-    const { port } = secure.address() as AddressInfo;
-    await using client = await RawClient.openSecure(port, { rejectUnauthorized: false });
-    const offer = requestBytes('GET', read.path, { headers: h2c });
-    client.send(Buffer.concat([offer, offer, requestBytes('DELETE', read.path)]));
-    for (const body of ['{"id":5}', '{"id":5}', succeeded]) assertReply(await client.reply(), 200, body);
-  } finally {
-    secure.close();
-    secure.closeAllConnections();
-  }
+  using secure = await listening(createSecureServer(anyCertificate(), server.handler));
+  await using client = await RawClient.openSecure(secure.port, { rejectUnauthorized: false });
+  client.send(Buffer.concat([offer, offer, deletion]));
+  for (const body of ['{"id":5}', '{"id":5}', succeeded]) assertReply(await client.reply(), 200, body);
 });
 
 test('with a listener for upgrades, an offer reaches the gateway if shouldUpgradeCallback declines it', async () => {
   await using server = await startGateway({ host: 'node' });
   const options = { shouldUpgradeCallback: ({ headers }: IncomingMessage) => headers.upgrade === 'websocket' };
-  const plain = createServer(options as object, server.handler).listen(0, '127.0.0.1');
-  await once(plain, 'listening');
-  plain.on('upgrade', (_request, socket) =>
+  const plain = createServer(options as object, server.handler).on('upgrade', (_request, socket) =>
     socket.end('HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\n\r\n'),
   );
-  try {
-    const { port } = plain.address() as AddressInfo;
-    await using client = await RawClient.open(port);
-    client.send(Buffer.concat([requestBytes('GET', read.path, { headers: h2c }), requestBytes('DELETE', read.path)]));
-    for (const body of ['{"id":5}', succeeded]) assertReply(await client.reply(), 200, body);
-    const switched = await client.call('GET', read.path, { headers: offers.websocket });
-    assert.equal(switched.status, 101);
-  } finally {
-    plain.close();
-    plain.closeAllConnections();
-  }
+  using started = await listening(plain);
+  await using client = await RawClient.open(started.port);
+  client.send(Buffer.concat([offer, deletion]));
+  for (const body of ['{"id":5}', succeeded]) assertReply(await client.reply(), 200, body);
+  assert.equal((await client.call('GET', read.path, { headers: offers.websocket })).status, 101);
 });
 
 test('if something else reads the connection, the reply to an offer closes it', async () => {
@@ -263,9 +230,9 @@ test('if something else reads the connection, the reply to an offer closes it', 
       handler(request, response);
     },
   });
-  await using client = await RawClient.open(server.port);
+  await using client = await server.connect();
   assertReply(await client.call('GET', read.path), 200, '{"id":5}');
-  client.send(Buffer.concat([requestBytes('GET', read.path, { headers: h2c }), requestBytes('GET', '/api')]));
+  client.send(Buffer.concat([offer, requestBytes('GET', '/api')]));
   const reply = await client.reply();
   assertReply(reply, 200, '{"id":5}');
   assert.equal(reply.header('connection'), 'close');
