@@ -10,183 +10,134 @@ import { troubles, type TroubleCode } from '../../packages/figures/troubles.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { startCommand } from '../helpers/command.ts';
 import { audience, createPair, goodToken, issuerName, keySetOf, KeyServer } from '../helpers/issuer.ts';
-import { answer, behind, ScriptedBackend } from '../helpers/scripted-backend.ts';
-import { useFolder } from '../helpers/suites.ts';
+import { answer, behind } from '../helpers/scripted-backend.ts';
+import { useBackend, useFolder } from '../helpers/suites.ts';
 
 const root = resolve(import.meta.dirname, '../..');
 const alertsFile = join(root, 'deploy/prometheus-alerts.yml');
 const alertsText = readFileSync(alertsFile, 'utf8');
+/** The text of each alert by name. */
+const alerts = new Map(
+  alertsText
+    .split(/^ +- alert: /m)
+    .slice(1)
+    .map((text) => [text.split('\n', 1)[0] ?? '', text]),
+);
 
-interface Panel {
-  readonly title: string;
-  readonly type: string;
-  readonly targets?: readonly { readonly expr: string }[];
-}
 interface GrafanaDashboard {
-  readonly panels: readonly Panel[];
-  readonly templating: { readonly list: readonly { readonly name: string; readonly definition?: string }[] };
+  readonly panels: readonly {
+    readonly title: string;
+    readonly type: string;
+    readonly targets?: readonly { readonly expr: string }[];
+  }[];
+  readonly templating: { readonly list: readonly { readonly definition?: string }[] };
 }
 const dashboard = JSON.parse(readFileSync(join(root, 'deploy/grafana-dashboard.json'), 'utf8')) as GrafanaDashboard;
-
-const alertExpressions = [...alertsText.matchAll(/^ +expr: +(\S.*)$/gm)].map(([, expression = '']) => expression);
 const panelExpressions = dashboard.panels.flatMap(({ targets = [] }) => targets.map(({ expr }) => expr));
-const variableQueries = dashboard.templating.list.flatMap(({ definition }) => definition ?? []);
 
-// The labels that Prometheus adds to targets, and the metrics that it makes itself.
-const labelsOfTargets = ['job', 'instance'];
-const metricsOfPrometheus = ['up'];
-const words = ['by', 'without', 'on', 'ignoring', 'and', 'or', 'unless', 'bool', 'offset'];
+const backend = await useBackend();
+const list = '/api/work-items';
 
-/** For each metric of /metrics, its labels with their values. */
-type Published = ReadonlyMap<string, ReadonlyMap<string, ReadonlySet<string>>>;
+/** The labels of each metric of /metrics, as `label` and `label value`. */
+const published = new Map<string, Set<string>>([['up', new Set()]]);
 
-let published: Published;
+function note(text: string): void {
+  for (const [, name = '', labels = ''] of text.matchAll(/^([a-z_][a-z0-9_]*)(?:\{(.*)\})? \S+$/gm)) {
+    const known = published.get(name) ?? new Set();
+    published.set(name, known);
+    for (const [, label = '', value = ''] of labels.matchAll(/(\w+)="([^"]*)"/g)) {
+      known.add(label).add(`${label} ${value}`);
+    }
+  }
+}
+
 before(async () => {
-  const backend = await ScriptedBackend.start();
-  const gate = createGate();
-  // The metrics about keys exist only if the gateway checks tokens.
+  // Metrics about keys and certificates exist only if there are any.
   const pair = createPair('key', 'ES256');
   await using keys = await KeyServer.start(keySetOf(pair));
   const withToken = { headers: [['Authorization', `Bearer ${goodToken(pair)}`]] } as const;
-  const command = await startCommand({
-    BACKEND_URL: backend.url,
-    IN_FLIGHT_MAX: '1',
-    AUTH_ISSUER: issuerName,
-    AUTH_AUDIENCE: audience,
-    AUTH_JWKS_URL: keys.url,
+  await using command = await startCommand({
+    ...{ BACKEND_URL: backend.url, IN_FLIGHT_MAX: '1' },
+    ...{ AUTH_ISSUER: issuerName, AUTH_AUDIENCE: audience, AUTH_JWKS_URL: keys.url },
     // No Redis listens on port 1: the metrics about Redis exist even without its answers.
-    RATE_LIMIT: '1000000/1s',
-    RATE_LIMIT_REDIS_URL: 'redis://127.0.0.1:1',
+    ...{ RATE_LIMIT: '1000000/1s', RATE_LIMIT_REDIS_URL: 'redis://127.0.0.1:1' },
   });
-  try {
-    backend.answers(answer('[]'));
-    await command.call('GET', '/api/work-items', withToken);
-    await command.call('GET', '/nowhere');
-    await command.call('GET', '/api/work-items', { headers: [['Authorization', 'Bearer x']] });
-    backend.answersOnce(behind(gate, answer('[]')));
-    const held = command.call('GET', '/api/work-items', withToken);
-    await backend.nextRequest();
-    await backend.until(() => backend.requests.length === 2, 'the held call has reached the backend');
-    assert.equal((await command.call('GET', '/api/work-items', withToken)).status, 503, 'a call over the limit');
-    gate.open();
-    await held;
-    // The first scrape has no sample of the event loop.
-    await poll(async () => {
-      published = parse((await command.admin('/metrics')).text);
-      return published.has('nodejs_eventloop_lag_p99_seconds');
-    }, 'every metric is published');
-    published = new Map([...published, ...(await readCertificateMetrics(backend.url))]);
-  } finally {
-    await command.stop();
-    await backend.stop();
-  }
+  const tls = join(root, 'test/vectors/tls/backend-');
+  const files = { TLS_CERT_FILE: `${tls}certificate.pem`, TLS_KEY_FILE: `${tls}key.pem` };
+  await using secure = await startCommand({ BACKEND_URL: backend.url, ...files });
+  backend.answers(answer('[]'));
+  await command.call('GET', list, withToken);
+  await command.call('GET', '/nowhere');
+  await command.call('GET', list, { headers: [['Authorization', 'Bearer x']] });
+  const gate = createGate();
+  backend.answersOnce(behind(gate, answer('[]')));
+  const held = command.call('GET', list, withToken);
+  await backend.until(() => backend.requests.length === 2, 'the held call has reached the backend');
+  assert.equal((await command.call('GET', list, withToken)).status, 503, 'a call over the limit');
+  gate.open();
+  await held;
+  note((await secure.admin('/metrics')).text);
+  // The first scrape has no sample of the event loop.
+  await poll(async () => {
+    note((await command.admin('/metrics')).text);
+    return published.has('nodejs_eventloop_lag_p99_seconds');
+  }, 'every metric is published');
 });
 
-// The metrics about certificates exist only with TLS.
-async function readCertificateMetrics(backendUrl: string): Promise<Published> {
-  await using command = await startCommand({
-    BACKEND_URL: backendUrl,
-    TLS_CERT_FILE: join(root, 'test/vectors/tls/backend-certificate.pem'),
-    TLS_KEY_FILE: join(root, 'test/vectors/tls/backend-key.pem'),
-  });
-  const all = parse((await command.admin('/metrics')).text);
-  return new Map([...all].filter(([name]) => name.startsWith('work_item_gateway_certificate_')));
-}
-
-function parse(text: string): Published {
-  const metrics = new Map<string, Map<string, Set<string>>>();
-  for (const [, name = '', labels = ''] of text.matchAll(/^([a-z_][a-z0-9_]*)(?:\{(.*)\})? \S+$/gm)) {
-    const known = metrics.get(name) ?? new Map<string, Set<string>>();
-    metrics.set(name, known);
-    for (const [, label = '', value = ''] of labels.matchAll(/(\w+)="([^"]*)"/g)) {
-      known.set(label, (known.get(label) ?? new Set()).add(value));
-    }
-  }
-  return metrics;
-}
+const words = ['by', 'without', 'on', 'ignoring', 'and', 'or', 'unless', 'bool', 'offset'];
+// The labels that Prometheus adds to targets.
+const labelsOfTargets = ['job', 'instance'];
 
 /** The unknown metrics and labels in an expression. */
 function problemsOf(expression: string): string[] {
-  const problems: string[] = [];
+  const problems = new Set<string>();
   const labels = new Set(labelsOfTargets);
-  // Checks and removes the metrics that have a selector; the names that remain have no selector.
-  const rest = expression.replace(/([a-z_][a-z0-9_]*)\{([^}]*)\}/g, (_, name: string, matchers: string) => {
-    checkName(name);
-    for (const [, label = '', operator = '', value = ''] of matchers.matchAll(/(\w+)(=~|!~|!=|=)"([^"]*)"/g)) {
-      const values = published.get(name)?.get(label);
-      if (labelsOfTargets.includes(label) || value.startsWith('$')) {
-        if (values === undefined && !labelsOfTargets.includes(label)) problems.push(`${name} has no label ${label}`);
-      } else if (values === undefined) {
-        problems.push(`${name} has no label ${label}`);
-      } else {
-        for (const each of operator.includes('~') ? value.split('|') : [value]) {
-          // /metrics shows a label's value only after it has occurred, so values that can occur are accepted, too.
-          const canOccur =
-            (label === 'status' && /^20[014]$/.test(each)) ||
-            (name === 'work_item_gateway_request_outcomes_total' && label === 'outcome' && each in outcomes);
-          if (!values.has(each) && !canOccur) problems.push(`${name} has no ${label} ${each}`);
-        }
+  const selectors = [...expression.matchAll(/([a-z_][a-z0-9_]*)\{([^}]*)\}/g)];
+  const groups = [...expression.matchAll(/\b(?:by|on)\s*\(([^)]*)\)/g)];
+  // In the query of a variable, the last argument is a label, not a metric.
+  const rest = expression.replace(/\{[^}]*\}|\[[^\]]*\]|\b(?:by|on)\s*\([^)]*\)|(?<=^label_values\(.*), \w+\)$/g, ' ');
+  for (const [name] of rest.matchAll(/(?<![\w.$])[a-z_][a-z0-9_]*\b(?!\s*\()/g)) {
+    const known = published.get(name);
+    if (known === undefined && !words.includes(name)) problems.add(`there is no metric ${name}`);
+    for (const label of known ?? []) labels.add(label);
+  }
+  for (const [, name = '', matchers = ''] of selectors) {
+    const known = published.get(name) ?? new Set();
+    for (const [, label = '', value = ''] of matchers.matchAll(/(\w+)(?:=~|!~|!=|=)"([^"]*)"/g)) {
+      if (labelsOfTargets.includes(label)) continue;
+      if (!known.has(label)) problems.add(`${name} has no label ${label}`);
+      // /metrics shows a label's value only after it has occurred, so values that can occur are accepted, too.
+      const canOccur = (each: string) =>
+        each.startsWith('$') ||
+        (label === 'status' && /^20[014]$/.test(each)) ||
+        (name === 'work_item_gateway_request_outcomes_total' && label === 'outcome' && each in outcomes);
+      for (const each of known.has(label) ? value.split('|') : []) {
+        if (!known.has(`${label} ${each}`) && !canOccur(each)) problems.add(`${name} has no ${label} ${each}`);
       }
     }
-    return ' ';
-  });
-  function checkName(name: string): void {
-    const known = published.get(name);
-    if (known === undefined && !metricsOfPrometheus.includes(name)) problems.push(`there is no metric ${name}`);
-    for (const label of known?.keys() ?? []) labels.add(label);
   }
-  const withoutGroups = rest.replace(/\[[^\]]*\]/g, ' ').replace(/\b(?:by|on)\s*\(([^)]*)\)/g, ' ');
-  for (const [name] of withoutGroups.matchAll(/(?<![\w.$])[a-z_][a-z0-9_]*\b(?!\s*\()/g)) {
-    // In the query of a variable, the last argument is a label, not a metric.
-    if (!words.includes(name) && !/^label_values\(.*, \w+\)$/.test(expression)) checkName(name);
+  for (const label of groups.flatMap(([, group = '']) => group.split(/\s*,\s*/))) {
+    if (!labels.has(label)) problems.add(`no metric here has a label ${label}`);
   }
-  for (const [, group = ''] of expression.matchAll(/\b(?:by|on)\s*\(([^)]*)\)/g)) {
-    for (const label of group.split(',').map((each) => each.trim())) {
-      if (!labels.has(label)) problems.push(`no metric here has a label ${label}`);
-    }
-  }
-  return problems;
+  return [...problems];
 }
 
-describe('deploy/', () => {
-  test('every alert and every panel has an expression', () => {
-    assert.equal(alertExpressions.length, [...alertsText.matchAll(/^ +- alert: /gm)].length);
-    assert.ok(alertExpressions.length >= 8);
-    for (const { title, type, targets = [] } of dashboard.panels) {
-      assert.ok(type === 'row' || targets.length > 0, title);
-    }
-  });
-
-  test('unknown metrics, labels and values are detected', () => {
-    for (const [wrong, problem] of [
-      ['rate(work_item_gateway_request_total[5m])', 'there is no metric work_item_gateway_request_total'],
-      [
-        'work_item_gateway_backend_reachable{operation="list"}',
-        'work_item_gateway_backend_reachable has no label operation',
-      ],
-      ['work_item_gateway_requests_total{status="502"}', 'work_item_gateway_requests_total has no status 502'],
-      ['sum by (outcome) (work_item_gateway_requests_total)', 'no metric here has a label outcome'],
-      [
-        'sum(work_item_gateway_backend_outcomes_total{outcome!~"ok|missing"})',
-        'work_item_gateway_backend_outcomes_total has no outcome missing',
-      ],
-    ] as const) {
-      assert.deepEqual(problemsOf(wrong), [problem]);
-    }
-  });
-
-  for (const expression of [...alertExpressions, ...panelExpressions, ...variableQueries]) {
-    test(`/metrics has the metrics and labels of ${expression}`, () => assert.deepEqual(problemsOf(expression), []));
-  }
-
-  test('every alert has advice and a severity', () => {
-    for (const alert of alertsText.split(/^ +- alert: /m).slice(1)) {
-      const name = alert.split('\n', 1)[0] ?? '';
-      assert.match(alert, /severity: (?:page|ticket)/, name);
-      assert.match(alert, /summary: '.{10,}'/, name);
-      assert.match(alert, /description: >-\n +\S.{40,}/, name);
-    }
-  });
+test('every expression of the alerts and panels names existing metrics, labels and values', () => {
+  const expressions = [...alertsText.matchAll(/^ +expr: +(\S.*)$/gm)].map(([, expression = '']) => expression);
+  assert.equal(expressions.length, alerts.size);
+  assert.ok(alerts.size >= 8);
+  for (const { title, type, targets = [] } of dashboard.panels) assert.ok(type === 'row' || targets.length > 0, title);
+  const queries = dashboard.templating.list.flatMap(({ definition }) => definition ?? []);
+  for (const each of [...expressions, ...panelExpressions, ...queries]) assert.deepEqual(problemsOf(each), [], each);
+  const [requests, outcome] = ['work_item_gateway_requests_total', 'work_item_gateway_backend_outcomes_total'];
+  for (const [wrong, problem] of [
+    ['rate(work_item_gateway_request_total[5m])', 'there is no metric work_item_gateway_request_total'],
+    ['up{operation="list"}', 'up has no label operation'],
+    [`${requests}{status="502"}`, `${requests} has no status 502`],
+    [`sum by (outcome) (${requests})`, 'no metric here has a label outcome'],
+    [`sum(${outcome}{outcome!~"ok|missing"})`, `${outcome} has no outcome missing`],
+  ] as const)
+    assert.deepEqual(problemsOf(wrong), [problem]);
 });
 
 /** The alerts with fixed troubles. The others quote `work_item_gateway_trouble`, whose words come from the same table. */
@@ -202,28 +153,29 @@ const troublesOfAlerts: Readonly<Record<string, TroubleCode>> = {
   GatewayLogLinesDropped: 'log-lost',
 };
 
-for (const [name, code] of Object.entries(troublesOfAlerts)) {
-  test(`the alert ${name} gives the same next step as the dashboard [D51]`, () => {
-    const [, alert = ''] = alertsText.split(`- alert: ${name}\n`);
-    const [description = ''] = (alert.split('description: >-\n')[1] ?? '').split('\n\n');
-    assert.ok(description.replace(/\s+/g, ' ').includes(troubles[code].step), troubles[code].step);
-  });
-}
-
-test('an alert about the backend or refused clients quotes the present trouble, which exists in /metrics [D71]', async () => {
-  const backend = await ScriptedBackend.start();
+test('every alert has a severity and advice: the next step of the dashboard, or the present trouble in /metrics [D51, D71]', async () => {
+  for (const [name, alert] of alerts) {
+    assert.match(alert, /severity: (?:page|ticket)/, name);
+    assert.match(alert, /summary: '.{10,}'/, name);
+    assert.match(alert, /description: >-\n +\S.{40,}/, name);
+  }
+  for (const [name, code] of Object.entries(troublesOfAlerts)) {
+    assert.ok(alerts.get(name)?.replace(/\s+/g, ' ').includes(troubles[code].step), name);
+  }
+  for (const [name, of] of Object.entries({
+    BackendUnreachable: 'backend',
+    BackendFailing: 'backend',
+    ClientsRefused: 'clients',
+  })) {
+    assert.ok(alerts.get(name)?.includes(`work_item_gateway_trouble{of='${of}'`), name);
+  }
   await using command = await startCommand({ BACKEND_URL: backend.url });
   backend.answers(answer('', { status: 401 }));
-  await command.call('GET', '/api/work-items');
+  await command.call('GET', list);
   const { title, step } = troubles['wants-authentication'];
   const labels = `trouble="wants-authentication",title="${title}",step="${step}"`;
   await poll(async () => (await command.admin('/metrics')).text.includes(`_trouble{of="backend",${labels}} 1`), labels);
-  await backend.stop();
-  for (const [name, of] of [['BackendUnreachable', 'backend'], ['BackendFailing', 'backend'], ['ClientsRefused', 'clients']] as const) {
-    const [, alert = ''] = alertsText.split(`- alert: ${name}\n`);
-    assert.match(alert.split('- alert: ')[0] ?? '', new RegExp(`work_item_gateway_trouble\\{of='${of}'`));
-  }
-}); // prettier-ignore
+});
 
 const hasPromtool = spawnSync('promtool', ['--version']).status === 0;
 const skip = hasPromtool ? false : 'promtool is missing; on Debian: apt-get install prometheus';
@@ -236,18 +188,16 @@ describe('promtool', { skip }, () => {
     assert.equal(status, 0, `${stdout}\n${stderr}`);
   }
 
-  test('accepts the alert rules', () => promtool('check', 'rules', alertsFile));
-
   test('finds that each alert fires when it should, and only then', () =>
     promtool('test', 'rules', 'test/deploy/alerts.promtool.yml'));
 
-  test('accepts every expression of the Grafana dashboard', () => {
+  test('accepts the alert rules and every expression of the Grafana dashboard', () => {
     const rules = panelExpressions.map((expression, index) => {
       const expr = expression.replace(/\$__(?:rate_interval|range)/g, '5m').replace(/\$\w+/g, '.*');
       return { record: `panel:${index}`, expr };
     });
     // JSON is also YAML.
     writeFileSync(join(folder, 'panels.yml'), JSON.stringify({ groups: [{ name: 'panels', rules }] }));
-    promtool('check', 'rules', join(folder, 'panels.yml'));
+    promtool('check', 'rules', alertsFile, join(folder, 'panels.yml'));
   });
 });
