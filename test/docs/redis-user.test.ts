@@ -12,6 +12,7 @@ import { useBackend } from '../helpers/suites.ts';
 
 const backend = await useBackend('{"id":5}');
 const line = codeBlock('docs/security.md', 'ACL SETUSER').trim();
+const rights = line.split(' ').filter((word) => word.startsWith('+'));
 const ours = 'work-item-gateway:rate:60:203.0.113.1';
 const refused = [
   'KEYS *', 'SCAN 0', 'FLUSHALL', 'FLUSHDB', 'CONFIG GET *', 'INFO', 'MONITOR', 'SHUTDOWN', 'ACL LIST',
@@ -19,8 +20,6 @@ const refused = [
   'GET other', 'SET other 1', 'INCR other', 'PTTL other', `DEL ${ours}`, `EXPIRE ${ours} 1`, `RENAME ${ours} other`,
   'EVAL return(redis.call("GET","other")) 0', 'EVAL return(redis.call("SET",KEYS[1],1)) 1 other', 'EVAL return(redis.call("FLUSHALL")) 0',
 ]; // prettier-ignore
-
-const rights = line.split(' ').filter((word) => word.startsWith('+'));
 
 /** Uses the user for all that a gateway does: connects twice, counts one key several times, and counts after its expiry. */
 async function countAll(redis: RedisServer): Promise<number[]> {
@@ -46,9 +45,7 @@ async function countAll(redis: RedisServer): Promise<number[]> {
   }
 }
 
-for (const { name, program } of redisPrograms.length > 0
-  ? redisPrograms
-  : [{ name: 'Redis', program: undefined }]) {
+for (const { name, program } of redisPrograms.length > 0 ? redisPrograms : [{ name: 'Redis', program: undefined }]) {
   test(`${name}: the user of docs/security.md can only count requests`, { skip: withoutRedis }, async () => {
     await using redis = await RedisServer.start({ ...(program !== undefined && { program }) });
     for (const right of rights) {
@@ -58,8 +55,7 @@ for (const { name, program } of redisPrograms.length > 0
     assert.equal(await redis.send(line), '+OK\r\n', line);
     assert.deepEqual(await countAll(redis), [2, 1, 0, 2, -1, 2]);
     const environment = {
-      BACKEND_URL: backend.url,
-      RATE_LIMIT: '1000/1h',
+      ...{ BACKEND_URL: backend.url, RATE_LIMIT: '1000/1h' },
       RATE_LIMIT_REDIS_URL: `redis://gateway:password@127.0.0.1:${redis.port}/1`,
       // Only calls that Redis has counted are accepted.
       RATE_LIMIT_FALLBACK: 'deny',
@@ -68,27 +64,29 @@ for (const { name, program } of redisPrograms.length > 0
     const isCounted = async () => (await gateway.call('GET', '/api/work-items/5')).status === 200;
     await poll(isCounted, 'Redis counts a call');
     for (const time of ['second', 'third']) assert.ok(await isCounted(), `Redis counts a ${time} call of the client`);
-    const saysOnCheck = (said: RegExp) =>
-      poll(async () => {
+    for (const [sign, version] of [
+      ['-', 'unknown version'],
+      ['+', String.raw`(Redis|Valkey) \d`],
+    ] as const) {
+      await redis.send(`ACL SETUSER gateway ${sign}info`);
+      const said = new RegExp(`^rate limit: Redis at .* counted a request in .*\\(${version}`, 'm');
+      await poll(async () => {
         await using command = runCommand(['check'], environment);
         return (await command.exitCode()) === 0 && said.test(command.stdout);
       }, String(said));
-    await saysOnCheck(/^rate limit: Redis at .* counted a request in .* \(unknown version\)$/m);
-    await redis.send('ACL SETUSER gateway +info');
-    await saysOnCheck(/^rate limit: Redis at .* counted a request in .*\((Redis|Valkey) \d/m);
+    }
     await redis.send('ACL SETUSER gateway -info');
-
-    const user = new Redis({
-      port: redis.port, username: 'gateway', password: 'password', protocol: 2, enableReadyCheck: false, disableClientInfo: true, retryStrategy: null,
-    }); // prettier-ignore
+    const login = { port: redis.port, username: 'gateway', password: 'password', protocol: 2 } as const;
+    const user = new Redis({ ...login, enableReadyCheck: false, disableClientInfo: true, retryStrategy: null });
     try {
       assert.equal(await user.set(ours, 1), 'OK');
       for (const command of refused) {
         const [word = '', ...more] = command.split(' ');
-        await assert.rejects(user.call(word, ...more), /NOPERM|No permissions|can't (run this command|access at least one of the keys)/, command);
+        const denied = /NOPERM|No permissions|can't (run this command|access at least one of the keys)/;
+        await assert.rejects(user.call(word, ...more), denied, command);
       }
     } finally {
       user.disconnect();
     }
   });
-} // prettier-ignore
+}
