@@ -6,7 +6,7 @@ import { syncBuiltinESMExports } from 'node:module';
 import perfHooks from 'node:perf_hooks';
 import timersPromises from 'node:timers/promises';
 
-/** Seeded chance. */
+/** Seeded chance (mulberry32). */
 export class Chance {
   #state: number;
 
@@ -40,20 +40,17 @@ export class Chance {
 /** Runs what `process.nextTick` and promises have queued, also in the middle of a turn. */
 export const runMicrotasks = (process as unknown as { readonly _tickCallback: () => void })._tickCallback;
 
-class Task {
-  readonly callback: (...args: unknown[]) => unknown;
-  readonly args: unknown[];
-  readonly everyMs: number | undefined;
-  at: number;
-  order: number;
-  isLive = true;
+type Callback = (...args: unknown[]) => unknown;
 
-  constructor(at: number, callback: Task['callback'], args: unknown[], everyMs?: number) {
-    this.at = at;
-    this.order = loop.nextOrder();
-    this.callback = callback;
-    this.args = args;
-    this.everyMs = everyMs;
+class Task {
+  at: number;
+  isLive = true;
+  readonly callback: Callback;
+  readonly args: readonly unknown[];
+  readonly everyMs: number | undefined;
+
+  constructor(at: number, callback: Callback, args: readonly unknown[] = [], everyMs?: number) {
+    [this.at, this.callback, this.args, this.everyMs] = [at, callback, args, everyMs];
   }
 
   ref(): this {
@@ -69,6 +66,13 @@ class Task {
   }
 
   run(): void {
+    if (!this.isLive) return;
+    this.isLive = false;
+    if (this.everyMs !== undefined) {
+      this.isLive = true;
+      this.at = loop.now + this.everyMs;
+      loop.timers.add(this);
+    }
     this.callback(...this.args);
     runMicrotasks();
   }
@@ -79,46 +83,35 @@ class Agenda {
   tasks: Task[] = [];
 
   add(task: Task): void {
-    let at = this.tasks.length;
-    while (at > 0 && (this.tasks[at - 1]?.at ?? 0) > task.at) at -= 1;
-    this.tasks.splice(at, 0, task);
+    const later = this.tasks.findLastIndex(({ at }) => at <= task.at) + 1;
+    this.tasks.splice(later, 0, task);
   }
 
-  get first(): Task | undefined {
+  get nextAt(): number {
     while (this.tasks[0]?.isLive === false) this.tasks.shift();
-    return this.tasks[0];
+    return this.tasks[0]?.at ?? Infinity;
   }
 
-  /** Removes and returns the first task if it is due, and was added before `order`. */
-  takeDue(now: number, order: number): Task | undefined {
-    const { first } = this;
-    return first !== undefined && first.at <= now && first.order < order ? this.tasks.shift() : undefined;
+  /** Runs the tasks that are due. Those that they add run in a later turn. */
+  run(): void {
+    const first = this.tasks.findIndex(({ at }) => at > loop.now);
+    for (const task of this.tasks.splice(0, first === -1 ? Infinity : first)) task.run();
   }
 }
 
-const startsAt = 1_000_000;
-const epoch = Date.UTC(2030, 0, 1);
-
 class EventLoop {
   /** In milliseconds. */
-  now = startsAt;
-  turn = 1;
+  now = 0;
+  turn = 0;
   readonly timers = new Agenda();
   // Events of the network and of the world.
   readonly #events = new Agenda();
   #checks: Task[] = [];
-  #order = 0;
-  // How long the process will be paused, for instance by SIGSTOP.
   #pauseMs = 0;
 
-  nextOrder(): number {
-    return (this.#order += 1);
-  }
-
   reset(): void {
-    this.now = startsAt;
+    this.now = 1_000_000;
     this.turn = 1;
-    this.#order = 0;
     this.#pauseMs = 0;
     this.timers.tasks = [];
     this.#events.tasks = [];
@@ -127,76 +120,67 @@ class EventLoop {
 
   /** Calls `act` in the poll phase, in `ms` from now. */
   after(ms: number, act: () => void): void {
-    this.#events.add(new Task(this.now + ms, act, []));
+    this.#events.add(new Task(this.now + ms, act));
   }
 
+  /** Stops the process for `ms`, as SIGSTOP does. */
   pause(ms: number): void {
     this.#pauseMs += ms;
   }
 
-  addImmediate(callback: Task['callback'], args: unknown[]): Task {
+  addTimer(callback: Callback, ms: unknown, args: readonly unknown[], repeats: boolean): Task {
+    const delayMs = Math.max(1, Math.floor(Number(ms)) || 1);
+    const task = new Task(this.now + delayMs, callback, args, repeats ? delayMs : undefined);
+    this.timers.add(task);
+    return task;
+  }
+
+  addImmediate(callback: Callback, args: readonly unknown[]): Task {
     const task = new Task(0, callback, args);
     this.#checks.push(task);
     return task;
   }
 
-  /** Runs one turn: timers, then arrived bytes, then checks. Returns false if nothing is left to do. */
+  /** Runs one turn: timers, then arrived bytes, then immediates. Returns false if nothing is left to do. */
   runTurn(): boolean {
-    if (this.#checks.some(({ isLive }) => isLive)) {
-      this.now += 0.05;
-    } else {
-      const [timer, event] = [this.timers.first, this.#events.first];
-      if (timer === undefined && event === undefined) return false;
-      this.now = Math.max(this.now, Math.min(timer?.at ?? Infinity, event?.at ?? Infinity));
-    }
+    const next = Math.min(this.timers.nextAt, this.#events.nextAt);
+    if (this.#checks.some(({ isLive }) => isLive)) this.now += 0.05;
+    else if (next === Infinity) return false;
+    else this.now = Math.max(this.now, next);
     this.now += this.#pauseMs;
     this.#pauseMs = 0;
     this.turn += 1;
-    // Timers that start in this phase run in a later one.
-    const order = this.nextOrder();
-    for (let task = this.timers.takeDue(this.now, order); task; task = this.timers.takeDue(this.now, order)) {
-      if (task.everyMs === undefined) {
-        task.isLive = false;
-      } else {
-        task.at = this.now + task.everyMs;
-        task.order = this.nextOrder();
-        this.timers.add(task);
-      }
-      task.run();
-    }
-    const last = this.nextOrder();
-    for (let task = this.#events.takeDue(this.now, last); task; task = this.#events.takeDue(this.now, last)) task.run();
+    this.timers.run();
+    this.#events.run();
     const checks = this.#checks;
     this.#checks = [];
-    for (const task of checks) {
-      if (task.isLive) task.run();
-    }
+    for (const task of checks) task.run();
     return true;
   }
 }
 
 export const loop = new EventLoop();
 
-/** The clock of the machine. */
+/** The clock and the event loop of the machine. */
 export const realNow = performance.now.bind(performance);
-
-function startTimer(callback: Task['callback'], ms: unknown, args: unknown[], repeats: boolean): Task {
-  const delayMs = Math.max(1, Math.floor(Number(ms)) || 1);
-  const task = new Task(loop.now + delayMs, callback, args, repeats ? delayMs : undefined);
-  loop.timers.add(task);
-  return task;
-}
-
-const cancel = (task: Task | undefined): void => {
-  if (task instanceof Task) task.isLive = false;
-};
-
-/** The real event loop. */
 export const realImmediate = setImmediate;
 export const realTurn = timersPromises.setImmediate;
 
-const RealDate = Date;
-class VirtualDate extends RealDate {
+/** Calls `act` in a turn of the real event loop, because microtasks cannot be run inside a microtask. */
+export async function runInTurn<T>(act: () => T): Promise<T> {
+  const { promise, resolve, reject } = Promise.withResolvers<T>();
+  realImmediate(() => {
+    try {
+      resolve(act());
+    } catch (error) {
+      reject(error);
+    }
+  });
+  return await promise;
+}
+
+const epoch = Date.UTC(2030, 0, 1);
+class VirtualDate extends Date {
   constructor(value: number | string = VirtualDate.now()) {
     super(value);
   }
@@ -206,23 +190,19 @@ class VirtualDate extends RealDate {
   }
 }
 
+const cancel = (task: unknown): void => {
+  if (task instanceof Task) task.isLive = false;
+};
 Object.assign(globalThis, {
-  setTimeout: (callback: Task['callback'], ms: unknown, ...args: unknown[]) => startTimer(callback, ms, args, false),
-  setInterval: (callback: Task['callback'], ms: unknown, ...args: unknown[]) => startTimer(callback, ms, args, true),
-  setImmediate: (callback: Task['callback'], ...args: unknown[]) => loop.addImmediate(callback, args),
-  clearTimeout: cancel,
-  clearInterval: cancel,
-  clearImmediate: cancel,
+  setTimeout: (callback: Callback, ms: unknown, ...args: unknown[]) => loop.addTimer(callback, ms, args, false),
+  setInterval: (callback: Callback, ms: unknown, ...args: unknown[]) => loop.addTimer(callback, ms, args, true),
+  setImmediate: (callback: Callback, ...args: unknown[]) => loop.addImmediate(callback, args),
+  ...{ clearTimeout: cancel, clearInterval: cancel, clearImmediate: cancel },
   Date: VirtualDate,
 });
-const define = (object: object, name: string, get: () => unknown): void => {
-  Object.defineProperty(object, name, { configurable: true, get });
-};
-define(performance, 'now', () => virtualNow);
-define(performance.nodeTiming, 'uvMetricsInfo', () => ({ loopCount: loop.turn }));
-const virtualNow = (): number => loop.now;
-const chance = new Chance(1);
-Object.assign(crypto, { randomFillSync: (bytes: Buffer) => bytes.map(() => chance.int(0, 255)) });
+Object.defineProperty(performance, 'now', { value: () => loop.now });
+Object.defineProperty(performance.nodeTiming, 'uvMetricsInfo', { get: () => ({ loopCount: loop.turn }) });
+Object.assign(crypto, { randomFillSync: (bytes: Buffer) => bytes.fill(7) });
 Object.assign(timersPromises, {
   setImmediate: (value: unknown) => new Promise((resolve) => loop.addImmediate(resolve, [value])),
 });

@@ -5,7 +5,7 @@ import { realNow, realTurn } from './event-loop.ts';
 import { createPlan, type Plan } from './plan.ts';
 import { sabotage } from './sabotage.ts';
 import { shorten } from './shorten.ts';
-import { runInTurn, runWorld } from './world.ts';
+import { runWorld } from './world.ts';
 
 const usage = `npm run simulate -- [FLAG]
   --minutes M           runs new worlds for M minutes (default: 1)
@@ -15,31 +15,21 @@ const usage = `npm run simulate -- [FLAG]
   --sabotage            plants faults in copies of the gateway; each must be found
   --only TEXT           plants only faults that have this text in their name`;
 
+const [text, flag] = [{ type: 'string' } as const, { type: 'boolean', default: false } as const];
+const options = { seed: text, minutes: text, seeds: text, only: text, sabotage: flag, terse: flag, help: flag };
 const values = readFlags();
 
 function readFlags() {
   try {
-    const options = { type: 'string' } as const;
-    const isOn = { type: 'boolean', default: false } as const;
-    const { values: given } = parseArgs({
-      options: {
-        seed: options,
-        minutes: options,
-        seeds: options,
-        only: options,
-        sabotage: isOn,
-        terse: isOn,
-        help: isOn,
-      },
-    });
-    const ways = [given.seed, given.seeds, given.minutes, given.sabotage || undefined].filter(
-      (way) => way !== undefined,
-    );
-    const [first, last] = (given.seeds ?? '0-0').split('-').map(Number);
-    if (ways.length > 1) throw new Error('give one of --seed, --seeds, --minutes and --sabotage');
-    if (!Number.isSafeInteger(Number(given.seed ?? 0))) throw new Error('--seed must be an integer');
-    if (!(Number(given.minutes ?? 1) > 0)) throw new Error('--minutes must be more than 0');
-    if (!/^\d+-\d+$/.test(given.seeds ?? '0-0') || (first ?? 0) > (last ?? 0)) throw new Error('--seeds must be A-B');
+    const { values: given } = parseArgs({ options });
+    const { seed = '0', seeds = '0-0', minutes = '1' } = given;
+    const ways = [given.seed, given.seeds, given.minutes, given.sabotage || undefined];
+    const [first = 0, last = 0] = seeds.split('-').map(Number);
+    if (ways.filter((way) => way !== undefined).length > 1)
+      throw new Error('give one of --seed, --seeds, --minutes and --sabotage');
+    if (!Number.isSafeInteger(Number(seed))) throw new Error('--seed must be an integer');
+    if (!(Number(minutes) > 0)) throw new Error('--minutes must be more than 0');
+    if (!/^\d+-\d+$/.test(seeds) || first > last) throw new Error('--seeds must be A-B');
     if (given.only !== undefined && !given.sabotage) throw new Error('--only needs --sabotage');
     if (!given.help) return given;
     console.log(usage);
@@ -50,52 +40,47 @@ function readFlags() {
   process.exit();
 }
 
-function describe({ host, clients, events }: Plan): string {
+/** Runs a world and shows its history. Returns false if an invariant is violated. */
+async function show(plan: Plan): Promise<boolean> {
+  const { host, clients, events } = plan;
   const requests = clients.reduce((sum, each) => sum + each.requests.length, 0);
-  return `host ${host}, ${clients.length} clients, ${requests} requests, ${events.length} events`;
-}
-
-function show(plan: Plan): boolean {
-  const { violation, history } = runWorld(plan, true);
-  console.log(`${describe(plan)}\n${history.join('\n')}`);
+  const { violation, history } = await runWorld(plan, true);
+  console.log(`host ${host}, ${clients.length} clients, ${requests} requests, ${events.length} events`);
+  console.log(history.join('\n'));
   console.log(
     violation === undefined ? 'no violation' : `violated: ${violation.invariant}\n          ${violation.detail}`,
   );
   return violation === undefined;
 }
 
-/** Runs the world of `seed`. Shows it if an invariant is violated. */
-function run(seed: number): boolean {
+/** Runs the world of `seed`. Shows it and returns false if an invariant is violated. */
+async function run(seed: number): Promise<boolean> {
   const plan = createPlan(seed);
-  const { violation } = runWorld(plan);
+  const { violation } = await runWorld(plan);
   if (violation === undefined) return true;
   console.log(`seed ${seed}: ${violation.invariant}: ${violation.detail}`);
   if (!values.terse) {
-    show(shorten(plan, violation.invariant));
+    await show(await shorten(plan, violation.invariant));
     console.log(`The whole world: npm run simulate -- --seed ${seed}`);
   }
   return false;
 }
 
-if (values.sabotage) {
-  process.exitCode = (await sabotage(values.only ?? '')) ? 0 : 1;
-} else if (values.seed !== undefined) {
-  const seed = Number(values.seed);
-  if (!(await runInTurn(() => show(createPlan(seed))))) process.exitCode = 1;
-} else {
-  const [first, last = Infinity] = values.seeds?.split('-').map(Number) ?? [
-    Date.UTC(2026) + Math.floor(process.hrtime()[1] / 7),
-  ];
+async function runAll(): Promise<boolean> {
+  if (values.sabotage) return await sabotage(values.only ?? '');
+  if (values.seed !== undefined) return await show(createPlan(Number(values.seed)));
+  const newSeed = Date.UTC(2026) + Math.floor(process.hrtime()[1] / 7);
+  const [first = 1, last = Infinity] = values.seeds?.split('-').map(Number) ?? [newSeed];
   const startedAt = realNow();
   const endsAt = values.seeds === undefined ? startedAt + Number(values.minutes ?? 1) * 60_000 : Infinity;
-  let seed = first ?? 1;
-  for (let isRight = true; isRight && seed <= last && realNow() < endsAt;) {
-    isRight = await runInTurn(() => run(seed));
-    seed += 1;
-    if (!isRight) process.exitCode = 1;
+  let seed = first;
+  let isRight = true;
+  for (; isRight && seed <= last && realNow() < endsAt; seed += 1) {
+    isRight = await run(seed);
     if (seed % 100 === 0) await realTurn();
   }
-  console.log(
-    `${seed - (first ?? 1)} worlds from seed ${first ?? 1}, ${((realNow() - startedAt) / 1_000).toFixed(0)} s`,
-  );
+  console.log(`${seed - first} worlds from seed ${first}, ${((realNow() - startedAt) / 1_000).toFixed(0)} s`);
+  return isRight;
 }
+
+if (!(await runAll())) process.exitCode = 1;

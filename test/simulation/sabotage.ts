@@ -52,6 +52,12 @@ const faults: readonly Fault[] = [
   ['a reload keeps the old settings', 'packages/command/service/local-service.ts', '      current = fresh;\n', ''],
   ['the fetch handler ignores that its client left', 'packages/core/hosts/fetch/fetch.ts', "signal.addEventListener('abort', this.#onAbort);", ''],
   ['a reply of the Node handler stays counted', 'packages/core/hosts/node/node-exchange.ts', "response.once('close', () => budget.giveBack(bytes.length));", ''],
+  ['a call does not wait for the first keys', 'packages/core/guards/tokens/tokens.ts', 'await this.#keys.first;', ''],
+  ['what is sent ahead is not counted', server, 'const held = this.#ahead.heldBytes + heads', 'const held = heads'],
+  ['a body is counted four times', body, 'if (!this.#budget.take(bytes)) return false;\n    this.#heldBytes += bytes;', 'if (!this.#budget.take(4 * bytes)) return false;\n    this.#heldBytes += 4 * bytes;'],
+  ['blocks are not given back', body, 'giveBackBlocks(this.#blocks);', ''],
+  ['the fetch handler keeps its listener', 'packages/core/hosts/fetch/fetch.ts', "this.#request.signal.removeEventListener('abort', this.#onAbort);", ''],
+  ['a read goes on after the end of its client', server, "(this.#reading === 'whole' && isRead)", 'false'],
 ]; // prettier-ignore
 
 const seeds = 5_000;

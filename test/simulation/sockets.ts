@@ -6,18 +6,9 @@ import dns from 'node:dns';
 import { syncBuiltinESMExports } from 'node:module';
 import net, { Socket, type SocketConstructorOpts, type TcpNetConnectOpts } from 'node:net';
 import { loop, runMicrotasks, type Chance } from './event-loop.ts';
+import type { Plan } from './plan.ts';
 
-/** How the network carries bytes. */
-export interface Network {
-  /** Longest time in ms until bytes arrive. */
-  readonly latencyMs: number;
-  /** Largest read, in bytes. */
-  readonly pieceBytes: number;
-  /** Most reads that one turn returns. More than one is the way of TLS. */
-  readonly readsPerTurn: number;
-  /** Bytes that the operating system keeps for a reader. */
-  readonly bufferBytes: number;
-}
+type Network = Plan['network'];
 
 interface Reader {
   readonly isReading: boolean;
@@ -29,85 +20,76 @@ interface Reader {
 class Pipe {
   /** Number of bytes that the reader has. */
   delivered = 0;
+  /** Number of bytes on their way. */
+  size = 0;
   onRoom = (): void => undefined;
   readonly #reader: Reader;
   readonly #network: Network;
   readonly #chance: Chance;
   #chunks: Buffer[] = [];
-  #size = 0;
   #isScheduled = false;
   #isEnding = false;
   #hasEnded = false;
 
   constructor(reader: Reader, network: Network, chance: Chance) {
-    this.#reader = reader;
-    this.#network = network;
-    this.#chance = chance;
-  }
-
-  get size(): number {
-    return this.#size;
+    [this.#reader, this.#network, this.#chance] = [reader, network, chance];
   }
 
   /** Accepts as many bytes as there is room for, and returns their number. */
   accept(bytes: Uint8Array): number {
-    const length = Math.min(bytes.length, this.#network.bufferBytes - this.#size);
+    const length = Math.min(bytes.length, this.#network.bufferBytes - this.size);
     if (length > 0 && !this.#hasEnded) {
       this.#chunks.push(Buffer.from(bytes.subarray(0, length)));
-      this.#size += length;
-      this.#schedule();
+      this.size += length;
+      this.wake(undefined);
     }
     return length;
   }
 
   end(): void {
     this.#isEnding = true;
-    this.#schedule();
+    this.wake(undefined);
   }
 
   /** Loses what has not arrived. */
   drop(): void {
     this.#chunks = [];
-    this.#size = 0;
+    this.size = 0;
     this.#hasEnded = true;
   }
 
-  /** The reader reads again. */
-  wake(): void {
-    this.#schedule(0);
-  }
-
-  #schedule(ms = this.#chance.next() * this.#network.latencyMs): void {
-    if (this.#isScheduled || this.#hasEnded || (this.#size === 0 && !this.#isEnding)) return;
+  /** Delivers what has been accepted, in `ms` or when the network has carried it. */
+  wake(ms: number | undefined): void {
+    if (this.#isScheduled || this.#hasEnded || (this.size === 0 && !this.#isEnding)) return;
     this.#isScheduled = true;
-    loop.after(ms, this.#deliver);
+    loop.after(ms ?? this.#chance.next() * this.#network.latencyMs, this.#deliver);
   }
 
   readonly #deliver = (): void => {
     this.#isScheduled = false;
-    for (let reads = 0; reads < this.#network.readsPerTurn && this.#size > 0 && this.#reader.isReading; reads += 1) {
-      const most = Math.min(this.#size, this.#network.pieceBytes);
+    const reader = this.#reader;
+    for (let reads = 0; reads < this.#network.readsPerTurn && this.size > 0 && reader.isReading; reads += 1) {
+      const most = Math.min(this.size, this.#network.pieceBytes);
       const bytes = this.#take(this.#chance.is(0.6) ? most : this.#chance.int(1, most));
       this.delivered += bytes.length;
-      this.#reader.onBytes(bytes);
+      reader.onBytes(bytes);
       runMicrotasks();
       this.onRoom();
     }
-    if (!this.#reader.isReading) return;
-    if (this.#size === 0 && this.#isEnding && !this.#hasEnded) {
+    if (!reader.isReading) return;
+    if (this.size === 0 && this.#isEnding && !this.#hasEnded) {
       this.#hasEnded = true;
-      this.#reader.onEnd();
+      reader.onEnd();
     } else {
-      this.#schedule(this.#network.latencyMs / 16);
+      this.wake(this.#network.latencyMs / 16);
     }
   };
 
   #take(length: number): Buffer {
-    const [first = Buffer.alloc(0)] = this.#chunks;
-    const taken = first.length <= length ? first : first.subarray(0, length);
-    if (first.length <= length) this.#chunks.shift();
-    else this.#chunks[0] = first.subarray(length);
-    this.#size -= taken.length;
+    const first = this.#chunks.shift() ?? Buffer.alloc(0);
+    const taken = first.subarray(0, length);
+    if (first.length > length) this.#chunks.unshift(first.subarray(length));
+    this.size -= taken.length;
     return taken;
   }
 }
@@ -135,34 +117,32 @@ class Handle implements Reader {
   readonly setKeepAlive = returnZero;
   isReading = false;
   isClosed = false;
+  /** The socket has emitted 'close'. */
+  hasClosed = false;
   /** True if the gateway has called `unref`, as it does for an idle connection to the backend. */
   wasIdle = false;
-  socket: GatewaySocket | undefined;
-  readonly userRead: SocketConstructorOpts['onread'];
-  readonly connection: Connection;
-  #writes: PendingWrite[] = [];
-
-  constructor(connection: Connection, onread: SocketConstructorOpts['onread']) {
-    this.connection = connection;
-    this.userRead = onread;
-  }
-
   /** Since when the operating system has taken nothing of what is written. */
   progressAt = 0;
-  #failure: Error | undefined;
-  #readTurn = 0;
   /** Number of reads in this turn. */
   turnReads = 0;
+  socket: GatewaySocket | undefined;
+  readonly #connection: Connection;
+  readonly #onread: SocketConstructorOpts['onread'];
+  #writes: PendingWrite[] = [];
+  #failure: Error | undefined;
+  #readTurn = 0;
 
-  /** Bytes of written buffers that the operating system has not taken. */
-  get writeQueueSize(): number {
-    return this.#writes.reduce((sum, { pieces }) => pieces.reduce((size, each) => size + each.length, sum), 0);
+  constructor(connection: Connection, onread: SocketConstructorOpts['onread']) {
+    [this.#connection, this.#onread] = [connection, onread];
   }
 
-  /** The part of it in buffers of more than 16 KiB, which are not copied. */
-  get lentBytes(): number {
-    const buffers = this.#writes.flatMap(({ pieces }) => pieces).filter(({ length }) => length > 16_384);
-    return buffers.reduce((size, { length }) => size + length, 0);
+  /** Written buffers that the operating system has not taken. */
+  get unsent(): Uint8Array[] {
+    return this.#writes.flatMap(({ pieces }) => pieces);
+  }
+
+  get writeQueueSize(): number {
+    return this.unsent.reduce((size, { length }) => size + length, 0);
   }
 
   readStart(): number {
@@ -170,7 +150,7 @@ class Handle implements Reader {
       this.isReading = true;
       const failure = this.#failure;
       if (failure !== undefined) loop.after(0, () => this.fail(failure));
-      this.connection.toGateway.wake();
+      this.#connection.toGateway.wake(0);
     }
     return 0;
   }
@@ -181,7 +161,7 @@ class Handle implements Reader {
   }
 
   getpeername(out: Record<string, unknown>): number {
-    Object.assign(out, { address: this.connection.address, port: 50_000, family: 'IPv4' });
+    Object.assign(out, { address: this.#connection.address, port: 50_000, family: 'IPv4' });
     return 0;
   }
 
@@ -190,7 +170,7 @@ class Handle implements Reader {
   }
 
   write(pieces: Uint8Array[], done: PendingWrite['done']): void {
-    if (this.connection.isBroken) {
+    if (this.#connection.isBroken) {
       loop.after(0, () => done(systemError('EPIPE', 'write')));
       return;
     }
@@ -204,7 +184,7 @@ class Handle implements Reader {
   flush(): void {
     for (let [write] = this.#writes; write !== undefined; [write] = this.#writes) {
       for (let [piece] = write.pieces; piece !== undefined; [piece] = write.pieces) {
-        const length = this.connection.fromGateway.accept(piece);
+        const length = this.#connection.fromGateway.accept(piece);
         if (length > 0) this.progressAt = loop.now;
         if (length < piece.length) {
           write.pieces[0] = piece.subarray(length);
@@ -217,60 +197,46 @@ class Handle implements Reader {
     }
   }
 
-  shutdown(): void {
-    this.connection.endGateway();
-  }
-
   /** The connection was reset. Without reads, Node learns of it later. */
   fail(error: Error): void {
-    const writes = this.#writes;
-    this.#writes = [];
-    for (const { done } of writes) done(systemError('ECONNRESET', 'write'));
+    for (const { done } of this.#writes.splice(0)) done(systemError('ECONNRESET', 'write'));
     this.#failure = error;
     if (!this.isReading) return;
-    this.connection.party.onDelivered(true);
+    this.#connection.party.onDelivered('reset');
     this.socket?.destroy(error);
   }
 
   close(onClosed?: () => void): void {
     this.isClosed = true;
     this.isReading = false;
-    const writes = this.#writes;
-    this.#writes = [];
+    const writes = this.#writes.splice(0);
     loop.after(0, () => {
       // Node passes no error for a socket that was destroyed.
       for (const { done } of writes) done(null);
       onClosed?.();
+      this.hasClosed = true;
     });
-    this.connection.closeGateway(writes.length > 0);
+    this.#connection.closeGateway(writes.length > 0);
   }
 
   onBytes(bytes: Buffer): void {
     this.bytesRead += bytes.length;
     this.turnReads = this.#readTurn === loop.turn ? this.turnReads + 1 : 1;
     this.#readTurn = loop.turn;
-    this.connection.party.onDelivered(false);
-    const { socket, userRead: onread } = this;
-    let wantsMore: boolean;
-    if (onread === undefined) {
-      wantsMore = socket?.push(bytes) === true;
-    } else {
-      const buffer = onread.buffer as Buffer;
-      buffer.set(bytes);
-      wantsMore = onread.callback(bytes.length, buffer);
-    }
-    if (!wantsMore) {
-      this.reading = false;
-      this.readStop();
-    }
+    this.#connection.party.onDelivered('bytes');
+    const onread = this.#onread;
+    if (onread !== undefined) (onread.buffer as Buffer).set(bytes);
+    const wantsMore =
+      onread === undefined ? this.socket?.push(bytes) : onread.callback(bytes.length, onread.buffer as Buffer);
+    if (wantsMore !== true) this.reading = this.isReading = false;
   }
 
   onEnd(): void {
     const { socket } = this;
-    const { party } = this.connection;
+    const onEnd = (): void => this.#connection.party.onDelivered('end');
     // While Node holds back bytes, because a body waits for its turn, it sees no end behind them.
-    if (socket === undefined || socket.readableLength === 0) party.onDelivered(true);
-    else socket.once('end', () => party.onDelivered(true));
+    if (socket === undefined || socket.readableLength === 0) onEnd();
+    else socket.once('end', onEnd);
     socket?.push(null);
     socket?.read(0);
   }
@@ -281,34 +247,39 @@ interface Encoded {
   readonly encoding: BufferEncoding;
 }
 
+const bytesOf = ({ chunk, encoding }: Encoded): Uint8Array =>
+  typeof chunk === 'string' ? Buffer.from(chunk, encoding) : chunk;
+
 class GatewaySocket extends Socket {
   readonly #handle: Handle;
+  readonly #connection: Connection;
 
-  constructor(handle: Handle, options: object) {
-    super({ ...options, handle } as object);
-    this.#handle = handle;
-    handle.socket = this;
+  constructor(connection: Connection, options: object) {
+    super({ ...options, handle: connection.handle } as object);
+    [this.#handle, this.#connection] = [connection.handle, connection];
+    connection.handle.socket = this;
   }
 
   /** Replaces the method of `net.Socket` that passes bytes to its handle. */
   _writeGeneric(isList: boolean, data: unknown, encoding: BufferEncoding, done: PendingWrite['done']): void {
     const list = isList ? (data as Encoded[]) : [{ chunk: data as Encoded['chunk'], encoding }];
     if (this.#handle.isClosed) done(systemError('ERR_SOCKET_CLOSED', 'write'));
-    else
-      this.#handle.write(
-        list.map((each) => (typeof each.chunk === 'string' ? Buffer.from(each.chunk, each.encoding) : each.chunk)),
-        done,
-      );
+    else this.#handle.write(list.map(bytesOf), done);
   }
 
   override write(bytes: string | Uint8Array, ...rest: []): boolean {
-    this.#handle.connection.party.onWrite(bytes);
+    this.#connection.party.onWrite(Buffer.from(bytes.slice(0, 600) as string).toString('latin1'));
     return super.write(bytes, ...rest);
   }
 
   override _final(done: () => void): void {
-    if (!this.#handle.isClosed) this.#handle.shutdown();
+    if (!this.#handle.isClosed) this.#connection.endGateway();
     loop.after(0, done);
+  }
+
+  /** Number of listeners of all events. */
+  get listenerTotal(): number {
+    return this.eventNames().reduce((sum, name) => sum + this.listenerCount(name), 0);
   }
 }
 
@@ -322,18 +293,16 @@ export abstract class Party implements Reader {
   #ends = false;
 
   abstract onBytes(bytes: Buffer): void;
-  /** The gateway has ended its side. */
-  abstract onEnd(): void;
-  abstract onReset(): void;
+  /** The gateway has ended its side, or reset the connection. */
+  abstract onEnd(isReset?: boolean): void;
   /** The gateway has got bytes, or the end of this side. */
-  abstract onDelivered(hasEnded: boolean): void;
+  abstract onDelivered(what: 'bytes' | 'end' | 'reset'): void;
+  /** The gateway writes bytes that begin with `start`. */
+  abstract onWrite(start: string): void;
 
-  /** The gateway writes. */
-  onWrite: (bytes: string | Uint8Array) => void = () => undefined;
-
-  send(bytes: Uint8Array | string): void {
+  send(bytes: Uint8Array): void {
     if (this.isGone || bytes.length === 0) return;
-    this.#unsent.push(Buffer.from(bytes as string, 'latin1'));
+    this.#unsent.push(Buffer.from(bytes));
     this.flush();
   }
 
@@ -359,7 +328,7 @@ export abstract class Party implements Reader {
 
   read(isReading: boolean): void {
     this.isReading = isReading;
-    if (isReading) this.connection.fromGateway.wake();
+    if (isReading) this.connection.fromGateway.wake(0);
   }
 
   flush(): void {
@@ -387,38 +356,31 @@ export class Connection {
   readonly handle: Handle;
   readonly socket: GatewaySocket;
   readonly address: string;
+  readonly party: Party;
   /** A write of the gateway fails. */
   isBroken = false;
   isGatewayClosed = false;
   /** When the gateway closed or ended its side. */
   closedAt: number | undefined;
   isPartyClosed = false;
-  readonly party: Party;
 
   constructor(party: Party, address: string, network: Network, chance: Chance, options: SocketConstructorOpts) {
-    this.party = party;
-    this.address = address;
+    [this.party, this.address] = [party, address];
     party.connection = this;
     this.handle = new Handle(this, options.onread);
     this.toGateway = new Pipe(this.handle, network, chance);
-    this.fromGateway = new Pipe(
-      {
-        get isReading() {
-          return party.isReading;
-        },
-        onBytes: (bytes) => {
-          if (this.isPartyClosed) this.resetGateway();
-          else party.onBytes(bytes);
-        },
-        onEnd: () => party.onEnd(),
+    const reader: Reader = {
+      get isReading() {
+        return party.isReading;
       },
-      // Tiny pieces are for the gateway's readers.
-      { ...network, pieceBytes: 65_536, readsPerTurn: 1 },
-      chance,
-    );
+      onBytes: (bytes) => (this.isPartyClosed ? this.resetGateway() : party.onBytes(bytes)),
+      onEnd: () => party.onEnd(),
+    };
+    // Tiny pieces are for the gateway's readers.
+    this.fromGateway = new Pipe(reader, { ...network, pieceBytes: 65_536, readsPerTurn: 1 }, chance);
     this.toGateway.onRoom = () => party.flush();
     this.fromGateway.onRoom = () => this.handle.flush();
-    this.socket = new GatewaySocket(this.handle, options);
+    this.socket = new GatewaySocket(this, options);
   }
 
   endGateway(): void {
@@ -428,8 +390,8 @@ export class Connection {
 
   /** The gateway closes its socket. Unread bytes, or bytes that it could not send, make a reset of it. */
   closeGateway(hasUnsent: boolean): void {
-    this.closedAt ??= loop.now;
     this.isGatewayClosed = true;
+    this.closedAt ??= loop.now;
     if (this.toGateway.size > 0 || hasUnsent) this.resetParty();
     else this.fromGateway.end();
     this.toGateway.drop();
@@ -439,7 +401,7 @@ export class Connection {
     if (this.party.isGone) return;
     this.party.isGone = true;
     this.fromGateway.drop();
-    loop.after(0, () => this.party.onReset());
+    loop.after(0, () => this.party.onEnd(true));
   }
 
   resetGateway(): void {
@@ -461,21 +423,17 @@ export interface Dialled {
 }
 
 /** Set by each world. */
-export const surroundings = {
-  dial: (address: string): Dialled => assert.fail(`no backend at ${address}`),
-  lookUp: (name: string): Promise<readonly string[]> => assert.fail(`no address of ${name}`),
-};
+export const surroundings = { dial: (address: string): Dialled => assert.fail(`no backend at ${address}`) };
 
 function connect(options: TcpNetConnectOpts & SocketConstructorOpts): Socket {
   const address = options.host ?? '';
   const { party, network, chance, result, afterMs } = surroundings.dial(address);
   const { socket } = new Connection(party, address, network, chance, { ...options, manualStart: true } as object);
-  const isConnecting = (connecting: boolean): unknown => Object.assign(socket, { connecting });
-  isConnecting(true);
+  Object.assign(socket, { connecting: true });
   if (result === 'never') return socket;
   loop.after(afterMs, () => {
     if (socket.destroyed) return;
-    isConnecting(false);
+    Object.assign(socket, { connecting: false });
     if (result === 'refused') {
       socket.destroy(systemError('ECONNREFUSED', 'connect'));
       return;
@@ -487,10 +445,9 @@ function connect(options: TcpNetConnectOpts & SocketConstructorOpts): Socket {
   return socket;
 }
 
-type FoundAddresses = (error: unknown, addresses?: readonly object[]) => void;
-const lookup = (name: string, _options: unknown, found: FoundAddresses): void => {
-  surroundings.lookUp(name).then((list) => found(null, list.map((address) => ({ address, family: 4 }))), found); // prettier-ignore
-};
+type FoundAddresses = (error: null, addresses: readonly object[]) => void;
+const lookup = (_name: string, _options: unknown, found: FoundAddresses): void =>
+  queueMicrotask(() => found(null, [{ address: '198.51.100.1', family: 4 }]));
 Object.assign(net, { connect });
 Object.assign(dns, { lookup });
 syncBuiltinESMExports();

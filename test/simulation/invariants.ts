@@ -1,0 +1,35 @@
+// What holds in every world, always.
+
+export const invariants = {
+  throws: 'nothing throws',
+  bug: 'the gateway has no fault of its own [D28]',
+  starts: 'the gateway starts and reloads',
+  calls: 'the backend gets only calls of requests, byte for byte [D12, D23]',
+  whole: 'only a whole, valid request is called [D11]',
+  order: 'a request is finished before the next one starts [D27]',
+  reloaded: 'after a reload no call starts under the old settings [D65]',
+  gone: 'no call starts for a client that has left [D21]',
+  cancelled: 'a read is cancelled when its client leaves [D21]',
+  continued: 'a write that was sent runs to its end [D21]',
+  resend: 'a write is sent once, a read again only as D20 says',
+  reuse: 'a connection is used again only after a whole answer',
+  age: 'connections age [D68]',
+  deadline: 'a call ends by its deadline [D19]',
+  reply: 'a reply is one that this request may have [spec 4 and 7]',
+  headers: "a reply has the headers of D24, once each, and its request's id",
+  one: 'each request gets one whole reply, in order',
+  continue: '`100 Continue` comes once, to a client that expects it, and a reply instead of it is the last',
+  late: 'a late request is refused in time, and not too early [D35]',
+  idle: 'an idle connection is closed in time, and no connection without a reason [D35]',
+  stall: 'a stalled client is cut off in time [D35]',
+  turns: 'a connection gets its share of a turn, and no more [D58]',
+  alone: 'no client waits for others [D58]',
+  ahead: 'what is sent ahead is bounded [D58]',
+  limits: 'the limits of calls and bytes hold [D26]',
+  ledger: 'the ledger equals what is held [D69]',
+  stays: 'nothing stays: connections, timers, listeners, blocks, counted bytes',
+  drain: 'a drain ends when no connection is left [D33]',
+  live: 'without faults, all that is left is answered',
+} as const;
+
+export type Invariant = keyof typeof invariants;
