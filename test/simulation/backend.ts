@@ -4,7 +4,7 @@ import { Chance, loop } from './event-loop.ts';
 import { answerBytes, backendCall, isRead, type RequestBytes } from './messages.ts';
 import { isOver, type Asked, type Attempt } from './model.ts';
 import { goodAnswer } from './plan.ts';
-import { Party, type Dialled } from './sockets.ts';
+import { Party, type Dialled, type Options } from './sockets.ts';
 import { timeouts, type World } from './world.ts';
 
 export class Backend {
@@ -18,23 +18,25 @@ export class Backend {
     this.#world = world;
   }
 
-  dial(): Dialled {
+  dial(address: string, options: Options): Dialled {
     const { plan, isHealthy } = this.#world;
     const number = this.connections.length;
     const { result, afterMs } = (isHealthy ? undefined : plan.dials[number]) ?? { result: 'open', afterMs: 0.5 };
-    const party = new BackendConnection(this.#world, this, number, result === 'never' ? Infinity : loop.now + afterMs);
+    const opensAt = result === 'never' ? Infinity : loop.now + afterMs;
+    const party = new BackendConnection(this.#world, this, number, opensAt);
+    party.open(address, plan.network, new Chance(plan.seed, 3, number), options);
     this.connections.push(party);
     this.#world.report(`backend connection ${number}: ${result} after ${afterMs.toFixed(1)} ms`);
     if (result !== 'open') this.#dialTroubles.push(loop.now, loop.now + timeouts.connect);
     // During a pause, the refusal arrives later.
     if (result === 'refused') loop.after(afterMs, () => this.#dialTroubles.push(loop.now));
     if (afterMs > 100) this.#dialTroubles.push(loop.now, loop.now + afterMs);
-    return { party, network: plan.network, chance: new Chance(plan.seed, 3, number), result, afterMs };
+    return { party, result, afterMs };
   }
 
   /** True if a call may be waiting for a connection. */
   get isDialling(): boolean {
-    return this.connections.some((each) => each.opensAt >= loop.now && !each.connection.handle.isClosed);
+    return this.connections.some((each) => each.opensAt >= loop.now && !each.handle.isClosed);
   }
 
   onDeath(ms: number): void {
@@ -74,12 +76,12 @@ export class BackendConnection extends Party {
   onWrite(start: string): void {
     if (!/^[A-Z]+ \//.test(start)) return;
     this.#writtenAt = loop.now;
-    const { listenerTotal } = this.connection.socket;
+    const { listenerTotal } = this.socket;
     this.#world.expect(this.#exchanges < 2 || listenerTotal <= this.#listeners, 'stays', `${listenerTotal} listeners`);
     this.#listeners = listenerTotal;
   }
 
-  onBytes(bytes: Buffer): void {
+  onReceived(bytes: Buffer): void {
     this.#bytes = this.#bytes.length === 0 ? bytes : Buffer.concat([this.#bytes, bytes]);
     if (this.#expected === undefined) this.#readHead();
     if (this.#expected !== undefined) this.#readBody(this.#expected.body);
@@ -106,13 +108,13 @@ export class BackendConnection extends Party {
 
   #start(asked: Asked): void {
     const world = this.#world;
-    const { handle, toGateway } = this.connection;
+    const { handle, toGateway } = this;
     const { id, answers } = asked.plan;
     const number = asked.attempts.length + 1;
     const isReused = this.#exchanges > 0 || handle.wasIdle;
     const how = isReused ? ', reused' : '';
     world.report(`backend connection ${this.number} gets request ${id}, attempt ${number}${how}`);
-    world.checkCall(asked, this.connection, this.#writtenAt, isReused ? this.#dialledAt : Infinity);
+    world.checkCall(asked, this, this.#writtenAt, isReused ? this.#dialledAt : Infinity);
     const [first] = asked.attempts;
     const mayResend =
       first === undefined ||
@@ -120,7 +122,7 @@ export class BackendConnection extends Party {
         number === 2 &&
         first.isReused &&
         first.endedAt !== undefined &&
-        first.connection.connection.toGateway.delivered === first.deliveredBefore &&
+        first.connection.toGateway.delivered === first.deliveredBefore &&
         !isReused);
     world.expect(mayResend, 'resend', `request ${id}`);
     const plan = world.isHealthy ? goodAnswer : (answers[number - 1] ?? goodAnswer);
@@ -202,10 +204,10 @@ export class BackendConnection extends Party {
     const attempt = this.#attempt;
     if (attempt === undefined) return;
     const { end, headEnd, bytes } = attempt.answer;
-    attempt.got = this.connection.toGateway.delivered - attempt.sentBefore;
+    attempt.got = this.toGateway.delivered - attempt.sentBefore;
     if (attempt.got >= headEnd) attempt.headAt ??= loop.now;
     if (what !== 'bytes') attempt.endedAt ??= loop.now;
-    const isEnded = end === Infinity && what !== 'bytes' && !this.connection.isBroken;
+    const isEnded = end === Infinity && what !== 'bytes' && !this.isBroken;
     if (attempt.got >= (isEnded ? bytes.length : end)) attempt.wholeAt ??= loop.now;
   }
 

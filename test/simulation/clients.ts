@@ -5,7 +5,7 @@ import { tokens } from './issuer.ts';
 import { isMalformed, requestBytes } from './messages.ts';
 import { Asked } from './model.ts';
 import type { ClientPlan, RequestPlan } from './plan.ts';
-import { Connection, Party } from './sockets.ts';
+import { Party } from './sockets.ts';
 import type { World } from './world.ts';
 
 // Nothing after a body that is too large is served [D11].
@@ -50,10 +50,9 @@ export class Client {
     if (!this.hasMore || !world.isListening) return;
     this.#connections += 1;
     this.name = `client ${this.#index + 1}.${this.#connections}`;
-    this.#open = new ClientConnection(this);
     const chance = new Chance(world.plan.seed, 4, this.#index, this.#connections);
     const address = `192.0.2.${this.#index + 1}`;
-    new Connection(this.#open, address, world.plan.network, chance, { allowHalfOpen: true });
+    this.#open = new ClientConnection(this).open(address, world.plan.network, chance, { allowHalfOpen: true });
     world.report(`${this.name} connects`);
     world.accept(this.#open);
     this.#open.sendNext();
@@ -204,7 +203,7 @@ export class ClientConnection extends Party {
 
   onDelivered(what: 'bytes' | 'end' | 'reset'): void {
     const world = this.#world;
-    const { toGateway, handle, socket } = this.connection;
+    const { toGateway, handle, socket } = this;
     const { delivered } = toGateway;
     this.activeAt = loop.now;
     for (const asked of this.all.slice(this.#delivered)) {
@@ -252,7 +251,7 @@ export class ClientConnection extends Party {
     if (asked !== undefined && this.client.plan.ahead === 1) world.checkTurns(asked);
   }
 
-  onBytes(bytes: Buffer): void {
+  onReceived(bytes: Buffer): void {
     this.#got += bytes.length;
     this.#chunks.push(bytes);
     this.#size += bytes.length;

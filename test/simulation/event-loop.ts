@@ -53,18 +53,6 @@ class Task {
     [this.at, this.callback, this.args, this.everyMs] = [at, callback, args, everyMs];
   }
 
-  ref(): this {
-    return this;
-  }
-
-  unref(): this {
-    return this;
-  }
-
-  hasRef(): boolean {
-    return true;
-  }
-
   run(): void {
     if (!this.isLive) return;
     this.isLive = false;
@@ -76,6 +64,12 @@ class Task {
     this.callback(...this.args);
     runMicrotasks();
   }
+}
+
+for (const name of ['ref', 'unref', 'hasRef']) {
+  Reflect.set(Task.prototype, name, function (this: Task): Task {
+    return this;
+  });
 }
 
 // Tasks by time. Tasks of one time keep their order.
@@ -101,22 +95,13 @@ class Agenda {
 
 class EventLoop {
   /** In milliseconds. */
-  now = 0;
-  turn = 0;
+  now = 1_000_000;
+  turn = 1;
   readonly timers = new Agenda();
   // Events of the network and of the world.
   readonly #events = new Agenda();
   #checks: Task[] = [];
   #pauseMs = 0;
-
-  reset(): void {
-    this.now = 1_000_000;
-    this.turn = 1;
-    this.#pauseMs = 0;
-    this.timers.tasks = [];
-    this.#events.tasks = [];
-    this.#checks = [];
-  }
 
   /** Calls `act` in the poll phase, in `ms` from now. */
   after(ms: number, act: () => void): void {
@@ -159,24 +144,20 @@ class EventLoop {
   }
 }
 
-export const loop = new EventLoop();
+export let loop = new EventLoop();
+
+export function resetLoop(): void {
+  loop = new EventLoop();
+}
 
 /** The clock and the event loop of the machine. */
 export const realNow = performance.now.bind(performance);
-export const realImmediate = setImmediate;
+const realImmediate = setImmediate;
 export const realTurn = timersPromises.setImmediate;
 
-/** Calls `act` in a turn of the real event loop, because microtasks cannot be run inside a microtask. */
+/** Calls `act`, which must not throw, in a turn of the real event loop: microtasks cannot be run inside a microtask. */
 export async function runInTurn<T>(act: () => T): Promise<T> {
-  const { promise, resolve, reject } = Promise.withResolvers<T>();
-  realImmediate(() => {
-    try {
-      resolve(act());
-    } catch (error) {
-      reject(error);
-    }
-  });
-  return await promise;
+  return await new Promise((resolve) => realImmediate(() => resolve(act())));
 }
 
 const epoch = Date.UTC(2030, 0, 1);

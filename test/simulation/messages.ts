@@ -4,8 +4,8 @@
 import * as texts from '../helpers/expected.ts';
 import { malformedKinds, type AnswerPlan, type RequestKind, type RequestPlan } from './plan.ts';
 
-export const requestBytesMax = 100_000;
-export const responseBytesMax = 200_000;
+export const bodyLimits = { requestBytesMax: 100_000, responseBytesMax: 200_000 };
+const { requestBytesMax, responseBytesMax } = bodyLimits;
 export const headBytesMax = 4_096;
 
 /** A status and a body that a request may get. */

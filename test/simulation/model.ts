@@ -3,23 +3,7 @@
 import type { BackendConnection } from './backend.ts';
 import type { ClientConnection } from './clients.ts';
 import { loop } from './event-loop.ts';
-import {
-  allow,
-  fixedReply,
-  forbidden,
-  incomplete,
-  isMalformed,
-  isRead,
-  operationOf,
-  rateLimited,
-  replyToAnswer,
-  responseBytesMax,
-  timedOut,
-  unauthorized,
-  unavailable,
-  type Allowed,
-  type AnswerBytes,
-} from './messages.ts';
+import * as messages from './messages.ts';
 import type { AnswerPlan, RequestPlan } from './plan.ts';
 import { timeouts, type World } from './world.ts';
 
@@ -58,7 +42,7 @@ export class Asked {
 export interface Attempt {
   readonly connection: BackendConnection;
   readonly plan: AnswerPlan;
-  readonly answer: AnswerBytes;
+  readonly answer: messages.AnswerBytes;
   readonly startedAt: number;
   /** Bytes that the backend had sent on the connection before, and that the gateway had of them. */
   readonly sentBefore: number;
@@ -79,49 +63,49 @@ export interface Attempt {
 
 /** True if the gateway expects nothing more of it. */
 export const isOver = ({ wholeAt, endedAt, connection }: Attempt): boolean =>
-  wholeAt !== undefined || endedAt !== undefined || connection.connection.handle.hasClosed;
+  wholeAt !== undefined || endedAt !== undefined || connection.handle.hasClosed;
 
 /** The replies that refuse the request under the settings of one generation; `undefined` among them: it may be admitted. */
-export function verdicts(world: World, asked: Asked, generation: number): (Allowed | undefined)[] {
+export function verdicts(world: World, asked: Asked, generation: number): (messages.Allowed | undefined)[] {
   const { plan } = asked;
   const denies = world.denies.slice(0, generation + 1).find((each) => each !== 'nothing');
-  if (isMalformed(plan) && plan.kind !== 'bad-chunk' && plan.kind !== 'unfinished') return [undefined];
-  if (denies === 'hosts') return [forbidden];
-  if (operationOf(plan) === undefined && plan.kind !== 'bad-id') return [undefined];
-  const admitted = denies === 'counter' ? rateLimited : undefined;
+  if (messages.isMalformed(plan) && plan.kind !== 'bad-chunk' && plan.kind !== 'unfinished') return [undefined];
+  if (denies === 'hosts') return [messages.forbidden];
+  if (messages.operationOf(plan) === undefined && plan.kind !== 'bad-id') return [undefined];
+  const admitted = denies === 'counter' ? messages.rateLimited : undefined;
   if (world.plan.fetches === undefined) return [admitted];
-  if (plan.token === 'none') return [unauthorized];
+  if (plan.token === 'none') return [messages.unauthorized];
   return world.keysSince(asked.headAt ?? asked.sentAt).flatMap((keys) => {
     // A call waits for the first keys of its settings.
     const first = world.plan.fetches?.slice(0, world.generation > 0 ? Infinity : 1) ?? [];
-    if (keys === 'none') return first.every(({ result }) => result === 'keys') ? [] : [unavailable];
-    return [plan.token === 'first' || (plan.token === 'second' && keys === 'both') ? admitted : unauthorized];
+    if (keys === 'none') return first.every(({ result }) => result === 'keys') ? [] : [messages.unavailable];
+    return [plan.token === 'first' || (plan.token === 'second' && keys === 'both') ? admitted : messages.unauthorized];
   });
 }
 
 /** The replies that the request may have now. */
-export function allowedReplies(world: World, asked: Asked): readonly Allowed[] {
+export function allowedReplies(world: World, asked: Asked): readonly messages.Allowed[] {
   const { plan } = asked;
   const { limits } = world.plan;
-  const fixed = fixedReply(plan);
+  const fixed = messages.fixedReply(plan);
   const allowed = world.denies
     .flatMap((_, generation) => (generation < asked.generation ? [] : verdicts(world, asked, generation)))
     .flatMap((denial) => denial ?? fixed ?? answersFor(world, asked));
-  if (limits.inFlight < 1_000 || limits.bytes < 1e6) allowed.push(unavailable);
-  if (asked.leftAt !== undefined && asked.wholeAt === undefined) allowed.push(incomplete);
+  if (limits.inFlight < 1_000 || limits.bytes < 1e6) allowed.push(messages.unavailable);
+  if (asked.leftAt !== undefined && asked.wholeAt === undefined) allowed.push(messages.incomplete);
   const beganAt = asked.start === 0 ? (asked.connection?.openedAt ?? 0) : (asked.headAt ?? loop.now);
   const nearlyMs = world.pausedMs > 0 ? 500 : 2;
   const isLate =
     (asked.headEndAt ?? loop.now) - beganAt >= timeouts.headers - nearlyMs ||
     (asked.wholeAt ?? loop.now) - beganAt >= timeouts.request - nearlyMs;
-  if (isLate) allowed.push(timedOut);
+  if (isLate) allowed.push(messages.timedOut);
   return allowed;
 }
 
-function answersFor(world: World, asked: Asked): Allowed[] {
+function answersFor(world: World, asked: Asked): messages.Allowed[] {
   const { plan, attempts } = asked;
   const { backend, pausedMs } = world;
-  const failure = allow(500, operationOf(plan)?.failure ?? '');
+  const failure = messages.allow(500, messages.operationOf(plan)?.failure ?? '');
   const last = attempts.at(-1);
   const since = asked.headAt ?? asked.sentAt;
   const mayFail = world.isStopped || world.plan.limits.bytes < 1e6;
@@ -131,16 +115,19 @@ function answersFor(world: World, asked: Asked): Allowed[] {
     return mayFail || backend.hasTrouble(since) || isPaused ? [failure] : [];
   }
   const { answer, headAt, wholeAt, endedAt, got } = last;
-  const byHead = replyToAnswer(plan, last.plan, answer.body, false);
-  const byAll = replyToAnswer(plan, last.plan, answer.body, true);
+  const byHead = messages.replyToAnswer(plan, last.plan, answer.body, false);
+  const byAll = messages.replyToAnswer(plan, last.plan, answer.body, true);
   const decided = wholeAt !== undefined ? byAll : headAt !== undefined ? byHead : undefined;
   const decidedAt = (byHead === undefined ? wholeAt : headAt) ?? Infinity;
   const isLate =
     loop.now >= since + timeouts.backend &&
     decidedAt > (pausedMs > 0 ? since : (attempts[0]?.startedAt ?? since)) + timeouts.backend * 0.85;
   const isUnusable =
-    got > 0 && (last.plan.head !== 'good' || last.plan.body === 'not-json' || answer.body.length > responseBytesMax);
-  const isResent = isRead(plan) && attempts.length === 1 && last.isReused && got === 0;
+    got > 0 &&
+    (last.plan.head !== 'good' ||
+      last.plan.body === 'not-json' ||
+      answer.body.length > messages.bodyLimits.responseBytesMax);
+  const isResent = messages.isRead(plan) && attempts.length === 1 && last.isReused && got === 0;
   const isBroken = endedAt !== undefined && decided === undefined && (!isResent || backend.hasTrouble(endedAt, true));
   return [
     ...(mayFail || isLate || isUnusable || isBroken || last.isSpoilt || last.isMixed ? [failure] : []),

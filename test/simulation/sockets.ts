@@ -126,14 +126,14 @@ class Handle implements Reader {
   /** Number of reads in this turn. */
   turnReads = 0;
   socket: GatewaySocket | undefined;
-  readonly #connection: Connection;
+  readonly #party: Party;
   readonly #onread: SocketConstructorOpts['onread'];
   #writes: PendingWrite[] = [];
   #failure: Error | undefined;
   #readTurn = 0;
 
-  constructor(connection: Connection, onread: SocketConstructorOpts['onread']) {
-    [this.#connection, this.#onread] = [connection, onread];
+  constructor(party: Party, onread: SocketConstructorOpts['onread']) {
+    [this.#party, this.#onread] = [party, onread];
   }
 
   /** Written buffers that the operating system has not taken. */
@@ -150,7 +150,7 @@ class Handle implements Reader {
       this.isReading = true;
       const failure = this.#failure;
       if (failure !== undefined) loop.after(0, () => this.fail(failure));
-      this.#connection.toGateway.wake(0);
+      this.#party.toGateway.wake(0);
     }
     return 0;
   }
@@ -161,7 +161,7 @@ class Handle implements Reader {
   }
 
   getpeername(out: Record<string, unknown>): number {
-    Object.assign(out, { address: this.#connection.address, port: 50_000, family: 'IPv4' });
+    Object.assign(out, { address: this.#party.address, port: 50_000, family: 'IPv4' });
     return 0;
   }
 
@@ -170,7 +170,7 @@ class Handle implements Reader {
   }
 
   write(pieces: Uint8Array[], done: PendingWrite['done']): void {
-    if (this.#connection.isBroken) {
+    if (this.#party.isBroken) {
       loop.after(0, () => done(systemError('EPIPE', 'write')));
       return;
     }
@@ -184,7 +184,7 @@ class Handle implements Reader {
   flush(): void {
     for (let [write] = this.#writes; write !== undefined; [write] = this.#writes) {
       for (let [piece] = write.pieces; piece !== undefined; [piece] = write.pieces) {
-        const length = this.#connection.fromGateway.accept(piece);
+        const length = this.#party.fromGateway.accept(piece);
         if (length > 0) this.progressAt = loop.now;
         if (length < piece.length) {
           write.pieces[0] = piece.subarray(length);
@@ -202,7 +202,7 @@ class Handle implements Reader {
     for (const { done } of this.#writes.splice(0)) done(systemError('ECONNRESET', 'write'));
     this.#failure = error;
     if (!this.isReading) return;
-    this.#connection.party.onDelivered('reset');
+    this.#party.onDelivered('reset');
     this.socket?.destroy(error);
   }
 
@@ -216,14 +216,14 @@ class Handle implements Reader {
       onClosed?.();
       this.hasClosed = true;
     });
-    this.#connection.closeGateway(writes.length > 0);
+    this.#party.closeGateway(writes.length > 0);
   }
 
   onBytes(bytes: Buffer): void {
     this.bytesRead += bytes.length;
     this.turnReads = this.#readTurn === loop.turn ? this.turnReads + 1 : 1;
     this.#readTurn = loop.turn;
-    this.#connection.party.onDelivered('bytes');
+    this.#party.onDelivered('bytes');
     const onread = this.#onread;
     if (onread !== undefined) (onread.buffer as Buffer).set(bytes);
     const wantsMore =
@@ -233,7 +233,7 @@ class Handle implements Reader {
 
   onEnd(): void {
     const { socket } = this;
-    const onEnd = (): void => this.#connection.party.onDelivered('end');
+    const onEnd = (): void => this.#party.onDelivered('end');
     // While Node holds back bytes, because a body waits for its turn, it sees no end behind them.
     if (socket === undefined || socket.readableLength === 0) onEnd();
     else socket.once('end', onEnd);
@@ -247,33 +247,34 @@ interface Encoded {
   readonly encoding: BufferEncoding;
 }
 
-const bytesOf = ({ chunk, encoding }: Encoded): Uint8Array =>
-  typeof chunk === 'string' ? Buffer.from(chunk, encoding) : chunk;
-
 class GatewaySocket extends Socket {
-  readonly #handle: Handle;
-  readonly #connection: Connection;
+  readonly #party: Party;
 
-  constructor(connection: Connection, options: object) {
-    super({ ...options, handle: connection.handle } as object);
-    [this.#handle, this.#connection] = [connection.handle, connection];
-    connection.handle.socket = this;
+  constructor(party: Party, options: object) {
+    super({ ...options, handle: party.handle } as object);
+    this.#party = party;
+    party.handle.socket = this;
   }
 
   /** Replaces the method of `net.Socket` that passes bytes to its handle. */
   _writeGeneric(isList: boolean, data: unknown, encoding: BufferEncoding, done: PendingWrite['done']): void {
     const list = isList ? (data as Encoded[]) : [{ chunk: data as Encoded['chunk'], encoding }];
-    if (this.#handle.isClosed) done(systemError('ERR_SOCKET_CLOSED', 'write'));
-    else this.#handle.write(list.map(bytesOf), done);
+    const { handle } = this.#party;
+    if (handle.isClosed) done(systemError('ERR_SOCKET_CLOSED', 'write'));
+    else
+      handle.write(
+        list.map(({ chunk, encoding: of }) => (typeof chunk === 'string' ? Buffer.from(chunk, of) : chunk)),
+        done,
+      );
   }
 
   override write(bytes: string | Uint8Array, ...rest: []): boolean {
-    this.#connection.party.onWrite(Buffer.from(bytes.slice(0, 600) as string).toString('latin1'));
+    this.#party.onWrite(Buffer.from(bytes.slice(0, 600) as string).toString('latin1'));
     return super.write(bytes, ...rest);
   }
 
   override _final(done: () => void): void {
-    if (!this.#handle.isClosed) this.#connection.endGateway();
+    if (!this.#party.handle.isClosed) this.#party.endGateway();
     loop.after(0, done);
   }
 
@@ -283,16 +284,27 @@ class GatewaySocket extends Socket {
   }
 }
 
-/** The other end of a connection: a client or the backend. */
+/** A connection, from its other end: a client or the backend. */
 export abstract class Party implements Reader {
   /** False while the party does not read. */
   isReading = true;
+  /** The party sends nothing more. */
   isGone = false;
-  connection!: Connection;
+  /** A write of the gateway fails. */
+  isBroken = false;
+  isGatewayClosed = false;
+  /** When the gateway closed or ended its side. */
+  closedAt: number | undefined;
+  address = '';
+  toGateway!: Pipe;
+  fromGateway!: Pipe;
+  handle!: Handle;
+  socket!: GatewaySocket;
   #unsent: Buffer[] = [];
   #ends = false;
+  #isClosed = false;
 
-  abstract onBytes(bytes: Buffer): void;
+  abstract onReceived(bytes: Buffer): void;
   /** The gateway has ended its side, or reset the connection. */
   abstract onEnd(isReset?: boolean): void;
   /** The gateway has got bytes, or the end of this side. */
@@ -300,87 +312,69 @@ export abstract class Party implements Reader {
   /** The gateway writes bytes that begin with `start`. */
   abstract onWrite(start: string): void;
 
+  /** Opens the connection. `options` are those of the gateway's socket. */
+  open(address: string, network: Network, chance: Chance, options: SocketConstructorOpts): this {
+    this.address = address;
+    this.handle = new Handle(this, options.onread);
+    this.toGateway = new Pipe(this.handle, network, chance);
+    // Tiny pieces are for the gateway's readers.
+    this.fromGateway = new Pipe(this, { ...network, pieceBytes: 65_536, readsPerTurn: 1 }, chance);
+    this.toGateway.onRoom = () => this.#flush();
+    this.fromGateway.onRoom = () => this.handle.flush();
+    this.socket = new GatewaySocket(this, options);
+    return this;
+  }
+
+  onBytes(bytes: Buffer): void {
+    if (this.#isClosed) this.resetGateway();
+    else this.onReceived(bytes);
+  }
+
   send(bytes: Uint8Array): void {
     if (this.isGone || bytes.length === 0) return;
     this.#unsent.push(Buffer.from(bytes));
-    this.flush();
+    this.#flush();
   }
 
   /** Ends this side when everything is sent. */
   end(): void {
     this.#ends = true;
-    this.flush();
+    this.#flush();
   }
 
   /** Closes both sides. The gateway learns of it as it does over TCP: by an end, then a reset. */
   close(): void {
     this.end();
-    this.isGone = true;
-    this.connection.isPartyClosed = true;
+    this.isGone = this.#isClosed = true;
     this.read(true);
   }
 
   reset(): void {
     this.isGone = true;
     this.#unsent = [];
-    this.connection.resetGateway();
+    this.resetGateway();
   }
 
   read(isReading: boolean): void {
     this.isReading = isReading;
-    if (isReading) this.connection.fromGateway.wake(0);
+    if (isReading) this.fromGateway.wake(0);
   }
 
-  flush(): void {
-    const { connection } = this;
-    if (connection.isGatewayClosed && this.#unsent.length > 0) {
+  #flush(): void {
+    if (this.isGatewayClosed && this.#unsent.length > 0) {
       this.#unsent = [];
-      connection.resetParty();
+      this.#resetParty();
       return;
     }
     for (let [first] = this.#unsent; first !== undefined; [first] = this.#unsent) {
-      const length = connection.toGateway.accept(first);
+      const length = this.toGateway.accept(first);
       if (length < first.length) {
         this.#unsent[0] = first.subarray(length);
         return;
       }
       this.#unsent.shift();
     }
-    if (this.#ends) connection.toGateway.end();
-  }
-}
-
-export class Connection {
-  readonly toGateway: Pipe;
-  readonly fromGateway: Pipe;
-  readonly handle: Handle;
-  readonly socket: GatewaySocket;
-  readonly address: string;
-  readonly party: Party;
-  /** A write of the gateway fails. */
-  isBroken = false;
-  isGatewayClosed = false;
-  /** When the gateway closed or ended its side. */
-  closedAt: number | undefined;
-  isPartyClosed = false;
-
-  constructor(party: Party, address: string, network: Network, chance: Chance, options: SocketConstructorOpts) {
-    [this.party, this.address] = [party, address];
-    party.connection = this;
-    this.handle = new Handle(this, options.onread);
-    this.toGateway = new Pipe(this.handle, network, chance);
-    const reader: Reader = {
-      get isReading() {
-        return party.isReading;
-      },
-      onBytes: (bytes) => (this.isPartyClosed ? this.resetGateway() : party.onBytes(bytes)),
-      onEnd: () => party.onEnd(),
-    };
-    // Tiny pieces are for the gateway's readers.
-    this.fromGateway = new Pipe(reader, { ...network, pieceBytes: 65_536, readsPerTurn: 1 }, chance);
-    this.toGateway.onRoom = () => party.flush();
-    this.fromGateway.onRoom = () => this.handle.flush();
-    this.socket = new GatewaySocket(this, options);
+    if (this.#ends) this.toGateway.end();
   }
 
   endGateway(): void {
@@ -392,16 +386,16 @@ export class Connection {
   closeGateway(hasUnsent: boolean): void {
     this.isGatewayClosed = true;
     this.closedAt ??= loop.now;
-    if (this.toGateway.size > 0 || hasUnsent) this.resetParty();
+    if (this.toGateway.size > 0 || hasUnsent) this.#resetParty();
     else this.fromGateway.end();
     this.toGateway.drop();
   }
 
-  resetParty(): void {
-    if (this.party.isGone) return;
-    this.party.isGone = true;
+  #resetParty(): void {
+    if (this.isGone) return;
+    this.isGone = true;
     this.fromGateway.drop();
-    loop.after(0, () => this.party.onEnd(true));
+    loop.after(0, () => this.onEnd(true));
   }
 
   resetGateway(): void {
@@ -413,22 +407,24 @@ export class Connection {
   }
 }
 
-/** The result of an attempt to connect. */
+export type Options = TcpNetConnectOpts & SocketConstructorOpts;
+
+/** A connection to the backend that is opened or refused `afterMs` later, or never. */
 export interface Dialled {
   readonly party: Party;
-  readonly network: Network;
-  readonly chance: Chance;
   readonly result: 'open' | 'refused' | 'never';
   readonly afterMs: number;
 }
 
 /** Set by each world. */
-export const surroundings = { dial: (address: string): Dialled => assert.fail(`no backend at ${address}`) };
+export const surroundings: { dial: (address: string, options: Options) => Dialled } = { dial: assert.fail };
 
-function connect(options: TcpNetConnectOpts & SocketConstructorOpts): Socket {
-  const address = options.host ?? '';
-  const { party, network, chance, result, afterMs } = surroundings.dial(address);
-  const { socket } = new Connection(party, address, network, chance, { ...options, manualStart: true } as object);
+function connect(options: Options): Socket {
+  const { party, result, afterMs } = surroundings.dial(options.host ?? '', {
+    ...options,
+    manualStart: true,
+  } as Options);
+  const { socket } = party;
   Object.assign(socket, { connecting: true });
   if (result === 'never') return socket;
   loop.after(afterMs, () => {

@@ -14,26 +14,16 @@ import { BufferBudget } from '../../packages/core/body/budget.ts';
 import type { Counter } from '../../packages/core/guards/ports/ports.ts';
 import { createFetchHandler } from '../../packages/core/hosts/fetch/fetch.ts';
 import { createNodeHandler } from '../../packages/core/hosts/node/node.ts';
-import { Backend } from './backend.ts';
+import { Backend, type BackendConnection } from './backend.ts';
 import { Client, type ClientConnection } from './clients.ts';
-import { loop, runInTurn, runMicrotasks } from './event-loop.ts';
+import { loop, resetLoop, runInTurn, runMicrotasks } from './event-loop.ts';
 import { FetchClient } from './fetch-clients.ts';
 import { invariants, type Invariant } from './invariants.ts';
 import { issuer, tokenSettings } from './issuer.ts';
-import {
-  fixedReply,
-  headBytesMax,
-  isMalformed,
-  isRead,
-  operationOf,
-  requestBytesMax,
-  replyToAnswer,
-  requestIdOf,
-  responseBytesMax,
-} from './messages.ts';
+import * as messages from './messages.ts';
 import { allowedReplies, isOver, verdicts, type Asked, type Attempt } from './model.ts';
 import type { Event, Plan } from './plan.ts';
-import { surroundings, type Connection } from './sockets.ts';
+import { surroundings } from './sockets.ts';
 
 /** The time limits of the worlds, in ms. `slack`: how late they may be [D19, D35]. */
 export const timeouts = {
@@ -149,8 +139,7 @@ export class World {
 
   // Ends what is left, so that the next world begins with nothing.
   #abandon(): void {
-    for (const { connection } of this.backend.connections) connection.socket.destroy();
-    for (const { connection } of this.#parties) connection.socket.destroy();
+    for (const { socket } of [...this.backend.connections, ...this.#parties]) socket.destroy();
     for (let turns = 0; turns < 1_000; turns += 1) {
       try {
         if (!loop.runTurn()) return;
@@ -163,7 +152,7 @@ export class World {
   #run(): void {
     const { plan } = this;
     const [blocks, listeners] = [countBlocks(), countListeners()];
-    surroundings.dial = () => this.backend.dial();
+    surroundings.dial = (...to) => this.backend.dial(...to);
     let fetches = 0;
     issuer.next = () => {
       const fetch = plan.fetches?.[fetches++ % plan.fetches.length];
@@ -198,7 +187,6 @@ export class World {
     this.#checkEmpty();
     const timers = loop.timers.tasks.filter(({ isLive }) => isLive).map(({ callback }) => callback.toString());
     const open = [...this.#parties, ...this.backend.connections]
-      .map(({ connection }) => connection)
       .filter(({ handle }) => !handle.isClosed)
       .map(({ address }) => address);
     this.expect(timers.length + open.length === 0, 'stays', [...timers, ...open].join('\n'));
@@ -235,7 +223,8 @@ export class World {
   get #limits() {
     const { ageMs, limits } = this.plan;
     return {
-      ...{ requestBytesMax, responseBytesMax, requestTimeoutMs: timeouts.request, replyStallTimeoutMs: timeouts.stall },
+      ...messages.bodyLimits,
+      ...{ requestTimeoutMs: timeouts.request, replyStallTimeoutMs: timeouts.stall },
       ...{ backendTimeoutMs: timeouts.backend, backendConnectTimeoutMs: timeouts.connect, backendIdleTimeoutMs: 700 },
       ...{ backendConnectionAgeMaxMs: ageMs, inFlightMax: limits.inFlight, bufferedBytesMax: limits.bytes },
     };
@@ -247,7 +236,7 @@ export class World {
     const settings: Settings = {
       ...baseSettings,
       ...this.#limits,
-      ...{ requestHeadBytesMax: headBytesMax, requestHeadersTimeoutMs: timeouts.headers },
+      ...{ requestHeadBytesMax: messages.headBytesMax, requestHeadersTimeoutMs: timeouts.headers },
       ...{ idleTimeoutMs: timeouts.idle, connectionsMax: limits.connections },
       ...(guardMs !== undefined && { rateLimit: '100000/60s' }),
       ...(fetches !== undefined && tokenSettings),
@@ -264,7 +253,7 @@ export class World {
     this.#reload = ({ denies }) => {
       const next: Settings = {
         ...settings,
-        requestHeadBytesMax: headBytesMax + 1,
+        requestHeadBytesMax: messages.headBytesMax + 1,
         ...(denies === 'hosts' && { allowedHosts: ['other.test'] }),
         ...(denies === 'counter' && { rateLimit: '99999/60s' }),
       };
@@ -339,7 +328,7 @@ export class World {
   }
 
   #closeHandler(handler: { close(): Promise<void> }): void {
-    for (const { connection } of this.#parties) connection.socket.destroy();
+    for (const { socket } of this.#parties) socket.destroy();
     this.isStopped = true;
     this.#settle(handler.close(), 2_000, 'drain');
   }
@@ -362,10 +351,9 @@ export class World {
 
   /** Passes a connection to the gateway. */
   accept(party: ClientConnection): void {
-    const { socket } = party.connection;
     this.#parties.push(party);
-    if (this.#nodeServer === undefined) this.#service?.take(socket);
-    else this.#nodeServer.emit('connection', socket);
+    if (this.#nodeServer === undefined) this.#service?.take(party.socket);
+    else this.#nodeServer.emit('connection', party.socket);
   }
 
   /** The keys that were in force since `from`. After a reload, each generation of settings has its own. */
@@ -375,11 +363,11 @@ export class World {
   }
 
   /** Checks a call that the gateway wrote at `writtenAt`. `dialledAt`: when its connection was opened, if it was used before. */
-  checkCall(asked: Asked, { isGatewayClosed }: Connection, writtenAt: number, dialledAt: number): void {
+  checkCall(asked: Asked, { isGatewayClosed }: BackendConnection, writtenAt: number, dialledAt: number): void {
     const { plan, connection, attempts } = asked;
     const text = `request ${plan.id}, ${plan.kind}`;
-    const arrivedAt = isRead(plan) ? asked.headEndAt : asked.wholeAt;
-    this.expect(fixedReply(plan) === undefined && arrivedAt !== undefined, 'whole', text);
+    const arrivedAt = messages.isRead(plan) ? asked.headEndAt : asked.wholeAt;
+    this.expect(messages.fixedReply(plan) === undefined && arrivedAt !== undefined, 'whole', text);
     this.expect(verdicts(this, asked, asked.generation).includes(undefined), 'reloaded', text);
     const before = connection?.outstanding.find((each) => each.start < asked.start && each.repliedAt === undefined);
     this.expect(before === undefined, 'order', text);
@@ -387,7 +375,7 @@ export class World {
     const isOld = writtenAt - dialledAt - this.pausedMs > ageMs + 2;
     this.expect(ageMs === 0 || attempts.length > 0 || !isOld, 'age', text);
     // A read that arrived behind a write before the end of its client is cancelled as soon as it starts [D21].
-    const isCancelled = isRead(plan) && isGatewayClosed;
+    const isCancelled = messages.isRead(plan) && isGatewayClosed;
     this.expect(writtenAt <= asked.lastStartAt || isCancelled, 'gone', text);
   }
 
@@ -399,10 +387,10 @@ export class World {
     // Writes that arrived before an end are sent, up to a read. After a reset, only a write that waits for a connection is.
     let mayStart = !isReset || this.backend.isDialling;
     for (const asked of pending) {
-      mayStart &&= !isRead(asked.plan) && (!isReset || asked === first);
+      mayStart &&= !messages.isRead(asked.plan) && (!isReset || asked === first);
       if (!mayStart) asked.lastStartAt = Math.min(asked.lastStartAt, loop.now);
     }
-    if (first === undefined || !isRead(first.plan)) return;
+    if (first === undefined || !messages.isRead(first.plan)) return;
     loop.after(2, () => {
       const attempt = first.attempts.at(-1);
       const isCancelled = first.repliedAt !== undefined || attempt === undefined || isOver(attempt);
@@ -423,10 +411,10 @@ export class World {
     // Node itself answers a request that is cut off.
     if (this.plan.host === 'node' && status === 400 && asked.leftAt !== undefined) return;
     const isRefusal = [400, 408, 431, 503].includes(status);
-    const hasId = headers.get('x-request-id') === requestIdOf(plan.id);
+    const hasId = headers.get('x-request-id') === messages.requestIdOf(plan.id);
     const isCounted =
       this.plan.guardMs !== undefined &&
-      operationOf(plan) !== undefined &&
+      messages.operationOf(plan) !== undefined &&
       (status < 400 || status === 404 || status === 429);
     const isRight =
       [...headers.keys()].every((name) => replyHeaders.includes(name)) &&
@@ -465,14 +453,13 @@ export class World {
   /** The gateway has closed a connection. Checks that no reply is missing. `isCut`: a part of one has come. */
   checkLost(party: ClientConnection, isCut: boolean): void {
     const { limits } = this.plan;
-    const { outstanding, name, connection, client } = party;
+    const { outstanding, name, client, closedAt = loop.now } = party;
     const isLimited = limits.connections < 1_000 || limits.bytes < 1e6;
     const isStalled =
       party.hasStopped &&
       (client.plan.stopsForMs + this.pausedMs >= timeouts.stall - 200 || this.#drainedAt < Infinity);
     if (this.isStopped || isLimited || isStalled || (party.isLast && !isCut) || party.hasLeft) return;
     this.expect(!isCut && outstanding[0]?.headAt === undefined, 'one', name);
-    const closedAt = connection.closedAt ?? loop.now;
     const idleMs = closedAt - party.activeAt;
     const isQuiet = closedAt - Math.max(party.activeAt, this.#drainedAt) >= 900 - this.pausedMs;
     const isLate = closedAt - (party.restSince ?? closedAt) >= timeouts.request - 2;
@@ -481,20 +468,20 @@ export class World {
 
   /** The gateway has closed its connection to the backend. */
   checkEnd({ plan, wholeAt = 0 }: Asked, { connection, headAt, got, endedAt, isSpoilt }: Attempt): void {
-    const isEarly = (connection.connection.closedAt ?? loop.now) < wholeAt + timeouts.backend * 0.85;
+    const isEarly = (connection.closedAt ?? loop.now) < wholeAt + timeouts.backend * 0.85;
     const isUndecided = headAt === undefined && got === 0 && endedAt === undefined && !isSpoilt && !this.isStopped;
-    this.expect(isRead(plan) || !isUndecided || !isEarly, 'continued', `request ${plan.id}`);
+    this.expect(messages.isRead(plan) || !isUndecided || !isEarly, 'continued', `request ${plan.id}`);
   }
 
   /** A client has read nothing for a time. */
-  checkStall({ name, connection: { handle } }: ClientConnection): void {
+  checkStall({ name, handle }: ClientConnection): void {
     const stuckMs = handle.isClosed || handle.writeQueueSize === 0 ? 0 : loop.now - handle.progressAt;
     const isInTime = stuckMs <= timeouts.stall + timeouts.sweep + this.pausedMs * 2;
     this.expect(isInTime, 'stall', `${name}: after ${stuckMs} ms`);
   }
 
-  checkIdle({ name, activeAt, outstanding, hasLeft, connection, isReading }: ClientConnection): void {
-    const isIdle = outstanding.length === 0 && !hasLeft && connection.closedAt === undefined && isReading;
+  checkIdle({ name, activeAt, outstanding, hasLeft, closedAt, isReading }: ClientConnection): void {
+    const isIdle = outstanding.length === 0 && !hasLeft && closedAt === undefined && isReading;
     const idleMs = this.plan.host === 'own' && isIdle ? loop.now - activeAt : 0;
     this.expect(idleMs <= timeouts.idle + timeouts.sweep + this.pausedMs, 'idle', `${name}: ${idleMs} ms`);
   }
@@ -519,7 +506,7 @@ export class World {
     }
     let [least, most] = [0, 0];
     for (const party of this.#parties) {
-      const { handle, socket, toGateway } = party.connection;
+      const { handle, socket, toGateway } = party;
       const pending = party.all.find(({ repliedAt }) => repliedAt === undefined);
       // What is sent ahead is a buffer of up to twice its length, of which a part may have been read.
       const aheadMax = toGateway.delivered > (pending?.headEnd ?? Infinity) ? 140_000 : 0;
@@ -537,18 +524,21 @@ export class World {
 
   // Bytes of a request's body, of what was sent behind it, and of the answer that arrives. A connection may hold 4 KiB uncounted.
   #leastHeldBy(
-    { connection, isEnding, hasLeft, client }: ClientConnection,
+    { toGateway, isEnding, hasLeft, client }: ClientConnection,
     { plan, attempts, headEnd, end }: Asked,
   ): number {
-    const isDropped = isEnding || hasLeft || client.plan.requests.some(isMalformed) || this.plan.limits.bytes < 1e6;
+    const isDropped =
+      isEnding || hasLeft || client.plan.requests.some(messages.isMalformed) || this.plan.limits.bytes < 1e6;
     if (attempts.some(isOver) || isDropped) return 0;
-    const { delivered } = connection.toGateway;
+    const { delivered } = toGateway;
     const isKept = plan.kind === 'create' || plan.kind === 'update';
     const body = isKept ? Math.min(delivered, end) - headEnd - framingBytes : 0;
     const held = Math.max(0, body) + Math.max(0, delivered - end) - 4_096;
     const last = attempts.at(-1);
     if (last === undefined || last.isSpoilt || last.isMixed) return Math.max(0, held);
-    const [byHead, byAll] = [false, true].map((isWhole) => replyToAnswer(plan, last.plan, last.answer.body, isWhole));
+    const [byHead, byAll] = [false, true].map((isWhole) =>
+      messages.replyToAnswer(plan, last.plan, last.answer.body, isWhole),
+    );
     const isPassed = byHead === undefined && byAll !== undefined && byAll.status < 300;
     return Math.max(0, held) + (isPassed ? Math.max(0, last.got - last.answer.headEnd - framingBytes) : 0);
   }
@@ -561,7 +551,7 @@ const framingBytes = 60;
 function mostHeldBy(asked: Asked): number {
   const { connection: party, attempts, headAt, headEnd, end, repliedAt, lastStartAt } = asked;
   if (party === undefined || headAt === undefined) return 0;
-  const { handle, toGateway } = party.connection;
+  const { handle, toGateway } = party;
   // A call may be on its way to the backend.
   const isAnswered = repliedAt !== undefined || attempts.length > 0 || lastStartAt <= loop.now - 10;
   if (attempts.every(isOver) && (handle.hasClosed ? isAnswered : !party.outstanding.includes(asked))) return 0;
@@ -585,7 +575,7 @@ export async function runWorld(
     hasLoaded = true;
   }
   return await runInTurn(() => {
-    loop.reset();
+    resetLoop();
     budgets.clear();
     current = new World(plan, hasHistory);
     const { history = [] } = current;
