@@ -4,11 +4,13 @@
 import assert from 'node:assert/strict';
 import type { Socket } from 'node:net';
 import { after, before, describe, test } from 'node:test';
+import { setDefaultCACertificates } from 'node:tls';
 import { noOpenssl } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
 import { runToEnd, startCommand, versionsOfCommand } from '../helpers/command.ts';
 import { ConnectProxy } from '../helpers/connect-proxy.ts';
 import { audience, createPair, goodToken, issuerName, keySetOf, KeyServer } from '../helpers/issuer.ts';
+import { runHere } from '../helpers/run-cli.ts';
 import { useBackend, useCertificates } from '../helpers/suites.ts';
 import { assertNoKeys, bearer } from '../helpers/tokens.ts';
 import { Collector } from './collector.ts';
@@ -25,9 +27,9 @@ const canProxy = major > 24 || (major === 24 && minor >= 5) || (major === 22 && 
 describe('an egress proxy', { skip: noOpenssl }, () => {
   const folder = useCertificates();
   const authority = folder.authority('own');
-  const certificate = folder.issue(authority, 'server', {
-    names: ['DNS:issuer.test', 'DNS:collector.test', 'DNS:localhost'],
-  });
+  const names = ['DNS:issuer.test', 'DNS:collector.test', 'DNS:localhost'];
+  const certificate = folder.issue(authority, 'server', { names });
+  // Issuer, collector and backend in one server.
   let keys: KeyServer;
   before(async () => {
     keys = await KeyServer.start(keySetOf(pair), 0, certificate);
@@ -41,142 +43,109 @@ describe('an egress proxy', { skip: noOpenssl }, () => {
     NODE_EXTRA_CA_CERTS: authority.certFile,
   });
   // `issuer.test` has no address, so only the proxy can reach it.
-  const environment = (more: Record<string, string>) => ({
+  const environment = (proxy: ConnectProxy, more: Record<string, string> = {}) => ({
     BACKEND_URL: backend.url,
     AUTH_ISSUER: issuerName,
     AUTH_AUDIENCE: audience,
     AUTH_JWKS_URL: `https://issuer.test:${keys.port}/keys`,
+    ...proxied(proxy),
     ...more,
   });
-  const credentials = `Basic ${Buffer.from('ada:hunter2').toString('base64')}`;
 
   describe('that Node uses', { skip: !canProxy && `Node ${versionsOfCommand.node} cannot use a proxy` }, () => {
-    for (const workers of ['1', '2']) {
-      test(`keys are fetched through it, and calls to the backend are not sent to it, with ${workers} processes`, async () => {
-        await using proxy = await ConnectProxy.start();
-        await using gateway = await startCommand(environment({ ...proxied(proxy), WORKERS: workers }));
+    test('gets the requests for keys, and spans over TLS, but no calls to the backend, with or without TLS', async () => {
+      await using proxy = await ConnectProxy.start();
+      const traces = { OTEL_EXPORTER_OTLP_ENDPOINT: `https://collector.test:${keys.port}`, WORKERS: '2' };
+      const secure = { BACKEND_URL: `https://localhost:${keys.port}` };
+      for (const more of [traces, secure]) {
+        await using gateway = await startCommand(environment(proxy, more));
+        const health = await runToEnd(['health'], { ...proxied(proxy), ADMIN_PORT: String(gateway.adminPort) });
+        assert.equal(health.code, 0, health.stderr);
         assert.equal((await gateway.call('GET', path, { headers })).status, 200);
-        assert.deepEqual([...new Set(proxy.requests)], [`CONNECT issuer.test:${keys.port}`]);
-        assert.deepEqual([...new Set(proxy.credentials)], [credentials]);
-        assert.equal(backend.requests.length, 1);
-        await poll(() => proxy.open === 0, 'the connections to the proxy are closed');
+        if (more === traces) await poll(() => proxy.requests.some((each) => each.includes('collector')), 'the spans arrive'); // prettier-ignore
         assert.doesNotMatch(gateway.output, /hunter2|no effect/);
-      });
-    }
-
-    test('calls to a backend with TLS, and requests of the command health, are not sent to it', async () => {
-      await using proxy = await ConnectProxy.start();
-      await using server = await KeyServer.start('{"id":5}', 0, certificate);
-      const { origin } = new URL(server.url);
-      await using gateway = await startCommand({ ...proxied(proxy), BACKEND_URL: origin });
-      assert.equal((await gateway.call('GET', path)).status, 200);
-      const health = await runToEnd(['health'], { ...proxied(proxy), ADMIN_PORT: String(gateway.adminPort) });
-      assert.equal(health.code, 0, health.stderr);
-      assert.deepEqual(proxy.requests, []);
+      }
+      const expected = ['issuer', 'collector'].map((name) => `CONNECT ${name}.test:${keys.port}`);
+      assert.deepEqual([...new Set(proxy.requests)], expected);
+      const credentials = `Basic ${Buffer.from('ada:hunter2').toString('base64')}`;
+      assert.deepEqual([...new Set(proxy.credentials)], [credentials]);
+      assert.equal(backend.requests.length, 1);
+      await poll(() => proxy.open === 0, 'the connections to the proxy are closed');
     });
 
-    test('traces are exported through it, over TLS or not', async () => {
+    test('gets spans without TLS; NO_PROXY excepts hosts, and keys without TLS are fetched directly', async () => {
       await using proxy = await ConnectProxy.start();
-      const before = keys.count;
-      const open = { ...proxied(proxy), BACKEND_URL: backend.url };
-      {
-        await using gateway = await startCommand({
-          ...open,
-          OTEL_EXPORTER_OTLP_ENDPOINT: `https://collector.test:${keys.port}`,
-        });
-        assert.equal((await gateway.call('GET', path)).status, 200);
-        await poll(() => keys.count > before, 'the spans arrive');
-        assert.deepEqual(proxy.requests, [`CONNECT collector.test:${keys.port}`]);
-      }
       await using collector = await Collector.start();
-      await using gateway = await startCommand({ ...open, OTEL_EXPORTER_OTLP_ENDPOINT: collector.url });
-      assert.equal((await gateway.call('GET', path)).status, 200);
-      await poll(() => collector.spans.length === 2, 'the spans arrive');
-      assert.deepEqual(proxy.requests.slice(1), [`POST ${collector.url}/v1/traces`]);
-    });
-
-    test('NO_PROXY excepts hosts; keys without TLS are fetched directly', async () => {
-      await using proxy = await ConnectProxy.start();
       await using plain = await KeyServer.start(keySetOf(pair));
-      for (const [url, noProxy] of [
-        [`https://localhost:${keys.port}/keys`, 'localhost'],
-        [plain.url, ''],
-      ] as const) {
-        const more = { ...proxied(proxy), AUTH_JWKS_URL: url, NO_PROXY: noProxy };
-        await using gateway = await startCommand(environment(more));
-        assert.equal((await gateway.call('GET', path, { headers })).status, 200, url);
-      }
-      assert.deepEqual(proxy.requests, []);
+      const direct = { AUTH_JWKS_URL: `https://localhost:${keys.port}/keys`, NO_PROXY: 'localhost' };
+      const traces = { OTEL_EXPORTER_OTLP_ENDPOINT: collector.url };
+      await using gateway = await startCommand(environment(proxy, { ...direct, ...traces }));
+      assert.equal((await gateway.call('GET', path, { headers })).status, 200);
+      await poll(() => collector.spans.length === 2, 'the spans arrive');
+      const check = await runToEnd(['check'], environment(proxy, { AUTH_JWKS_URL: plain.url }));
+      assert.equal(check.code, 0, check.stderr);
+      assert.deepEqual(proxy.requests, [`POST ${collector.url}/v1/traces`]);
     });
 
-    test("the issuer's certificate is verified, even with NODE_TLS_REJECT_UNAUTHORIZED=0, and check says why keys cannot be fetched", async () => {
+    test("opens tunnels in which the issuer's certificate is verified, and check says why keys cannot be fetched", async () => {
       await using proxy = await ConnectProxy.start();
       const before = keys.count;
-      const other = `https://other.test:${keys.port}/keys`;
-      for (const [code, said, more] of [
-        [0, /has 1 usable key\n/, {}],
-        [1, /unable to verify the first certificate/, { NODE_TLS_REJECT_UNAUTHORIZED: '0', NODE_EXTRA_CA_CERTS: '' }],
-        [1, /does not match certificate's altnames/, { AUTH_JWKS_URL: other }],
-        [1, /connect ECONNREFUSED 127\.0\.0\.1:1/, { HTTPS_PROXY: 'http://127.0.0.1:1' }],
+      for (const [cause, more] of [
+        [/unable to verify the first certificate/, { NODE_TLS_REJECT_UNAUTHORIZED: '0', NODE_EXTRA_CA_CERTS: '' }],
+        [/does not match certificate's altnames/, { AUTH_JWKS_URL: `https://other.test:${keys.port}/keys` }],
+        [/connect ECONNREFUSED 127\.0\.0\.1:1/, { HTTPS_PROXY: 'http://127.0.0.1:1' }],
       ] as const) {
-        const ended = await runToEnd(['check'], environment({ ...proxied(proxy), ...more }));
-        assert.equal(ended.code, code, ended.stderr);
-        assert.match(ended.stdout + ended.stderr, said);
+        const ended = await runToEnd(['check'], environment(proxy, more));
+        assert.equal(ended.code, 1, ended.output);
+        assert.match(ended.stderr, cause);
       }
-      assert.equal(keys.count, before + 1, 'the issuer gets one request');
-      assert.equal(proxy.requests.length, 3);
+      assert.deepEqual([keys.count, proxy.requests.length], [before, 2]);
     });
 
-    const answers: [title: string, answer: (socket: Socket) => void, cause: RegExp][] = [
-      [
-        'refuses',
-        (socket) => socket.end('HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n'),
-        /issuer\.test:\d+ via http:\/\/127\.0\.0\.1:\d+\/?: HTTP\/1\.1 407 Proxy Authentication Required/,
-      ],
-      ['closes the connection', (socket) => socket.end(), /proxy tunnel ended unexpectedly/],
-      ['does not answer', () => undefined, /no complete answer within 5000 ms/],
-      [
-        'opens a tunnel to a server that does not answer',
-        (socket) => socket.write('HTTP/1.1 200 OK\r\n\r\n'),
-        /no complete answer within 5000 ms/,
-      ],
-    ];
-    for (const [title, answer, cause] of answers) {
-      test(`if it ${title}, the log has the cause, no connection stays open, and the gateway still stops`, async () => {
+    test('can refuse, close, or be silent before or in a tunnel: the log has the cause, no connection stays open, and the gateway stops', async () => {
+      const refusal = 'HTTP/1.1 407 Proxy Authentication Required';
+      const rows: [cause: RegExp, answer: (socket: Socket) => void][] = [
+        [
+          /issuer\.test:\d+ via http:\/\/127\.0\.0\.1:\d+\/?: HTTP\/1\.1 407 Proxy Authentication Required/,
+          (socket) => socket.end(`${refusal}\r\nContent-Length: 0\r\n\r\n`),
+        ],
+        [/proxy tunnel ended unexpectedly/, (socket) => socket.end()],
+        [/no complete answer within 5000 ms/, () => undefined],
+        [/no complete answer within 5000 ms/, (socket) => socket.write('HTTP/1.1 200 OK\r\n\r\n')],
+      ];
+      // All at the same time, because each silence lasts 5 s.
+      const runs = rows.map(async ([cause, answer]) => {
         await using proxy = await ConnectProxy.start();
         proxy.answer = answer;
-        await using gateway = await startCommand(environment(proxied(proxy)));
-        const line = await gateway.log(({ cause: text }) => cause.test(String(text)), 'the cause');
+        await using gateway = await startCommand(environment(proxy));
+        const line = await gateway.log(({ cause: text }) => cause.test(String(text)), `the cause ${String(cause)}`);
         assert.equal(line['level'], 'error');
         assertNoKeys(await gateway.call('GET', path, { headers }));
         assert.doesNotMatch(gateway.output, /hunter2/);
         await poll(() => proxy.open <= 1, 'only the connection of the current attempt is open');
         gateway.signal('SIGTERM');
-        assert.equal((await gateway.exited).code, 0);
+        assert.equal(await gateway.exitCode(), 0);
       });
-    }
+      await Promise.all(runs);
+    });
   });
 
-  test('without NODE_USE_ENV_PROXY, or with a Node that cannot use a proxy, a warning says so', async () => {
+  test('is reported as unused without NODE_USE_ENV_PROXY, or with a Node that cannot use it, but only if TLS is used', async () => {
     await using proxy = await ConnectProxy.start();
+    setDefaultCACertificates([authority.cert]);
     const advice =
       /^warning: HTTPS_PROXY has no effect: to fetch keys and export traces through this proxy, set NODE_USE_ENV_PROXY=1 in the environment$/m;
     const refusal =
       /^warning: HTTPS_PROXY has no effect: Node [\d.]+ cannot use a proxy\. Use Node 22\.21, 24\.5 or later, or AUTH_JWKS_FILE$/m;
-    const direct = { ...proxied(proxy), AUTH_JWKS_URL: `https://localhost:${keys.port}/keys` };
-    for (const [given, warning] of [
-      ['', advice],
-      ['true', advice],
-      ...(canProxy ? [] : [['1', refusal] as const]),
-    ] as const) {
-      const { code, stdout, stderr } = await runToEnd(['check'], environment({ ...direct, NODE_USE_ENV_PROXY: given }));
-      assert.equal(code, 0, stderr);
+    const direct = environment(proxy, { AUTH_JWKS_URL: `https://localhost:${keys.port}/keys` });
+    for (const [given, warning] of [['', advice], ['true', advice], ...(canProxy ? [] : [['1', refusal] as const])] as const) {
+      const { code, stdout, output } = await runHere(['check'], { ...direct, NODE_USE_ENV_PROXY: given });
+      assert.equal(code, 0, output);
       assert.match(stdout, warning);
-      assert.doesNotMatch(stdout + stderr, /hunter2/);
-    }
+      assert.doesNotMatch(output, /hunter2/);
+    } // prettier-ignore
     assert.deepEqual(proxy.requests, []);
-    // Without keys and traces over TLS, the variable has no meaning for the gateway.
-    const open = await runToEnd(['check'], { BACKEND_URL: backend.url, HTTPS_PROXY: direct.HTTPS_PROXY });
+    const open = await runHere(['check'], { BACKEND_URL: backend.url, HTTPS_PROXY: direct.HTTPS_PROXY });
     assert.doesNotMatch(open.stdout, /HTTPS_PROXY/);
   });
 });
