@@ -5,16 +5,17 @@ import { createGate } from '../helpers/changes.ts';
 import { RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { answer, type ScriptedBackend } from '../helpers/scripted-backend.ts';
 
-/** Sends `bytes` to the gateway at `port`; `backend` answers `{"id":5}` after the returned `open` is called. */
+/** Sends `bytes` to the gateway at `port`; `backend` answers with `then` after the returned `open` is called. */
 export async function holdCall(
   backend: ScriptedBackend,
   { port }: { readonly port: number },
   bytes = requestBytes('GET', '/api/work-items/5'),
+  then = answer('{"id":5}'),
 ) {
   const gate = createGate();
   backend.answersOnce(async (exchange) => {
     await Promise.race([gate.opened, exchange.closed]);
-    await answer('{"id":5}')(exchange);
+    await then(exchange);
   });
   const held = backend.requests.length + 1;
   const client = await RawClient.open(port);
