@@ -196,16 +196,18 @@ test('if a worker is killed during its start, the start fails and leaves no work
   assert.equal(command.stderr, `error: a worker ended during its start with signal SIGKILL: ${advice}\n`);
 });
 
-test('a worker that cannot start for lack of a descriptor is started when a descriptor is free', async (t) => {
-  await using command = await start();
-  const [victim] = await reachWorkers(command, 2);
+test('if the primary process has no free descriptor, it counts for the rate limit, and starts a worker when one is free', async (t) => {
+  await using command = await start({ RATE_LIMIT: '1/1h' });
   const limit = (count: number) =>
     spawnSync('prlimit', ['--pid', String(command.process.pid), `--nofile=${count}:`]).status === 0;
+  await using client = await command.connect();
+  assert.equal((await client.call('GET', '/nowhere')).status, 404);
   if (!limit(3)) {
     t.skip('prlimit (util-linux) is not installed or not permitted');
     return;
   }
-  kill(victim, 'SIGKILL');
+  for (const status of [200, 429]) assert.equal((await client.call('GET', '/api/work-items')).status, status);
+  kill(workersOf(command)[0], 'SIGKILL');
   const line = await logged(command, /^a worker could not be replaced/);
   assert.match(JSON.stringify(line['err']), /EMFILE/);
   limit(1_024);

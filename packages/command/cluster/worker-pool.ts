@@ -23,7 +23,7 @@ import type { ServingProcesses } from '../service/process-parts.ts';
 import type { Settings } from '../settings/settings.ts';
 import { Distributor } from './distributor.ts';
 import { describeEnd, isForGroup, Member, type MemberObserver, type StartOutcome } from './member.ts';
-import type { CountRequest, ToWorker } from './messages.ts';
+import type { ToWorker } from './messages.ts';
 
 const backOffMinMs = 100;
 const backOffMaxMs = 10_000;
@@ -121,7 +121,10 @@ class WorkerPool implements ServingProcesses {
       this.#distributor.handBack(sockets);
     },
     onFault: (member) => this.#onFault(member),
-    onCount: (member, requests) => void this.#count(member, requests),
+    onCount: (member, requests) => {
+      const taken = requests.flatMap(({ key, rate }) => this.#counts?.take(key, rate) ?? []);
+      member.send({ kind: 'counted', taken });
+    },
     onKeys: (jwksUrl, keys) => this.#keys.keepKeys(jwksUrl, keys),
     onUnreachable: ({ pid }, error) => this.#logger.error({ err: error, worker: pid }, 'a worker cannot be reached'),
     onGone: (member) => {
@@ -173,6 +176,7 @@ class WorkerPool implements ServingProcesses {
   async start(): Promise<void> {
     const { port } = this.#settings;
     if (this.#passed.length === 0 && port !== 0) await checkPort('clients', this.#settings, this.#logger);
+    await this.#loadCounts(this.#settings);
     this.#heartbeat = setInterval(() => this.#lookForHanging(), heartbeatMs);
     await this.#launch();
     // Opened only now, so that the OS refuses connections until a worker is ready.
@@ -189,6 +193,7 @@ class WorkerPool implements ServingProcesses {
    * cannot use the new settings, all workers get the old settings again.
    */
   async reload(settings: Settings, tls: TlsInForce): Promise<{ readonly finished: Promise<void> | undefined }> {
+    await this.#loadCounts(settings);
     if (this.#phase !== 'running') return { finished: undefined };
     const previous = { settings: this.#settings, tls: this.#tls };
     const decision = Promise.withResolvers<undefined>();
@@ -361,11 +366,14 @@ class WorkerPool implements ServingProcesses {
     }
   }
 
-  // Loads the rate limit for the first requests. Workers send such requests only if a rate limit is set.
-  async #count(member: Member, requests: readonly CountRequest[]): Promise<void> {
-    const { createCounts } = await loadRateLimit();
-    const counts = (this.#counts ??= createCounts());
-    member.send({ kind: 'counted', taken: requests.map(({ key, rate }) => counts.take(key, rate)) });
+  // Loads the rate limit before a worker needs it: later, no file descriptor may be free.
+  async #loadCounts({ rateLimit }: Settings): Promise<void> {
+    if (rateLimit === '' || this.#counts !== undefined) return;
+    try {
+      this.#counts = (await loadRateLimit()).createCounts();
+    } catch (error) {
+      throw new StartError(`the rate limit could not be loaded: ${String(error)}`, error);
+    }
   }
 
   // The worker drains by itself.
