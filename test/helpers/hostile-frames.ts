@@ -188,7 +188,7 @@ async function attack(port: number, seed: number): Promise<HostileClient> {
 }
 
 const answers: Answer[] = [answer('{"id":5}'), answer(`"${'x'.repeat(200_000)}"`), latency(30, answer('[]')), timeout];
-const limitMs = 2_000;
+const limitMs = 1_000;
 
 /**
  * Opens `rounds` times 40 random connections to a new gateway. Rejects unless they end, nothing is held afterwards, no bug
@@ -200,7 +200,7 @@ export async function attackAtRandom(first: number, rounds: number): Promise<voi
     requestTimeoutMs: limitMs,
     replyStallTimeoutMs: limitMs,
     idleTimeoutMs: limitMs,
-    backendTimeoutMs: 1_000,
+    backendTimeoutMs: 500,
     backendIdleTimeoutMs: 200,
   };
   await using server = accounted(await startGateway({ host: 'http2', settings }));

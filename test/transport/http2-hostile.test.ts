@@ -8,31 +8,8 @@ import { assertReply } from '../helpers/expected.ts';
 import { startGateway } from '../helpers/gateway.ts';
 import { attackAtRandom, brokenHead, endings, longFrame, openHostile } from '../helpers/hostile-frames.ts';
 import { type Http2Client, noHttp2 } from '../helpers/http2-client.ts';
-import {
-  closedWindow,
-  data,
-  errorCodes,
-  fieldBlock,
-  type Fields,
-  firstOfTable,
-  flags,
-  frame,
-  FrameClient,
-  frameTypes,
-  get,
-  goAway,
-  headers,
-  indexedField,
-  ping,
-  preface,
-  put,
-  repeat,
-  requestFields,
-  resetStream,
-  settingIds,
-  settings,
-  windowUpdate,
-} from '../helpers/http2-frames.ts';
+import * as frames from '../helpers/http2-frames.ts';
+import { data, errorCodes, flags, frame, FrameClient, frameTypes, get, put, repeat } from '../helpers/http2-frames.ts';
 import { checkHttp2States } from '../helpers/http2-states.ts';
 import { accounted, rememberHeld } from '../helpers/leftovers.ts';
 import { answer } from '../helpers/scripted-backend.ts';
@@ -69,8 +46,7 @@ async function attacked(attack: () => Promise<void>): Promise<void> {
   const assertHeld = rememberHeld(server);
   const state = { isOver: false };
   const attacking = attack().finally(() => (state.isOver = true));
-  do await assertServed();
-  while (!state.isOver);
+  while (!state.isOver) await assertServed();
   await attacking;
   await assertHeld();
   await assertServed();
@@ -101,26 +77,26 @@ const rows: [name: string, frames: Buffer, more?: (round: number) => Buffer, rou
   ['HEADERS on an even stream id', get(2, item)],
   ['HEADERS on stream 0', get(0, item)],
   ['CONTINUATION without HEADERS', frame(frameTypes.continuation, flags.endHeaders, 1, Buffer.alloc(5))],
-  ['another frame within a head', Buffer.concat([headers(1, requestFields('GET', item), 0), ping])],
+  ['another frame within a head', Buffer.concat([frames.headers(1, frames.requestFields('GET', item), 0), frames.ping])],
   ['fields that cannot be decoded', brokenHead(1)],
   ['an index beyond the header table', frame(frameTypes.headers, whole, 1, Buffer.of(0x80 | 100))],
   ['PUSH_PROMISE', frame(frameTypes.pushPromise, flags.endHeaders, 1, Buffer.alloc(10))],
   ['SETTINGS of a wrong length', frame(frameTypes.settings, 0, 0, Buffer.alloc(5))],
-  ['SETTINGS with 33 entries', settings(Array.from({ length: 33 }, () => [settingIds.initialWindowSize, 1] as const))],
-  ['SETTINGS with a window that is too large', settings([[settingIds.initialWindowSize, 2 ** 31]])],
+  ['SETTINGS with 33 entries', frames.settings(Array.from({ length: 33 }, () => [frames.settingIds.initialWindowSize, 1] as const))],
+  ['SETTINGS with a window that is too large', frames.settings([[frames.settingIds.initialWindowSize, 2 ** 31]])],
   ['PING of a wrong length', frame(frameTypes.ping, 0, 0, Buffer.alloc(7))],
-  ['a window update of 0', windowUpdate(0, 0)],
-  ['window updates beyond the largest window', repeat(windowUpdate(0, 2 ** 31 - 1), 2)],
-  ['a reset of an idle stream', resetStream(7, 0)],
+  ['a window update of 0', frames.windowUpdate(0, 0)],
+  ['window updates beyond the largest window', repeat(frames.windowUpdate(0, 2 ** 31 - 1), 2)],
+  ['a reset of an idle stream', frames.resetStream(7, 0)],
   ['GOAWAY with an error', frame(frameTypes.goAway, 0, 0, Buffer.of(0, 0, 0, 0, 0, 0, 0, 2))],
   ['padding that is longer than its frame', frame(frameTypes.headers, flags.padded | flags.endHeaders, 1, Buffer.of(200, 0))],
   // A window update of 0 is a stream error, so the gateway must reset the stream [RFC 9113, 6.9].
-  ['streams that the gateway must reset (CVE-2025-8671)', Buffer.alloc(0), (round) => Buffer.concat([get(1 + 2 * round, '/nope'), windowUpdate(1 + 2 * round, 0)]), 5_000],
+  ['streams that the gateway must reset (CVE-2025-8671)', Buffer.alloc(0), (round) => Buffer.concat([get(1 + 2 * round, '/nope'), frames.windowUpdate(1 + 2 * round, 0)]), 5_000],
   ['60,000 PRIORITY', Buffer.alloc(0), () => repeat(priority(0), 3_000), 20],
   ['60,000 frames of an unknown type', Buffer.alloc(0), () => repeat(unknown, 3_000), 20],
   ['50,000 empty DATA frames', put(1, item), () => repeat(data(1, 0), 1_000), 50],
-  ...[Buffer.alloc(0), Buffer.alloc(1), fieldBlock([['x-a', 'x'.repeat(15_980)]])].map(
-    (payload): (typeof rows)[number] => [`endless CONTINUATION frames of ${payload.length} bytes`, headers(1, requestFields('GET', item), flags.endStream), () => continuation(payload), 1_000],
+  ...[Buffer.alloc(0), Buffer.alloc(1), frames.fieldBlock([['x-a', 'x'.repeat(15_980)]])].map(
+    (payload): (typeof rows)[number] => [`endless CONTINUATION frames of ${payload.length} bytes`, frames.headers(1, frames.requestFields('GET', item), flags.endStream), () => continuation(payload), 1_000],
   ),
 ]; // prettier-ignore
 
@@ -149,7 +125,7 @@ describe('a connection is closed, and leaves nothing, after', { skip: noHttp2 },
 
   test('more than 200 resets at once (rapid reset, CVE-2023-44487), and every read is cancelled', () =>
     attackedBy(async (client) => {
-      const pair = (stream: number) => Buffer.concat([get(stream, '/api/work-items'), resetStream(stream, errorCodes.cancel)]); // prettier-ignore
+      const pair = (stream: number) => Buffer.concat([get(stream, '/api/work-items'), frames.resetStream(stream, errorCodes.cancel)]); // prettier-ignore
       for (let stream = 1; stream < 20_000 && client.isOpen; stream += 100) {
         await client.sent(...Array.from({ length: 50 }, (_, index) => pair(stream + 2 * index)));
       }
@@ -160,13 +136,13 @@ describe('a connection is closed, and leaves nothing, after', { skip: noHttp2 },
 });
 
 describe('a connection is served, and leaves nothing, after', { skip: noHttp2 }, () => {
-  const window = settings([[settingIds.initialWindowSize, 65_535]]);
+  const window = frames.settings([[frames.settingIds.initialWindowSize, 65_535]]);
   for (const [name, one, reads] of [
     ['SETTINGS', window, true],
     ['SETTINGS', window, false],
-    ['PING', ping, true],
-    ['PING', ping, false],
-    ['WINDOW_UPDATE', windowUpdate(0, 1), true],
+    ['PING', frames.ping, true],
+    ['PING', frames.ping, false],
+    ['WINDOW_UPDATE', frames.windowUpdate(0, 1), true],
   ] as const) {
     test(`60,000 ${name}${reads ? '' : ', unless it is closed because it reads nothing'}`, () =>
       attackedBy(async (client) => {
@@ -182,32 +158,28 @@ describe('a connection is served, and leaves nothing, after', { skip: noHttp2 },
 
   test('heads that are reset in the same read; no bug is recorded [D28]', () =>
     attackedBy(async (client) => {
-      const expecting: Fields = [['expect', '100-continue']];
-      const heads = [
-        (stream: number) => get(stream, '/none'),
-        (stream: number) => get(stream, '/api/work-items/none'),
-        (stream: number) => put(stream, item, expecting),
-      ];
-      const { length } = server.told.ended;
       const parts = Array.from({ length: 120 }, (_, index) => {
         const stream = 1 + 2 * index;
-        const code = index < 60 ? errorCodes.cancel : errorCodes.noError;
-        return [heads[index % 3]?.(stream) ?? ping, resetStream(stream, code)];
+        const expecting = put(stream, item, [['expect', '100-continue']]);
+        const head = [get(stream, '/none'), get(stream, '/api/work-items/none'), expecting][index % 3] ?? frames.ping;
+        return [head, frames.resetStream(stream, index < 60 ? errorCodes.cancel : errorCodes.noError)];
       });
       client.send(...parts.flat(), get(241, '/last'));
       await client.replies(241);
       await poll(() => server.told.ended.filter(({ path }) => path !== item).length >= 81, 'the calls have ended');
-      assert.ok(!server.told.ended.slice(length).some(({ outcome }) => outcome === 'bug'));
+      assert.ok(!server.told.ended.some(({ outcome }) => outcome === 'bug'));
     }));
 
   test('a compression bomb (each byte stands for a field of 4,000 bytes), which is refused', () =>
     attackedBy(async (client) => {
-      const start = fieldBlock(requestFields('GET', item));
-      const large = indexedField('x-large', 'x'.repeat(4_000));
+      const start = frames.fieldBlock(frames.requestFields('GET', item));
+      const large = frames.indexedField('x-large', 'x'.repeat(4_000));
       client.send(frame(frameTypes.headers, whole, 1, Buffer.concat([start, large])));
       await client.replies(1);
       for (let stream = 3; stream < 200 && client.isOpen; stream += 2) {
-        await client.sent(frame(frameTypes.headers, whole, stream, Buffer.concat([start, firstOfTable(16_000)])));
+        await client.sent(
+          frame(frameTypes.headers, whole, stream, Buffer.concat([start, frames.firstOfTable(16_000)])),
+        );
       }
       assert.equal(await client.resetCode(3), errorCodes.enhanceYourCalm);
     }));
@@ -216,7 +188,7 @@ describe('a connection is served, and leaves nothing, after', { skip: noHttp2 },
     const settings = { ...limits, bufferedBytesMax: 20 * megabyte };
     await using small = accounted(await startGateway({ host: 'http2', settings }));
     small.backend.answers(answer(`"${'x'.repeat(megabyte)}"`));
-    await using client = await FrameClient.begin(small.port, closedWindow);
+    await using client = await FrameClient.begin(small.port, frames.closedWindow);
     client.send(...Array.from({ length: 60 }, (_, index) => get(1 + 2 * index, item)));
     await poll(() => small.told.ended.length === 60, 'all calls have ended');
     assert.ok(small.gateway.budget.bytes <= 20 * megabyte, `${small.gateway.budget.bytes} bytes buffered`);
@@ -230,26 +202,26 @@ describe('a connection is served, and leaves nothing, after', { skip: noHttp2 },
 });
 
 // node:http2 neither ends these connections nor reads from them, so that it does not see that a client has left.
-const closed = settings(closedWindow);
+const closed = frames.settings(frames.closedWindow);
 const zeros = Buffer.alloc(20);
 const stuck: [name: string, first: Buffer[], later: Buffer][] = [
-  ['a frame that is too long after GOAWAY', [closed, get(1), goAway, longFrame], zeros],
-  ['fields that cannot be decoded after GOAWAY', [closed, get(1), goAway, brokenHead(3)], zeros],
-  ['two GOAWAYs with a frame that is too long between them', [closed, get(1), goAway, longFrame, goAway], goAway],
-  ['a body that does not end, and fields that cannot be decoded', [closed, put(1, item), goAway, brokenHead(3)], zeros],
-  ['a frame that is too long after a reset', [closed, get(1), get(3), goAway, resetStream(1, 8), longFrame], zeros],
-  ['a window that is too large', [closed, get(1), goAway, windowUpdate(0, 2 ** 31 - 1)], ping],
-  ['a stream that depends on itself', [closed, get(1), goAway, priority(1), longFrame], ping],
+  ['a frame that is too long after GOAWAY', [closed, get(1), frames.goAway, longFrame], zeros],
+  ['fields that cannot be decoded after GOAWAY', [closed, get(1), frames.goAway, brokenHead(3)], zeros],
+  ['two GOAWAYs with a frame that is too long between them', [closed, get(1), frames.goAway, longFrame, frames.goAway], frames.goAway],
+  ['a body that does not end, and fields that cannot be decoded', [closed, put(1, item), frames.goAway, brokenHead(3)], zeros],
+  ['a frame that is too long after a reset', [closed, get(1), get(3), frames.goAway, frames.resetStream(1, 8), longFrame], zeros],
+  ['a window that is too large', [closed, get(1), frames.goAway, frames.windowUpdate(0, 2 ** 31 - 1)], frames.ping],
+  ['a stream that depends on itself', [closed, get(1), frames.goAway, priority(1), longFrame], frames.ping],
 ]; // prettier-ignore
 
 describe('connections that node:http2 would leave open', { skip: noHttp2 }, () => {
-  /** Opens a connection for each row and each of `endings`. Returns the clients by name. */
+  /** Opens a connection for each row and each of `ends`. Returns the clients by name. */
   async function open(port: number, rowsOf: typeof stuck, ends: readonly (typeof endings)[number][]) {
-    const names = rowsOf.flatMap((row) => ends.map((ending) => ({ row, ending })));
+    const all = rowsOf.flatMap((row) => ends.map((ending) => [...row, ending] as const));
     return await Promise.all(
-      names.map(async ({ row: [name, first, later], ending }) => {
+      all.map(async ([name, first, later, ending]) => {
         const client = await openHostile(port);
-        client.send(preface, ...first);
+        client.send(frames.preface, ...first);
         for (let round = 0; round < 2; round += 1) {
           await turns(20);
           client.send(later);
@@ -273,10 +245,14 @@ describe('connections that node:http2 would leave open', { skip: noHttp2 }, () =
   test('do not delay a drain [D33]', async () => {
     await using drained = await start();
     const others: typeof stuck = [
-      ['a body that does not end', [settings(), headers(1, requestFields('GET', '/nope'), flags.endHeaders)], zeros],
-      ['nothing', [settings()], Buffer.alloc(0)],
-      ['half a head', [settings(), get(1).subarray(0, 20)], Buffer.alloc(0)],
-      ['a closed window', [closed, get(1)], ping],
+      [
+        'a body that does not end',
+        [frames.settings(), frames.headers(1, frames.requestFields('GET', '/nope'), flags.endHeaders)],
+        zeros,
+      ],
+      ['nothing', [frames.settings()], Buffer.alloc(0)],
+      ['half a head', [frames.settings(), get(1).subarray(0, 20)], Buffer.alloc(0)],
+      ['a closed window', [closed, get(1)], frames.ping],
     ];
     const opened = await open(drained.port, [...stuck, ...others], ['stay']);
     await poll(() => drained.told.ended.length >= 8, 'the calls have ended');
@@ -287,6 +263,6 @@ describe('connections that node:http2 would leave open', { skip: noHttp2 }, () =
   });
 
   // Each run has other connections.
-  test('are among 80 random hostile connections, which end and leave nothing', () =>
-    attackAtRandom(Date.now() % 1_000_000, 2));
+  test('are among 40 random hostile connections, which end and leave nothing', () =>
+    attackAtRandom(Date.now() % 1_000_000, 1));
 });
