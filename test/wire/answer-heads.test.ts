@@ -5,7 +5,6 @@ import { describe, test } from 'node:test';
 import { AnswerReader } from '../../packages/core/http1/answer-reader.ts';
 import { fieldNames } from '../../packages/core/http1/fields.ts';
 import type { AnswerHead } from '../../packages/core/http1/head.ts';
-import { cutAt } from './http-readings.ts';
 
 const headBytesMax = 100_000;
 const fieldBytesMax = 2_000;
@@ -26,8 +25,9 @@ function read(text: string, size: number) {
   );
   let fed = 0;
   let heldMax = 0;
-  const cuts = Array.from({ length: Math.ceil(bytes.length / size) - 1 }, (_, index) => (index + 1) * size);
-  for (const piece of cutAt(bytes, cuts)) {
+  for (let from = 0; from < bytes.length; from += size) {
+    // A copy, since readers write to their pieces.
+    const piece = Buffer.from(bytes.subarray(from, from + size));
     for (let at = 0; at < piece.length && reader.flaw === undefined && !reader.isDone;) at = reader.read(piece, at);
     fed += piece.length;
     // `heldBytes` also counts the length of the head so far, for the strings of its fields.
@@ -54,7 +54,7 @@ for (const [what, text] of [
   ...fieldNames
     .filter((name) => !['connection', 'keep-alive', 'content-length', 'transfer-encoding'].includes(name))
     .map((name) => [`a large ${name}`, `${start}${name}: ${'v'.repeat(20_000)}\r\n${end}`] as const),
-  ['a field that is read and has just the allowed size', `${start}Connection: ${'x'.repeat(1_999)}\r\n${end}`],
+  ['a field that is read and has just the allowed size', `${start}Connection: ${'x'.repeat(2_000)}\r\n${end}`],
 ] as const) {
   test(`an answer with ${what} is read in pieces of any size`, () => {
     for (const size of sizes) {
@@ -90,10 +90,12 @@ describe('a head is refused', () => {
 
   test('with an invalid byte after a dropped part', () => {
     for (const size of sizes) {
-      const value = read(`${start}X: ${'v'.repeat(50_000)}\x01\r\n${end}`, size).flaw;
-      assert.equal(value?.reason, 'a control character in a field value');
-      const name = read(`${start}${'n'.repeat(50_000)} : v\r\n${end}`, size).flaw;
-      assert.equal(name?.reason, 'an invalid field name');
+      for (const [dropped, reason] of [
+        [`X: ${'v'.repeat(50_000)}\x01`, 'a control character in a field value'],
+        [`${'n'.repeat(50_000)} : v`, 'an invalid field name'],
+      ] as const) {
+        assert.equal(read(`${start}${dropped}\r\n${end}`, size).flaw?.reason, reason);
+      }
     }
   });
 });

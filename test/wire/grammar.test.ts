@@ -23,27 +23,15 @@ function range(from: number, to: number): string {
   return Array.from({ length: to - from + 1 }, (_, index) => String.fromCharCode(from + index)).join('');
 }
 
-function charactersOf(table: Uint8Array): string {
-  return Array.from(table, (isIn, byte) => (isIn === 1 ? String.fromCharCode(byte) : '')).join('');
-}
-
-function sorted(text: string): string {
-  return Array.from(text).sort().join('');
-}
-
 for (const [name, table, characters] of [
   ['a token [RFC 9110, 5.6.2]', tokenBytes, `!#$%&'*+-.^_\`|~${digits}${letters}`],
-  [
-    'a value: tab, space, visible ASCII, and above ASCII [RFC 9110, 5.5]',
-    textBytes,
-    `\t${range(0x20, 0x7e)}${range(0x80, 0xff)}`,
-  ],
+  ['a value [RFC 9110, 5.5]', textBytes, `\t${range(0x20, 0x7e)}${range(0x80, 0xff)}`],
   ['a method [D6, D27]', methodBytes, `${capitals}${digits}_-`],
   ['a target: visible ASCII [RFC 9112, 3.2]', targetBytes, range(0x21, 0x7e)],
 ] as const) {
   test(`the table has exactly the bytes of ${name}`, () => {
-    assert.equal(table.length, 256);
-    assert.equal(charactersOf(table), sorted(characters));
+    const expected = Array.from(range(0, 255), (character) => (characters.includes(character) ? 1 : 0));
+    assert.deepEqual([...table], expected);
   });
 }
 
@@ -90,18 +78,16 @@ test('field names are recognised in any case and at any position in the bytes', 
       assert.equal(fieldNameAt(bytes, 1, bytes.length), undefined);
       assert.equal(fieldNameOf(text), name);
     }
+    // Any other byte of a token makes another name, unless it is the same letter in another case.
     for (let index = 0; index < name.length; index += 1) {
-      // Any other byte makes another name, unless it is the same letter in another case.
       for (let byte = 0; byte < 256; byte += 1) {
+        if (tokenBytes[byte] !== 1) continue;
         const bytes = Buffer.from(name, 'latin1');
         bytes[index] = byte;
         const text = bytes.toString('latin1');
-        // Bytes outside of a token never reach the lookup.
-        if (tokenBytes[byte] === 1) {
-          const expected = fieldNames.find((each) => each === text.toLowerCase());
-          assert.equal(fieldNameAt(bytes, 0, bytes.length), expected, text);
-          assert.equal(fieldNameOf(text), expected, text);
-        }
+        const expected = fieldNames.find((each) => each === text.toLowerCase());
+        assert.equal(fieldNameAt(bytes, 0, bytes.length), expected, text);
+        assert.equal(fieldNameOf(text), expected, text);
       }
     }
   }
@@ -110,17 +96,29 @@ test('field names are recognised in any case and at any position in the bytes', 
 });
 
 test('fieldValue returns the first value of a field, onlyFieldValue its only value, fieldValues all its values', () => {
-  const fields = ['host', 'origin', 'origin', 'a', 'x-request-id', 'host', 'origin', 'b'];
-  assert.equal(fieldValue(fields, 'host'), 'origin');
-  assert.equal(fieldValue(fields, 'origin'), 'a');
-  assert.equal(fieldValue(fields, 'x-request-id'), 'host');
-  assert.equal(fieldValue(fields, 'expect'), undefined);
-  assert.equal(onlyFieldValue(fields, 'host'), 'origin');
-  assert.equal(onlyFieldValue(fields, 'x-request-id'), 'host');
-  assert.equal(onlyFieldValue(fields, 'origin'), undefined);
-  assert.equal(onlyFieldValue(fields, 'expect'), undefined);
-  assert.equal(onlyFieldValue(['expect', '', 'expect', 'b'], 'expect'), undefined);
-  assert.deepEqual(fieldValues(fields, 'origin'), ['a', 'b']);
-  assert.deepEqual(fieldValues(fields, 'host'), ['origin']);
-  assert.deepEqual(fieldValues(fields, 'expect'), []);
+  const fields = [
+    'host',
+    'origin',
+    'origin',
+    'a',
+    'x-request-id',
+    'host',
+    'origin',
+    'b',
+    'upgrade',
+    '',
+    'upgrade',
+    'c',
+  ];
+  for (const [name, first, only, all] of [
+    ['host', 'origin', 'origin', ['origin']],
+    ['origin', 'a', undefined, ['a', 'b']],
+    ['x-request-id', 'host', 'host', ['host']],
+    ['upgrade', '', undefined, ['', 'c']],
+    ['expect', undefined, undefined, []],
+  ] as const) {
+    assert.equal(fieldValue(fields, name), first);
+    assert.equal(onlyFieldValue(fields, name), only);
+    assert.deepEqual(fieldValues(fields, name), all);
+  }
 });

@@ -67,11 +67,11 @@ test('the reads of a TLS socket stop at once, and start again', async (t) => {
 });
 
 test('only three files of the core read private properties of Node', () => {
-  const root = join(import.meta.dirname, '../..');
-  const found = globSync('packages/core/**/*.ts', { cwd: root }).filter((path) =>
-    /\b_(?:handle|parent|consumed|paused|events|httpMessage|readableState|writableState)\b|destroySoon|removeAllListeners|process\.binding/.test(
-      readFileSync(join(root, path), 'utf8'),
-    ),
+  const cwd = join(import.meta.dirname, '../..');
+  const isPrivate =
+    /\b_(?:handle|parent|consumed|paused|events|httpMessage|readableState|writableState)\b|destroySoon|removeAllListeners|process\.binding/;
+  const found = globSync('packages/core/**/*.ts', { cwd }).filter((path) =>
+    isPrivate.test(readFileSync(join(cwd, path), 'utf8')),
   );
   assert.deepEqual(found.toSorted(), [
     'packages/core/hosts/node/linger.ts',

@@ -42,19 +42,20 @@ function countMade(reader: KnownText | RepeatedText, read: readonly string[]): n
   return made;
 }
 
-test('KnownText decodes only unknown text', () => {
-  const reader = new KnownText(['GET', 'PUT', 'POST']);
-  assert.equal(countMade(reader, ['GET', 'POST', 'PUT', 'GET']), 0);
-  assert.equal(countMade(reader, ['GETS', 'PU', 'TUP', '', 'POSt']), 5);
-});
-
-test('RepeatedText decodes a repeated text of up to 64 bytes only once', () => {
+test('KnownText decodes only unknown text, RepeatedText a repeated text of up to 64 bytes only once', () => {
+  const known = new KnownText(['GET', 'PUT', 'POST']);
   const [short, long, tooLong] = ['localhost', 'x'.repeat(64), 'x'.repeat(65)];
-  assert.equal(countMade(new RepeatedText(), ['']), 0);
-  assert.equal(countMade(new RepeatedText(), [short, short, short]), 1);
-  assert.equal(countMade(new RepeatedText(), [long, long]), 1);
-  assert.equal(countMade(new RepeatedText(), [tooLong, tooLong]), 2);
-  // Text that is too long is not cached, and does not replace the cached text.
-  assert.equal(countMade(new RepeatedText(), [short, tooLong, short]), 2);
-  assert.equal(countMade(new RepeatedText(), [short, long, short]), 3);
+  for (const [reader, texts, made] of [
+    [known, ['GET', 'POST', 'PUT', 'GET'], 0],
+    [known, ['GETS', 'PU', 'TUP', '', 'POSt'], 5],
+    [new RepeatedText(), [''], 0],
+    [new RepeatedText(), [short, short, short], 1],
+    [new RepeatedText(), [long, long], 1],
+    [new RepeatedText(), [tooLong, tooLong], 2],
+    // Text that is too long is not cached, and does not replace the cached text.
+    [new RepeatedText(), [short, tooLong, short], 2],
+    [new RepeatedText(), [short, long, short], 3],
+  ] as const) {
+    assert.equal(countMade(reader, texts), made, texts.join());
+  }
 });
