@@ -87,27 +87,14 @@ test('an empty piece changes nothing, and an empty text is not JSON', () => {
 });
 
 test('write returns false for the first byte that makes the text invalid, and for all bytes after it', () => {
-  const faults = [
-    ['[1,', ']'],
-    ['{"a":1', ']'],
-    ['[tr', 'a'],
-    ['"\\u00', 'g'],
-    ['"a', '\n'],
-    ['01'.slice(0, 1), '1'],
-    ['1 ', '2'],
-    ['"\xe0', '\x80'],
-    ['"\xed', '\xa0'],
-    ['"\xf0', '\x8f'],
-    ['"\xf4', '\x90'],
-    ['"\xe6\x9d', 'a'],
-    ['"', '\xc0'],
-    ['"', '\xf5'],
-    ['', '\xbb'],
-    ['\xef\xbb', 'a'],
-  ] as const;
-  for (const [before, byte] of faults) {
+  // prettier-ignore
+  for (const [before, byte] of [
+    ['[1,', ']'], ['{"a":1', ']'], ['[tr', 'a'], ['"\\u00', 'g'], ['"a', '\n'], ['0', '1'], ['1 ', '2'],
+    ['"\xe0', '\x80'], ['"\xed', '\xa0'], ['"\xf0', '\x8f'], ['"\xf4', '\x90'], ['"\xe6\x9d', 'a'], ['"', '\xc0'],
+    ['"', '\xf5'], ['', '\xbb'], ['\xef\xbb', 'a'],
+  ] as const) {
     const checker = new JsonChecker();
-    assert.equal(checker.write(bytesOf(before)), true, shown(bytesOf(before)));
+    assert.equal(checker.write(bytesOf(before)), true, before);
     assert.equal(checker.write(bytesOf(byte)), false, shown(bytesOf(before + byte)));
     assert.equal(checker.write(bytesOf(' ')), false);
     assert.equal(checker.end(), false);
@@ -136,25 +123,13 @@ test('every text gets its expected result: whole, byte by byte, and split at any
 });
 
 test('the number of bytes that can begin a JSON text', () => {
+  // prettier-ignore
   for (const [text, bytes] of [
-    ['', 0],
-    ['{"a":}', 5],
-    ['{"a":1', 6],
-    ['{"a":1}}', 7],
-    ["{'a':1}", 1],
-    ['[1,]', 3],
-    ['01', 1],
-    ['[1.]', 3],
-    ['nul', 3],
-    ['tru3', 3],
-    ['"\\u12g4"', 5],
-    ['"\t"', 1],
-    ['\u{feff}{}x', 5],
-    ['"é\u{80}"', 6],
+    ['', 0], ['{"a":}', 5], ['{"a":1', 6], ['{"a":1}}', 7], ["{'a':1}", 1], ['[1,]', 3], ['01', 1], ['[1.]', 3], ['nul', 3],
+    ['tru3', 3], ['"\\u12g4"', 5], ['"\t"', 1], ['\xef\xbb\xbf{}x', 5], ['"\xe2\x82"', 3],
   ] as const) {
-    assert.equal(countJsonBytes(Buffer.from(text)), bytes, text);
+    assert.equal(countJsonBytes(bytesOf(text)), bytes, text);
   }
-  assert.equal(countJsonBytes(Buffer.of(0x22, 0xe2, 0x82, 0x22)), 3);
 });
 
 test('any text can begin a JSON text up to the byte that a checker refuses, if it reads byte by byte', () => {

@@ -42,36 +42,21 @@ function assertAgrees(bytes: Uint8Array, places: readonly number[]): void {
   assert.equal(isJsonInPieces(bytes, within), expected, `${shown(bytes)} cut at ${within.join()}`);
 }
 
-test('generated JSON is accepted, whole and in pieces', () => {
-  fc.assert(
-    fc.property(json, cuts, (bytes, places) => {
-      assert.ok(isJson(bytes), shown(bytes));
-      assertAgrees(bytes, places);
-    }),
-    { numRuns: 4000 },
-  );
-});
-
-test("JSON with faults gets the oracle's result", () => {
+test("generated JSON is accepted, and with faults it gets the oracle's result, whole and in pieces", () => {
   fc.assert(
     fc.property(json, json, fc.integer(), cuts, (bytes, other, seed, places) => {
+      assert.ok(isJson(bytes), shown(bytes));
+      assertAgrees(bytes, places);
       const random = createRandom(seed);
       for (let time = 0; time < 8; time += 1) assertAgrees(mutate(bytes, other, random), places);
     }),
-    { numRuns: 2000 },
+    { numRuns: 1500 },
   );
 });
 
 test("fragments of JSON in any order get the oracle's result", () => {
   const some = fc.array(fc.constantFrom(...fragments), { maxLength: 12 }).map((all) => Buffer.concat(all));
-  fc.assert(fc.property(some, cuts, assertAgrees), { numRuns: 8000 });
-});
-
-test("any bytes inside a string get the oracle's result", () => {
-  const bytes = fc
-    .uint8Array({ maxLength: 6 })
-    .map((middle) => Buffer.concat([Buffer.from('"'), middle, Buffer.from('"')]));
-  fc.assert(fc.property(bytes, cuts, assertAgrees), { numRuns: 8000 });
+  fc.assert(fc.property(some, cuts, assertAgrees), { numRuns: 4000 });
 });
 
 test("sequences of one or two bytes, and sequences of three or four bytes at the limits of UTF-8's ranges, get the oracle's result", () => {
@@ -106,6 +91,6 @@ test("mutations of the text with every kind of token get the oracle's result", (
       const random = createRandom(seed);
       for (let time = 0; time < 20; time += 1) assertAgrees(mutate(everyToken, everyToken, random), places);
     }),
-    { numRuns: 2000 },
+    { numRuns: 1000 },
   );
 });
