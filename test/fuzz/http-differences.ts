@@ -2,7 +2,7 @@
 // difference is a finding.
 
 import { METHODS } from 'node:http';
-import { fieldNames, type FieldName } from '../../packages/core/http1/fields.ts';
+import { fieldNames } from '../../packages/core/http1/fields.ts';
 import type { AnswerHead, RequestHead } from '../../packages/core/http1/head.ts';
 import type { JudgedMessage, Judgement } from './http-oracle.ts';
 import type { Message, Reading } from '../wire/http-readings.ts';
@@ -22,23 +22,20 @@ export interface Difference {
   readonly judged: JudgedMessage | undefined;
 }
 
-export interface KnownDifference {
-  readonly name: string;
-  /** Why our reading is right, with the rule. */
-  readonly why: string;
-  readonly applies: (difference: Difference) => boolean;
-}
+/** `why`: why our reading is right, with the rule. `flaws`: our reasons to refuse the message; undefined: any. */
+type Row = readonly [
+  kind: Difference['kind'],
+  name: string,
+  why: string,
+  flaws: readonly string[] | undefined,
+  applies: (difference: Difference) => boolean,
+];
 
-const notCompared: ReadonlySet<string> = new Set<FieldName>([
-  // Fields that are compared only by their effect on the head.
-  'connection',
-  'content-length',
-  'transfer-encoding',
-  'expect',
-  'upgrade',
-  'keep-alive',
-]);
-const compared = new Set<string>(fieldNames.filter((name) => !notCompared.has(name)));
+// Other fields are compared only by their effect on the head.
+const compared = new Set<string>(fieldNames);
+for (const name of ['connection', 'content-length', 'transfer-encoding', 'expect', 'upgrade', 'keep-alive']) {
+  compared.delete(name);
+}
 
 function isRequest(head: RequestHead | AnswerHead): head is RequestHead {
   return 'method' in head;
@@ -114,39 +111,9 @@ export function compare(
   }
 }
 
-// The first line, without empty lines before it.
-function firstLine(text: string): string {
-  return /^[\r\n]*([^\r\n]*)/.exec(text)?.[1] ?? '';
-}
-
 function valuesOf(difference: Difference, name: string): string[] {
   const { judged } = difference;
   return judged === undefined ? [] : judged.fields.filter((field) => field[0] === name).map(([, value]) => value);
-}
-
-/** A known difference: only our reader refuses the message, for one of `flaws`, or for any flaw if `flaws` is empty. */
-function refused(
-  name: string,
-  why: string,
-  flaws: readonly string[],
-  applies: (difference: Difference) => boolean = () => true,
-): KnownDifference {
-  const isFlaw = ({ flaw }: Difference): boolean =>
-    flaws.length === 0 || flaws.some((reason) => flaw === reason || flaw === `an answer with ${reason}`);
-  return {
-    name,
-    why,
-    applies: (difference) => difference.kind === 'refused' && isFlaw(difference) && applies(difference),
-  };
-}
-
-function differing(
-  kind: Difference['kind'],
-  name: string,
-  why: string,
-  applies: (difference: Difference) => boolean,
-): KnownDifference {
-  return { name, why, applies: (difference) => difference.kind === kind && applies(difference) };
 }
 
 const otherCoding = 'a transfer-encoding that is not exactly one "chunked"';
@@ -154,197 +121,88 @@ const badVersion = 'a version that is neither HTTP/1.0 nor HTTP/1.1';
 
 // Node's errors about trailers, because Node treats them like fields of the head.
 const trailerErrors: ReadonlySet<string | undefined> = new Set([
-  'HPE_CLOSED_CONNECTION',
-  'HPE_INVALID_CONTENT_LENGTH',
-  'HPE_INVALID_TRANSFER_ENCODING',
-  'HPE_UNEXPECTED_CONTENT_LENGTH',
+  ...['HPE_CLOSED_CONNECTION', 'HPE_INVALID_CONTENT_LENGTH'],
+  ...['HPE_INVALID_TRANSFER_ENCODING', 'HPE_UNEXPECTED_CONTENT_LENGTH'],
 ]);
 const trailerThatFrames =
   /(?:^|\n)0+(?:;[^\n]*)?\r\n(?:[^\r\n]+\r\n)*(?:(?:proxy-)?connection|content-length|transfer-encoding):/i;
+const hasTabAfterFraming = ({ text }: Difference): boolean =>
+  /\r\n(?:transfer-encoding|content-length):[ \t]*\w+[ \t]*\t[ \t]*\r\n/i.test(text);
+const whyTab =
+  'white space after a value is not part of the value; Node refuses it in a request, and misses the chunks of an answer: RFC 9110, 5.5';
 
-const inBoth: readonly KnownDifference[] = [
-  refused(
-    'transfer codings that are not exactly one "chunked"',
-    'with other codings, parsers disagree on the end of the body: RFC 9112, 6.1 [D18, D27]',
-    [otherCoding],
-    (difference) => valuesOf(difference, 'transfer-encoding').join().toLowerCase() !== 'chunked',
-  ),
-  refused(
-    'a transfer coding in HTTP/1.0',
-    'HTTP/1.0 has no codings, so its framing is faulty: RFC 9112, 6.1 [D18, D27]',
-    ['a transfer-encoding in HTTP/1.0'],
-    (difference) => difference.judged?.isOld === true && valuesOf(difference, 'transfer-encoding').length > 0,
-  ),
-  differing(
-    'accepted',
-    'trailer fields that would change the framing',
-    'our reader checks and drops trailers, but Node applies them: RFC 9110, 6.5.1',
-    ({ error, before, text }) => trailerErrors.has(error) && trailerThatFrames.test(before + text),
-  ),
-  refused('invalid chunk extensions', 'Node accepts an empty name, and more: RFC 9112, 7.1.1 [D18, D27]', [
-    'an invalid chunk extension',
-  ]),
-  refused(
-    'chunks of more than 2^48 bytes, or whose size has more than 64 digits',
-    'no client sends them, and their size may not be an exact number: RFC 9112, 7.1 [D18, D27]',
-    ['a chunk size over the limit'],
-    ({ text }) => /\r\n(?:0*[1-9a-f][0-9a-f]{12}|[0-9a-f]{65})/i.test(text),
-  ),
-  differing(
-    'persists',
-    'proxy-connection',
-    'no standard defines this field; Node treats it as connection: RFC 9112, C.2.2',
-    (difference) =>
-      difference.ours?.head.persists !== difference.judged?.persists &&
-      valuesOf(difference, 'proxy-connection').length > 0,
-  ),
-  refused(
-    'a content-length of more than 15 digits',
-    'no client sends a body of that length, and the length may not be an exact number: RFC 9110, 8.6 [D18, D27]',
-    ['an invalid content-length, or more than one'],
-    (difference) => valuesOf(difference, 'content-length').some((value) => /^0*[1-9]\d{15,}$/.test(value)),
-  ),
-  ...(['accepted', 'persists'] as const).map((kind) =>
-    differing(
-      kind,
-      'a tab after a length or a coding',
-      'white space after a value is not part of the value; Node refuses it in a request, and misses the chunks of an answer: RFC 9110, 5.5',
-      ({ text }) => /\r\n(?:transfer-encoding|content-length):[ \t]*\w+[ \t]*\t[ \t]*\r\n/i.test(text),
-    ),
-  ),
-  refused(
-    'HTTP/0.9 and HTTP/2.0',
-    'messages of these versions have another form: RFC 9112, 2.3 [D18, D27]',
-    ['an answer that is not HTTP/1.1', badVersion],
-    ({ text }) => /HTTP\/(?:0\.9|2\.0)/.test(text),
-  ),
-  differing(
-    'persists',
-    'both close and keep-alive',
-    'close takes precedence; Node reports that the connection stays open, and refuses the next message: RFC 9112, 9.3',
-    (difference) => {
-      const options = valuesOf(difference, 'connection').join().toLowerCase();
-      return difference.judged?.persists === true && /\bclose\b/.test(options) && options.includes('keep-alive');
-    },
-  ),
-];
+const inBoth: readonly Row[] = [
+  ['refused', 'transfer codings that are not exactly one "chunked"', 'with other codings, parsers disagree on the end of the body: RFC 9112, 6.1 [D18, D27]',
+    [otherCoding], (difference) => valuesOf(difference, 'transfer-encoding').join().toLowerCase() !== 'chunked'],
+  ['refused', 'a transfer coding in HTTP/1.0', 'HTTP/1.0 has no codings, so its framing is faulty: RFC 9112, 6.1 [D18, D27]',
+    ['a transfer-encoding in HTTP/1.0'], (difference) => difference.judged?.isOld === true && valuesOf(difference, 'transfer-encoding').length > 0],
+  ['accepted', 'trailer fields that would change the framing', 'our reader checks and drops trailers, but Node applies them: RFC 9110, 6.5.1',
+    undefined, ({ error, before, text }) => trailerErrors.has(error) && trailerThatFrames.test(before + text)],
+  ['refused', 'invalid chunk extensions', 'Node accepts an empty name, and more: RFC 9112, 7.1.1 [D18, D27]', ['an invalid chunk extension'], () => true],
+  ['refused', 'chunks of more than 2^48 bytes, or whose size has more than 64 digits', 'no client sends them, and their size may not be an exact number: RFC 9112, 7.1 [D18, D27]',
+    ['a chunk size over the limit'], ({ text }) => /\r\n(?:0*[1-9a-f][0-9a-f]{12}|[0-9a-f]{65})/i.test(text)],
+  ['persists', 'proxy-connection', 'no standard defines this field; Node treats it as connection: RFC 9112, C.2.2',
+    undefined, (difference) => difference.ours?.head.persists !== difference.judged?.persists && valuesOf(difference, 'proxy-connection').length > 0],
+  ['refused', 'a content-length of more than 15 digits', 'no client sends a body of that length, and the length may not be an exact number: RFC 9110, 8.6 [D18, D27]',
+    ['an invalid content-length, or more than one'], (difference) => valuesOf(difference, 'content-length').some((value) => /^0*[1-9]\d{15,}$/.test(value))],
+  ['accepted', 'a tab after a length or a coding', whyTab, undefined, hasTabAfterFraming],
+  ['persists', 'a tab after a length or a coding', whyTab, undefined, hasTabAfterFraming],
+  ['refused', 'HTTP/0.9 and HTTP/2.0', 'messages of these versions have another form: RFC 9112, 2.3 [D18, D27]',
+    ['an answer that is not HTTP/1.1', badVersion], ({ text }) => /HTTP\/(?:0\.9|2\.0)/.test(text)],
+  ['persists', 'both close and keep-alive', 'close takes precedence; Node reports that the connection stays open, and refuses the next message: RFC 9112, 9.3', undefined, (difference) => {
+    const options = valuesOf(difference, 'connection').join().toLowerCase();
+    return difference.judged?.persists === true && /\bclose\b/.test(options) && options.includes('keep-alive');
+  }],
+]; // prettier-ignore
 
-export const knownRequestDifferences: readonly KnownDifference[] = [
-  ...inBoth,
-  differing(
-    'accepted',
-    'a method unknown to Node',
-    'any token is a method; the operation table answers 405: RFC 9110, 9.1 [D6]',
-    ({ error, text }) =>
-      error === 'HPE_INVALID_METHOD' && !METHODS.includes(/^[\r\n]*([A-Z0-9_-]*)/.exec(text)?.[1] ?? ''),
-  ),
-  {
-    name: 'the method PRI',
-    why: 'Node reads it as the preface of HTTP/2; in HTTP/1.1 it is an unknown method: RFC 9113, 3.4 [D6]',
-    applies: ({ kind, error, text }) =>
-      /^[\r\n]*PRI /.test(text) &&
-      // In HTTP/1.0 Node reports neither an error nor a request.
-      (kind === 'count' || (kind === 'accepted' && error === 'HPE_INVALID_VERSION')),
-  },
-  refused(
-    'no host field, or two host fields',
-    'Node requires a host only if an option is set, and uses the first of two: RFC 9112, 3.2 [D27]',
-    ['no host', 'two host fields'],
-    (difference) => {
+const inRequests: readonly Row[] = [
+  ['accepted', 'a method unknown to Node', 'any token is a method; the operation table answers 405: RFC 9110, 9.1 [D6]',
+    undefined, ({ error, text }) => error === 'HPE_INVALID_METHOD' && !METHODS.includes(/^[\r\n]*([A-Z0-9_-]*)/.exec(text)?.[1] ?? '')],
+  // In HTTP/1.0 Node reports neither an error nor a request.
+  ['count', 'the method PRI', 'Node reads it as the preface of HTTP/2; in HTTP/1.1 it is an unknown method: RFC 9113, 3.4 [D6]',
+    undefined, ({ text }) => /^[\r\n]*PRI /.test(text)],
+  ['accepted', 'the method PRI', 'as above', undefined, ({ error, text }) => error === 'HPE_INVALID_VERSION' && /^[\r\n]*PRI /.test(text)],
+  ['refused', 'no host field, or two host fields', 'Node requires a host only if an option is set, and uses the first of two: RFC 9112, 3.2 [D27]',
+    ['no host', 'two host fields'], (difference) => {
       const { length } = valuesOf(difference, 'host');
       return difference.flaw === 'no host' ? length === 0 : length > 1;
-    },
-  ),
-  refused(
-    'an invalid host',
-    'Node does not check the host: RFC 9110, 7.2 [D27]',
-    ['an invalid host'],
-    (difference) => !/^[a-z0-9.-]*$|^[a-z0-9.-]+:\d{1,4}$/i.test(valuesOf(difference, 'host')[0] ?? ''),
-  ),
-  refused(
-    'an invalid target',
-    'the target has a fragment, lacks a host, or has more than a host before the path: RFC 9112, 3.2 [D27]',
-    ['an invalid target'],
-    ({ judged }) =>
-      judged !== undefined && !/^(?!CONNECT)\S+ \/[^#]*$|^CONNECT [a-z0-9.-]+(?::\d{1,4})?$/i.test(judged.start),
-  ),
-  refused(
-    'no version, or not exactly one space before the version',
-    'it is HTTP/0.9, or it has spaces that other parsers read as part of the target: RFC 9112, 3 [D27]',
-    ['an invalid target, or no version after it', badVersion],
-    ({ text }) => !/^[A-Z-]+ \S+ HTTP\/1\.[01]$/.test(firstLine(text)),
-  ),
-  refused(
-    'empty lines that do not end in CR LF',
-    'Node skips single CR and LF too; only CR LF is an empty line: RFC 9112, 2.2 [D27]',
-    ['an empty line that does not end in CR LF', 'an invalid method'],
-    ({ text }) => /^(?:\r\n)*(?:\n|\r[^\n])/.test(text),
-  ),
-  refused(
-    'errors after an upgrade',
-    'Node reports no error after an upgrade that it does not perform: RFC 9110, 7.8 [D27]',
-    [],
-    (difference) =>
-      difference.error === undefined &&
-      valuesOf(difference, 'upgrade').length > 0 &&
-      difference.ours?.isWhole === false,
-  ),
-  differing(
-    'count',
-    'requests after an offer to upgrade',
-    'the offer is ignored, so they are requests; Node drops what follows in the same read: RFC 9110, 7.8 [D27]',
-    ({ judged, before }) =>
-      judged === undefined && /\nupgrade:/i.test(before) && /\nconnection:[^\n]*\bupgrade\b/i.test(before),
-  ),
-];
-export const knownAnswerDifferences: readonly KnownDifference[] = [
-  ...inBoth,
-  refused(
-    'a transfer coding in an interim answer',
-    'an interim answer has no body and so no coding; Node ignores the coding: RFC 9112, 6.1 [D18]',
-    [otherCoding, 'both a content-length and a transfer-encoding'],
-    ({ text }) => /(?:^|\r\n\r\n)HTTP\/1\.1 1\d\d[^]*\r\ntransfer-encoding:/i.test(text),
-  ),
-  differing(
-    'accepted',
-    'an interim answer with connection: close',
-    'its fields do not apply to the final answer: RFC 9110, 15.2 [D15]',
-    ({ error, text }) =>
-      error === 'HPE_CLOSED_CONNECTION' &&
-      /^(?:HTTP[^]*?\r\n\r\n)*?HTTP\/1\.1 1\d\d[^]*?\r\n(?:proxy-)?connection:[^\r]*close/i.test(text),
-  ),
-  differing(
-    'persists',
-    'a 204 that announces a body closes the connection',
-    'Node ignores the body, but other parsers might read it: RFC 9112, 6.3 [D18]',
-    (difference) =>
-      difference.judged?.start === '204' &&
-      difference.judged.persists === true &&
-      ['content-length', 'transfer-encoding'].some((name) => valuesOf(difference, name).length > 0),
-  ),
-  refused(
-    'a status below 100, or 101',
-    'a number below 100 is not a status, and 101 switches to a protocol that was not offered: RFC 9110, 15 [D18]',
-    [],
-    ({ judged }) => judged !== undefined && (Number(judged.start) < 100 || judged.start === '101'),
-  ),
-  refused(
-    'a control character in a reason',
-    'a reason phrase is text: RFC 9112, 4 [D18]',
-    ['a control character in its status line'],
-    // eslint-disable-next-line no-control-regex -- the flaw itself
-    ({ text }) => /(?:^|\r\n\r\n)HTTP\/1\.[01] \d\d\d [^\r\n]*[\0-\x08\x0b-\x1f\x7f]/.test(text),
-  ),
-  refused(
-    'an interim answer in HTTP/1.0',
-    'HTTP/1.0 has no interim answers: RFC 9110, 15.2 [D18]',
-    ['an interim status in HTTP/1.0'],
-    ({ text }) => /HTTP\/1\.0 1\d\d/.test(text),
-  ),
-  refused(
-    'empty lines before an answer',
-    'only a server skips empty lines: RFC 9112, 2.2 [D18]',
-    ['an answer that is not HTTP/1.1'],
-    ({ text }) => /(?:^|\r\n\r\n)[\r\n]+HTTP/.test(text),
-  ),
-];
+    }],
+  ['refused', 'an invalid host', 'Node does not check the host: RFC 9110, 7.2 [D27]',
+    ['an invalid host'], (difference) => !/^[a-z0-9.-]*$|^[a-z0-9.-]+:\d{1,4}$/i.test(valuesOf(difference, 'host')[0] ?? '')],
+  ['refused', 'an invalid target', 'the target has a fragment, lacks a host, or has more than a host before the path: RFC 9112, 3.2 [D27]',
+    ['an invalid target'], ({ judged }) => judged !== undefined && !/^(?!CONNECT)\S+ \/[^#]*$|^CONNECT [a-z0-9.-]+(?::\d{1,4})?$/i.test(judged.start)],
+  ['refused', 'no version, or not exactly one space before the version', 'it is HTTP/0.9, or it has spaces that other parsers read as part of the target: RFC 9112, 3 [D27]',
+    ['an invalid target, or no version after it', badVersion], ({ text }) => !/^[A-Z-]+ \S+ HTTP\/1\.[01]$/.test(/^[\r\n]*([^\r\n]*)/.exec(text)?.[1] ?? '')],
+  ['refused', 'empty lines that do not end in CR LF', 'Node skips single CR and LF too; only CR LF is an empty line: RFC 9112, 2.2 [D27]',
+    ['an empty line that does not end in CR LF', 'an invalid method'], ({ text }) => /^(?:\r\n)*(?:\n|\r[^\n])/.test(text)],
+  ['refused', 'errors after an upgrade', 'Node reports no error after an upgrade that it does not perform: RFC 9110, 7.8 [D27]', undefined, (difference) =>
+    difference.error === undefined && valuesOf(difference, 'upgrade').length > 0 && difference.ours?.isWhole === false],
+  ['count', 'requests after an offer to upgrade', 'the offer is ignored, so they are requests; Node drops what follows in the same read: RFC 9110, 7.8 [D27]', undefined,
+    ({ judged, before }) => judged === undefined && /\nupgrade:/i.test(before) && /\nconnection:[^\n]*\bupgrade\b/i.test(before)],
+]; // prettier-ignore
+
+const inAnswers: readonly Row[] = [
+  ['refused', 'a transfer coding in an interim answer', 'an interim answer has no body and so no coding; Node ignores the coding: RFC 9112, 6.1 [D18]',
+    [otherCoding, 'both a content-length and a transfer-encoding'], ({ text }) => /(?:^|\r\n\r\n)HTTP\/1\.1 1\d\d[^]*\r\ntransfer-encoding:/i.test(text)],
+  ['accepted', 'an interim answer with connection: close', 'its fields do not apply to the final answer: RFC 9110, 15.2 [D15]', undefined, ({ error, text }) =>
+    error === 'HPE_CLOSED_CONNECTION' && /^(?:HTTP[^]*?\r\n\r\n)*?HTTP\/1\.1 1\d\d[^]*?\r\n(?:proxy-)?connection:[^\r]*close/i.test(text)],
+  ['persists', 'a 204 that announces a body closes the connection', 'Node ignores the body, but other parsers might read it: RFC 9112, 6.3 [D18]', undefined, (difference) =>
+    difference.judged?.start === '204' && difference.judged.persists === true && ['content-length', 'transfer-encoding'].some((name) => valuesOf(difference, name).length > 0)],
+  ['refused', 'a status below 100, or 101', 'a number below 100 is not a status, and 101 switches to a protocol that was not offered: RFC 9110, 15 [D18]',
+    undefined, ({ judged }) => judged !== undefined && (Number(judged.start) < 100 || judged.start === '101')],
+  // eslint-disable-next-line no-control-regex -- the flaw itself
+  ['refused', 'a control character in a reason', 'a reason phrase is text: RFC 9112, 4 [D18]', ['a control character in its status line'], ({ text }) => /(?:^|\r\n\r\n)HTTP\/1\.[01] \d\d\d [^\r\n]*[\0-\x08\x0b-\x1f\x7f]/.test(text)],
+  ['refused', 'an interim answer in HTTP/1.0', 'HTTP/1.0 has no interim answers: RFC 9110, 15.2 [D18]', ['an interim status in HTTP/1.0'], ({ text }) => /HTTP\/1\.0 1\d\d/.test(text)],
+  ['refused', 'empty lines before an answer', 'only a server skips empty lines: RFC 9112, 2.2 [D18]', ['an answer that is not HTTP/1.1'], ({ text }) => /(?:^|\r\n\r\n)[\r\n]+HTTP/.test(text)],
+]; // prettier-ignore
+
+const known = { requests: [...inBoth, ...inRequests], answers: [...inBoth, ...inAnswers] };
+
+/** The name of the known difference that this one is; undefined if it is a finding. */
+export function nameOfKnown(role: 'requests' | 'answers', difference: Difference): string | undefined {
+  const { kind: found, flaw } = difference;
+  return known[role].find(([kind, , , flaws, applies]) => {
+    const isFlaw = flaws?.some((reason) => flaw === reason || flaw === `an answer with ${reason}`) ?? true;
+    return kind === found && isFlaw && applies(difference);
+  })?.[1];
+}

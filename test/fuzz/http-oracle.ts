@@ -32,6 +32,15 @@ interface Recorded {
 const wires = new WeakMap<object, Wire>();
 
 class Wire extends Duplex {
+  static {
+    // The methods that Node calls on a socket.
+    for (const name of ['setTimeout', 'setNoDelay', 'setKeepAlive', 'ref', 'unref']) {
+      Reflect.set(Wire.prototype, name, function (this: Wire) {
+        return this;
+      });
+    }
+  }
+
   readonly recorded: Recorded[] = [];
   error: string | undefined;
 
@@ -49,23 +58,6 @@ class Wire extends Duplex {
     callback();
   }
 
-  /** The methods that Node calls on a socket. */
-  setTimeout(): this {
-    return this;
-  }
-  setNoDelay(): this {
-    return this;
-  }
-  setKeepAlive(): this {
-    return this;
-  }
-  ref(): this {
-    return this;
-  }
-  unref(): this {
-    return this;
-  }
-
   record(message: IncomingMessage, persists: boolean | undefined): void {
     const recorded: Recorded = { message, body: [], persists };
     this.recorded.push(recorded);
@@ -76,7 +68,9 @@ class Wire extends Duplex {
     return {
       messages: this.recorded.map(({ message, body, persists }) => ({
         start: message.method == null ? String(message.statusCode) : `${message.method} ${message.url ?? ''}`,
-        fields: pairs(message.rawHeaders),
+        fields: message.rawHeaders.flatMap((name, index, all): [string, string][] =>
+          index % 2 === 0 ? [[name.toLowerCase(), all[index + 1] ?? '']] : [],
+        ),
         body: Buffer.concat(body),
         isWhole: message.complete,
         persists,
@@ -85,14 +79,6 @@ class Wire extends Duplex {
       error: this.error,
     };
   }
-}
-
-function pairs(rawHeaders: readonly string[]): [string, string][] {
-  const result: [string, string][] = [];
-  for (let index = 0; index < rawHeaders.length; index += 2) {
-    result.push([rawHeaders[index]?.toLowerCase() ?? '', rawHeaders[index + 1] ?? '']);
-  }
-  return result;
 }
 
 const limits = { insecureHTTPParser: false, maxHeaderSize: 1_048_576 };

@@ -7,8 +7,8 @@ import { createAnswer, createChoices, createRequests, httpParts } from '../wire/
 import { judgeAnswers, judgeRequests, type Judgement } from './http-oracle.ts';
 import { byteByByte, comparable, cutAt, readAnswers, readRequests, type Reading } from '../wire/http-readings.ts';
 import { malformed, valid, type Vector } from '../wire/http-vectors.ts';
-import { createRandom, mutate } from '../json/texts.ts';
-import { compare, knownAnswerDifferences, knownRequestDifferences } from './http-differences.ts';
+import { createRandom, minimise, mutate } from '../json/texts.ts';
+import { compare, nameOfKnown } from './http-differences.ts';
 import type { Told, Work } from './http.ts';
 
 type Role = Vector['role'];
@@ -83,29 +83,14 @@ const knownCounts = new Map<string, number>();
 function findDifference(it: Case, judgement: Judgement, isCounted: boolean): string | undefined {
   const difference = compare(it.bytes, read(it, [Buffer.from(it.bytes)]), judgement);
   if (difference === undefined) return undefined;
-  const known = it.role === 'requests' ? knownRequestDifferences : knownAnswerDifferences;
-  const found = known.find(({ applies }) => applies(difference));
-  if (found !== undefined) {
-    const name = `${it.role}: ${found.name}`;
+  const known = nameOfKnown(it.role, difference);
+  if (known !== undefined) {
+    const name = `${it.role}: ${known}`;
     if (isCounted) knownCounts.set(name, (knownCounts.get(name) ?? 0) + 1);
     return undefined;
   }
   const { kind, error = 'none', flaw = 'none' } = difference;
   return `the readings differ (${kind}). Node's error: ${error}. Our flaw: ${flaw}`;
-}
-
-/** The shortest part of `it` for which `isFound` is still true. */
-async function minimise(it: Case, isFound: (it: Case) => Promise<boolean>): Promise<Case> {
-  let result = it;
-  for (let size = Math.ceil(it.bytes.length / 2); size >= 1; size = Math.floor(size / 2)) {
-    for (let at = 0; at < result.bytes.length;) {
-      const bytes = Buffer.concat([result.bytes.subarray(0, at), result.bytes.subarray(at + size)]);
-      const shorter = { ...it, bytes };
-      if (await isFound(shorter)) result = shorter;
-      else at += size;
-    }
-  }
-  return result;
 }
 
 async function judgeOne(it: Case): Promise<Judgement> {
@@ -132,9 +117,8 @@ async function reportDifference(it: Case): Promise<void> {
   const what = findDifference(it, await judgeOne(it), false);
   if (what === undefined || found.has(what)) return;
   found.add(what);
-  const least = await minimise(it, async (shorter) => {
-    return findDifference(shorter, await judgeOne(shorter), false) === what;
-  });
+  const isSame = async (shorter: Case) => findDifference(shorter, await judgeOne(shorter), false) === what;
+  const least = { ...it, bytes: await minimise(it.bytes, (bytes) => isSame({ ...it, bytes })) };
   const { messages, error } = await judgeOne(least);
   reportFinding(least, what, {
     // Node's reading. A person must decide whether this reading is right.
@@ -152,64 +136,45 @@ async function reportOwnFault(it: Case, what: string): Promise<void> {
   const key = what.replaceAll(/\d+/g, 'n');
   if (found.has(key)) return;
   found.add(key);
-  const least = await minimise(it, (shorter) => {
-    const allCuts = Array.from({ length: shorter.bytes.length }, (_, cut) => [cut]);
-    return Promise.resolve(findOwnFault(shorter, allCuts) !== undefined);
+  const least = await minimise(it.bytes, (bytes) => {
+    const allCuts = Array.from(bytes, (_, cut) => [cut]);
+    return findOwnFault({ ...it, bytes }, allCuts) !== undefined;
   });
-  reportFinding(least, what);
+  reportFinding({ ...it, bytes: least }, what);
 }
 
-// Detects work that grows faster than linearly.
-
+// Work must not grow faster than linearly: the limit is twice that, plus a slack in ms for other work of the machine.
 const smallBytes = 4_096;
 const growth = 4;
-// The limit: twice the linear growth, plus a slack for other work of the machine.
-const ratioMax = 2 * growth;
 const slackMs = 1;
-const pumpHeadBytesMax = 1_048_576;
 
-function pump(bytes: Buffer, from: number, to: number, length: number): Buffer {
-  const middle = bytes.subarray(from, to);
-  const count = Math.ceil((length - bytes.length) / middle.length);
-  return Buffer.concat([
-    bytes.subarray(0, from),
-    ...Array.from({ length: Math.max(1, count) }, () => middle),
-    bytes.subarray(to),
-  ]);
-}
-
-function msOf(it: Case, isByteByByte: boolean, rounds: number): number {
-  let least = Infinity;
-  for (let round = 0; round < rounds; round += 1) {
-    const pieces = isByteByByte ? byteByByte(it.bytes) : [Buffer.from(it.bytes)];
-    const startedAt = performance.now();
-    read(it, pieces, pumpHeadBytesMax);
-    least = Math.min(least, performance.now() - startedAt);
-  }
-  return least;
-}
-
-/** True if the time to read `it` grows faster than linearly when the bytes from `from` to `to` are repeated. */
-function isSlow(it: Case, from: number, to: number, isByteByByte: boolean): boolean {
-  const small = { ...it, bytes: pump(it.bytes, from, to, smallBytes) };
-  const large = { ...it, bytes: pump(it.bytes, from, to, smallBytes * growth) };
-  show(large.bytes);
-  // Even on a busy machine, the fastest of many rounds is hardly slowed.
-  for (const rounds of [1, 4, 16]) {
-    if (msOf(large, isByteByByte, rounds) <= ratioMax * msOf(small, isByteByByte, rounds) + slackMs) return false;
-  }
-  return true;
-}
-
+/** Reports that reading `it` takes more than linear time if some of its bytes are repeated. */
 function lookAtGrowth(it: Case): void {
-  const from = below(it.bytes.length);
-  const to = Math.min(it.bytes.length, from + 1 + below(chance(0.5) ? 2 : 40));
-  for (const isByteByByte of [false, true]) {
-    if (isSlow(it, from, to, isByteByByte)) {
-      const what = `reading ${isByteByByte ? 'byte by byte' : 'in one piece'} takes more than linear time`;
-      const repeated = JSON.stringify(it.bytes.toString('latin1', from, to));
-      const bytes = pump(it.bytes, from, to, smallBytes * growth);
-      reportFinding({ ...it, bytes }, what, undefined, `${what} if ${repeated} is repeated`);
+  const { bytes } = it;
+  const from = below(bytes.length);
+  const to = Math.min(bytes.length, from + 1 + below(chance(0.5) ? 2 : 40));
+  const pump = (length: number): Buffer => {
+    const count = Math.max(1, Math.ceil((length - bytes.length) / (to - from)));
+    const middles = Array<Buffer>(count).fill(bytes.subarray(from, to));
+    return Buffer.concat([bytes.subarray(0, from), ...middles, bytes.subarray(to)]);
+  };
+  const [small, large] = [pump(smallBytes), pump(smallBytes * growth)];
+  for (const cut of [(whole: Buffer) => [Buffer.from(whole)], byteByByte]) {
+    // Even on a busy machine, the fastest of many rounds is hardly slowed.
+    const leastMs = (whole: Buffer, rounds: number): number => {
+      const times = Array.from({ length: rounds }, () => {
+        const pieces = cut(whole);
+        const startedAt = performance.now();
+        read(it, pieces, 1_048_576);
+        return performance.now() - startedAt;
+      });
+      return Math.min(...times);
+    };
+    show(large);
+    if ([1, 4, 16].every((rounds) => leastMs(large, rounds) > 2 * growth * leastMs(small, rounds) + slackMs)) {
+      const what = 'reading takes more than linear time';
+      const repeated = JSON.stringify(bytes.toString('latin1', from, to));
+      reportFinding({ ...it, bytes: large }, what, undefined, `${what} if ${repeated} is repeated`);
       return;
     }
   }

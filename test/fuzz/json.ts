@@ -8,7 +8,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { isJson } from '../../packages/core/json/json.ts';
 import { isJsonByOracle, isJsonByteByByte, isJsonInPieces, shown } from '../json/oracle.ts';
-import { createRandom, everyToken, fragments, mutate } from '../json/texts.ts';
+import { createRandom, everyToken, fragments, minimise, mutate } from '../json/texts.ts';
 
 const { values } = parseArgs({
   options: { seconds: { type: 'string', default: '60' }, seed: { type: 'string', default: String(Date.now()) } },
@@ -24,22 +24,15 @@ const random = createRandom(seed);
 const below = (limit: number): number => Math.floor(random() * limit);
 
 // A separate scanner that reads byte by byte, so that each step is visible.
-interface Scanner {
+type Scanner = Readonly<Record<'WINDOW' | 'DEPTH' | 'START' | 'INVALID', { readonly value: number }>> & {
   readonly memory: { readonly buffer: ArrayBuffer };
   readonly scan: (length: number, state: number, depth: number) => number;
-  readonly WINDOW: { readonly value: number };
-  readonly DEPTH: { readonly value: number };
-  readonly START: { readonly value: number };
-  readonly INVALID: { readonly value: number };
-}
+};
 const { WebAssembly: webAssembly } = globalThis as unknown as {
-  WebAssembly: {
-    Module: new (code: Uint8Array) => object;
-    Instance: new (module: object) => { readonly exports: Scanner };
-  };
+  WebAssembly: { instantiate: (code: Uint8Array) => Promise<{ instance: { exports: Scanner } }> };
 };
 const code = readFileSync(new URL('../../packages/core/json/scanner.wasm', import.meta.url));
-const scanner = new webAssembly.Instance(new webAssembly.Module(code)).exports;
+const scanner = (await webAssembly.instantiate(code)).instance.exports;
 const slot = new Uint8Array(scanner.memory.buffer, scanner.WINDOW.value, 1);
 const depth = new Int32Array(scanner.memory.buffer, scanner.DEPTH.value, 1);
 
@@ -73,32 +66,17 @@ function differs(bytes: Uint8Array, cuts: readonly number[]): boolean {
 }
 
 function differsAnyhow(bytes: Uint8Array): boolean {
-  for (let cut = 0; cut <= bytes.length; cut += 1) if (differs(bytes, [cut])) return true;
-  return false;
+  return Array.from({ length: bytes.length + 1 }, (_, cut) => [cut]).some((cuts) => differs(bytes, cuts));
 }
 
-/** The shortest part of `bytes` that still differs; all of `bytes` if the difference needs more than one cut. */
-function minimise(bytes: Uint8Array): Buffer {
-  let result = Buffer.from(bytes);
-  if (!differsAnyhow(result)) return result;
-  for (let size = Math.ceil(result.length / 2); size >= 1; size = Math.floor(size / 2)) {
-    for (let at = 0; at < result.length;) {
-      const shorter = Buffer.concat([result.subarray(0, at), result.subarray(at + size)]);
-      if (differsAnyhow(shorter)) result = shorter;
-      else at += size;
-    }
-  }
-  return result;
-}
-
-function report(bytes: Uint8Array, cuts: readonly number[]): void {
-  const least = minimise(bytes);
+async function report(bytes: Uint8Array, cuts: readonly number[]): Promise<void> {
+  // Not shortened if the difference needs more than one cut.
+  const least = await minimise(bytes, differsAnyhow);
   const name = createHash('sha256').update(least).digest('hex').slice(0, 12);
   const file = new URL(`${isJsonByOracle(least) ? 'y' : 'n'}_fuzz_${name}.json`, vectors);
   writeFileSync(file, least);
-  console.log(
-    `the checker and the oracle differ on ${shown(least)} (found with cuts at ${cuts.join()}), written to ${file.pathname}`,
-  );
+  console.log(`the checker and the oracle differ on ${shown(least)} (found with cuts at ${cuts.join()})`);
+  console.log(`written to ${file.pathname}`);
 }
 
 const corpus: Uint8Array[] = [everyToken, ...fragments];
@@ -118,7 +96,7 @@ while (performance.now() < end && findings < 10) {
   const cuts = Array.from({ length: below(5) }, () => below(bytes.length + 1)).sort((a, b) => a - b);
   if (differs(bytes, cuts)) {
     findings += 1;
-    report(bytes, cuts);
+    await report(bytes, cuts);
   } else if (bytes.length <= longest && countNewSteps(bytes) > 0) {
     if (corpus.length < kept) corpus.push(bytes);
     else corpus[below(kept)] = bytes;

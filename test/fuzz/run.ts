@@ -1,11 +1,11 @@
-// `npm run fuzz` runs all fuzzers; `-- json`, `-- http`, `-- connections` or `-- http2` runs one. Flags: `--seconds N` for each
-// fuzzer (default: 60) and `--seed N` (default: the present time). Not part of `npm test`. The exit code is 1 after a finding.
+// `npm run fuzz` runs all fuzzers; `-- json`, `-- http` or `-- http2` runs one. Flags: `--seconds N` for each fuzzer
+// (default: 60) and `--seed N` (default: the present time). Not part of `npm test`. The exit code is 1 after a finding.
 
 import { spawnSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 
-const fuzzers = ['json', 'http', 'connections', 'http2'];
+const fuzzers = ['json', 'http', 'http2'];
 const { values, positionals } = parseArgs({
   allowPositionals: true,
   options: { seconds: { type: 'string', default: '60' }, seed: { type: 'string', default: String(Date.now()) } },
@@ -15,7 +15,7 @@ if (
   !(Number(values.seconds) > 0) ||
   !Number.isInteger(Number(values.seed))
 ) {
-  console.error('usage: npm run fuzz -- [json] [http] [connections] [http2] [--seconds N] [--seed N]');
+  console.error('usage: npm run fuzz -- [json] [http] [http2] [--seconds N] [--seed N]');
   process.exit(2);
 }
 for (const name of positionals.length === 0 ? fuzzers : positionals) {

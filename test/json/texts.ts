@@ -62,3 +62,19 @@ export function mutate(
   }
   return result;
 }
+
+/** The shortest part of `bytes` for which `isFound` is still true. */
+export async function minimise(
+  bytes: Uint8Array,
+  isFound: (bytes: Buffer) => boolean | Promise<boolean>,
+): Promise<Buffer> {
+  let result = Buffer.from(bytes);
+  for (let size = Math.ceil(bytes.length / 2); size >= 1; size = Math.floor(size / 2)) {
+    for (let at = 0; at < result.length;) {
+      const shorter = Buffer.concat([result.subarray(0, at), result.subarray(at + size)]);
+      if (await isFound(shorter)) result = shorter;
+      else at += size;
+    }
+  }
+  return result;
+}
