@@ -12,7 +12,6 @@ import {
   answerBytes,
   informational,
   raw,
-  rawThenClose,
   resetPeer,
   type Answer,
   type Exchange,
@@ -259,37 +258,6 @@ describe('within the deadline', () => {
         assertReply(await target().call(each.method, each.path, each.options), ...expectedSuccess(each, 'next'));
       }
     });
-
-    for (const [name, act, isGood] of [
-      ['is answered', good('early'), true],
-      ['is refused', answer(bodyOf('early'), { status: 413 }), false],
-      ['is cut off by a reset', resetPeer(), false],
-      ['is cut off by a close', rawThenClose(''), false],
-    ] as const) {
-      test(`a request that ${name} before its body has arrived is not sent twice [D18, D20]`, async () => {
-        const { backend } = target();
-        const body = `"${'x'.repeat(500_000)}"`;
-        for (const each of [operation(2), operation(4)]) {
-          await target().settle();
-          let heads = 0;
-          let ended: Promise<void> | undefined;
-          backend.answersAtHead = (exchange) => {
-            if (exchange.request.method === each.method) heads += 1;
-            if (name.startsWith('is cut off')) ended = exchange.closed;
-            return act(exchange);
-          };
-          await using client = await target().connect();
-          const [status, text] = isGood ? expectedSuccess(each, 'early') : [500, each.failure];
-          assertReply(await client.call(each.method, each.path, { body }), status, text);
-          backend.answersAtHead = undefined;
-          // The rest of the body arrives before the next call.
-          await ended;
-          await target().settle();
-          assertReply(await client.call('GET', '/api/work-items'), 200, '[]');
-          assert.equal(heads, 1);
-        }
-      });
-    }
 
     for (const [kind, faults] of Object.entries(promptKinds)) {
       test(`${kind}: each fault has the specified outcome [spec 7; D15 to D18, D20]`, async () => {

@@ -141,3 +141,40 @@ test('any text can begin a JSON text up to the byte that a checker refuses, if i
     assert.equal(countJsonBytes(bytes), wrong === -1 ? bytes.length : wrong, shown(bytes));
   }
 });
+
+test("sequences of one or two bytes, and sequences of three or four bytes at the limits of UTF-8's ranges, get the oracle's result", () => {
+  const limits = [0x00, 0x22, 0x7f, 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf, 0xc0, 0xc1, 0xc2, 0xdf, 0xe0, 0xe1];
+  limits.push(0xec, 0xed, 0xee, 0xef, 0xf0, 0xf1, 0xf3, 0xf4, 0xf5, 0xff);
+  const check = (...middle: number[]): void => {
+    const bytes = Buffer.from([0x22, ...middle, 0x22]);
+    const expected = isJsonByOracle(bytes);
+    if (isJson(bytes) !== expected) assert.fail(shown(bytes));
+    for (let cut = 2; cut <= middle.length; cut += 1) {
+      if (isJsonInPieces(bytes, [cut]) !== expected) assert.fail(`${shown(bytes)} cut at ${cut}`);
+    }
+  };
+  for (let first = 0; first < 256; first += 1) {
+    check(first);
+    if (first < 0x7e) continue;
+    for (let second = 0; second < 256; second += 1) check(first, second);
+  }
+  for (const first of limits) {
+    for (const second of limits) {
+      for (const third of limits) {
+        check(first, second, third);
+        for (const fourth of [0x22, 0x7f, 0x80, 0xbf, 0xc0]) check(first, second, third, fourth);
+      }
+    }
+  }
+});
+
+test("mutations of the text with every kind of token get the oracle's result, whole and in pieces", () => {
+  const random = createRandom(20_260_102);
+  for (let round = 0; round < 20_000; round += 1) {
+    const bytes = mutate(everyToken, everyToken, random);
+    const expected = isJsonByOracle(bytes);
+    const cuts = Array.from({ length: round % 5 }, () => Math.floor(random() * bytes.length)).sort((a, b) => a - b);
+    if (isJson(bytes) !== expected) assert.fail(shown(bytes));
+    if (isJsonInPieces(bytes, cuts) !== expected) assert.fail(`${shown(bytes)} cut at ${cuts.join()}`);
+  }
+});

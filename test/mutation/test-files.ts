@@ -22,7 +22,6 @@ const list = (names: string) => (names.match(/\S+/g) ?? []).map((name) => `test/
 
 export const batches: readonly Batch[] = [
   { name: 'JSON', files: list('json/pieces json/memory'), of: /packages\/core\/json\// },
-  { name: 'JSON properties', files: list('json/properties'), of: /packages\/core\/json\// },
   {
     name: 'bytes of HTTP',
     files: list(`

@@ -106,52 +106,6 @@ const head = 'GET / HTTP/1.1\r\nhost: x\r\n\r\n';
 const ok = 'HTTP/1.1 200 OK\r\n';
 const small = `${ok}Content-Length: 2\r\n\r\n[]`;
 
-for (const [what, answer, body, isReusable] of [
-  ['an answer with a Content-Length', small, '[]', true],
-  ['an answer after an interim answer', `HTTP/1.1 103 Hints\r\n\r\n${small}`, '[]', true],
-  ['Connection: close', `${ok}Connection: close\r\nContent-Length: 2\r\n\r\n[]`, '[]', false],
-  ['an answer with a byte after its end', `${small}H`, '[]', false],
-  ['a 204 answer with a body', 'HTTP/1.1 204 x\r\nContent-Length: 2\r\n\r\n[]', '', false],
-] as const) {
-  test(`${what}: the connection ${isReusable ? 'can' : 'cannot'} be used again`, async (t) => {
-    const { connection, closeCount, exchange: first, socket, received } = await begin(t);
-    const end = await socket();
-    await poll(() => received() === head, 'the request');
-    assert.equal(connection.isReusedAndSilent, false);
-    end.write(answer);
-    await first.ends(isReusable ? 'end, reusable' : 'end');
-    assert.equal(first.body, body);
-    assert.equal(connection.isClosed, !isReusable);
-    if (isReusable) {
-      const second = createExchange();
-      connection.send(head, BorrowedBytes.ofConstant(Buffer.from('body')), second);
-      await poll(() => received() === `${head}${head}body`, 'the next request');
-      assert.equal(connection.isReusedAndSilent, true);
-      end.write(small.slice(0, 3));
-      await poll(() => !connection.isReusedAndSilent, 'its first bytes');
-      end.write(small.slice(3));
-      await second.ends('end, reusable');
-    } else {
-      await poll(() => closeCount() > 0, 'the connection closes');
-    }
-  });
-}
-
-test('the close of the connection ends an answer without a length, and breaks any other answer [D18]', async (t) => {
-  for (const [answer, last] of [
-    [`${ok}\r\n[]`, 'end'],
-    [`${ok}Content-Length: 3\r\n\r\n[]`, 'broken'],
-    [`${ok}Content-Le`, 'broken'],
-    ['', 'broken'],
-    ['HTTP/1.1 100 Continue\r\n\r\n', 'broken'],
-  ] as const) {
-    const { connection, exchange, socket } = await begin(t);
-    (await socket()).end(answer);
-    await exchange.ends(last);
-    assert.equal(connection.isClosed, true);
-  }
-});
-
 test('an answer may come before its whole request has been sent: a cut breaks the exchange at once, and the connection is not used again [D19]', async (t) => {
   const cut = await begin(t, stuck);
   const end = await cut.socket();
@@ -204,27 +158,6 @@ test('an owner that destroys the connection in onAnswerHead gets no more events,
   await poll(() => closeCount() > 0, 'the connection closes');
   assert.deepEqual(exchange.events, ['sent']);
   assert.equal(connection.isClosed, true);
-});
-
-test('a malformed answer breaks the exchange with its `Flaw`, a reset with the error of the OS, and no event follows [D18]', async (t) => {
-  for (const [act, field, value] of [
-    [(end: Socket) => end.write('HTTP/1.1 200 OK\n'), 'kind', 'invalid-head'],
-    [(end: Socket) => end.resetAndDestroy(), 'code', 'ECONNRESET'],
-  ] as const) {
-    const { connection, exchange, socket } = await begin(t);
-    act(await socket());
-    await exchange.ends('broken');
-    assert.equal(Reflect.get(exchange.error ?? {}, field), value);
-    assert.equal(connection.isClosed, true);
-    assert.deepEqual(exchange.events, ['sent', 'broken']);
-  }
-});
-
-test('unsolicited bytes close an idle connection and are never read as the next answer [D18]', async (t) => {
-  const { connection, closeCount, received, end } = await beginIdle(t);
-  end.write(small);
-  await poll(() => connection.isClosed && closeCount() > 0, 'the connection closes');
-  assert.equal(received(), head);
 });
 
 test('nothing is sent on a failed connection, and the request can be sent on another connection [D20]', async (t) => {
