@@ -53,14 +53,9 @@ const watch = setInterval(() => {
   } else if (now - countedAt > hangMs) {
     const bytes = Buffer.from(new Uint8Array(shared, 8, state[1]));
     const role = bytes.toString('latin1', 0, 4) === 'HTTP' ? 'answers' : 'requests';
-    report('a read does not end', {
-      what: 'a read does not end',
-      role,
-      bytes: bytes.toString('latin1'),
-      isEnded: false,
-      messages: [],
-      isRefused: true,
-    });
+    const what = 'a read does not end';
+    const expected = { isEnded: false, messages: [], isRefused: true };
+    report(what, { what, role, bytes: bytes.toString('latin1'), ...expected });
     void worker.terminate();
   }
 }, 1_000);

@@ -7,8 +7,6 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { isJson, JsonChecker } from '../../packages/core/json/json.ts';
-import { isJsonByOracle, isJsonInPieces } from './oracle.ts';
-import { createRandom } from './texts.ts';
 
 const levels = 10_000_000;
 
@@ -56,35 +54,6 @@ test('a wrong closing bracket is detected at any depth', () => {
     assert.equal(checker.write(Buffer.from('1')), true);
     writeTimes(checker, ']', depth);
     assert.equal(checker.write(Buffer.from(']')), false, `${depth} levels`);
-  }
-});
-
-test('for random nesting in pieces of any size the checker agrees with JSON.parse', () => {
-  const random = createRandom(3);
-  for (let run = 0; run < 200; run += 1) {
-    let text = '';
-    const open: string[] = [];
-    const deeper = 0.45 + random() * 0.4;
-    for (let step = 0; step < 800 && (step === 0 || open.length > 0); step += 1) {
-      if (open.length === 0 || random() < deeper) {
-        const isObject = random() < 0.5;
-        text += isObject ? '{"":' : '[';
-        open.push(isObject ? '}' : ']');
-      } else {
-        text += (/[[:]$/.test(text) ? '0' : '') + (open.pop() ?? '');
-        if (open.length > 0 && random() < 0.3) text += open.at(-1) === '}' ? ',"":0' : ',0';
-      }
-    }
-    const bytes = Buffer.from(text + (/[[:]$/.test(text) ? '0' : '') + open.reverse().join(''));
-    if (random() < 0.5) {
-      const at = Math.floor(random() * bytes.length);
-      bytes[at] = '[]{}'.charCodeAt(Math.floor(random() * 4));
-    }
-    const cuts: number[] = [];
-    const limit = run % 4 === 0 ? 2 : 300;
-    for (let at = 0; at < bytes.length; at += Math.ceil(random() * limit)) cuts.push(at);
-    assert.equal(isJsonInPieces(bytes, cuts), isJsonByOracle(bytes), text);
-    assert.equal(isJson(bytes), isJsonByOracle(bytes), text);
   }
 });
 

@@ -266,7 +266,7 @@ test('the outcome of a malformed answer names its flaw [D18]', async () => {
 });
 
 test('a call that has failed no longer has a deadline [D19]', async () => {
-  await using one = await start({ timeoutMs: 100 });
+  await using one = await start({ timeoutMs: 500 });
   one.backend.answersOnce(rawThenClose(''), timeout);
   const failed = one.send(get);
   assert.equal((await within(failed.outcome, 'an outcome')).kind, 'unreachable');
@@ -276,9 +276,9 @@ test('a call that has failed no longer has a deadline [D19]', async () => {
 });
 
 test('once a connection is open, the connect timeout no longer applies [D19]', async () => {
-  await using one = await start({ connectTimeoutMs: 50 });
+  await using one = await start({ connectTimeoutMs: 400 });
   one.backend.answersOnce(async (exchange) => {
-    await new Promise((resolve) => setTimeout(resolve, 250));
+    await new Promise((resolve) => setTimeout(resolve, 600));
     await answer('{}')(exchange);
   });
   assert.equal((await one.call(get)).kind, 'ok');
