@@ -4,19 +4,19 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
+import { createServer as createHttp2Server } from 'node:http2';
+import type { AddressInfo, Server } from 'node:net';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
-import { createServer as createHttp2Server } from 'node:http2';
-import { createServer } from 'node:tls';
-import type { AddressInfo } from 'node:net';
-import { describe, test } from 'node:test';
+import { describe, test, type TestContext } from 'node:test';
+import { createServer, type TlsOptions } from 'node:tls';
 import { startEmbeddedBackend } from '../../packages/stand-in-backend/stand-in-server.ts';
 import { version } from '../../packages/core/version.ts';
 import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
-import { ItemBackend, type Item } from './item-backend.ts';
+import { ItemBackend, type Instead, type Item } from './item-backend.ts';
 import { runCommand } from '../helpers/command.ts';
 import { runHere } from '../helpers/run-cli.ts';
-import { answer, noContent, type Answer, type Exchange } from '../helpers/scripted-backend.ts';
+import { answer, noContent, type Answer } from '../helpers/scripted-backend.ts';
 import { useFolder } from '../helpers/suites.ts';
 import { assertOthersUntouched, leftIn } from './run.ts';
 
@@ -28,115 +28,69 @@ const shortIdle = { BACKEND_IDLE_TIMEOUT_MS: '1' };
 const check = (flags: readonly string[], environment: Record<string, string>) =>
   runHere(['check', ...flags], { ...shortIdle, ...environment });
 
-/** The embedded backend over SQLite, with one item of another owner. */
-async function startSqlite() {
-  const backend = await startEmbeddedBackend({ host: 'localhost', port: 0, database: ':memory:' });
-  const url = `${backend.url}/api/WorkItem`;
-  const headers = { 'content-type': 'application/json' };
-  await fetch(url, { method: 'POST', body: '{"title":"of another owner"}', headers });
-  return {
-    url: backend.url,
-    list: async () => await (await fetch(url)).text(),
-    [Symbol.asyncDispose]: () => backend.stop(),
-  };
+/** Runs `check` with `flags` against a backend that answers with `instead`. */
+async function checkItems(instead: ItemBackend['instead'], flags = ['--contract', '--write'], base = '') {
+  const backend = await ItemBackend.start();
+  backend.instead = instead;
+  try {
+    return { ...(await check(flags, { BACKEND_URL: backend.scripted.url + base })), backend };
+  } finally {
+    await backend.scripted.stop();
+  }
 }
 
 describe('check --contract with the embedded backend over SQLite', () => {
-  test('every operation works, no item is left, exit code 0 [D61]', async () => {
-    await using backend = await startSqlite();
-    const before = await backend.list();
+  /** The embedded backend with one item of another owner. */
+  async function startSqlite(t: TestContext) {
+    const backend = await startEmbeddedBackend({ host: 'localhost', port: 0, database: ':memory:' });
+    t.after(() => backend.stop());
+    const url = `${backend.url}/api/WorkItem`;
+    const headers = { 'content-type': 'application/json' };
+    await fetch(url, { method: 'POST', body: '{"title":"of another owner"}', headers });
+    const list = async () => await (await fetch(url)).text();
+    const before = await list();
+    return { url: backend.url, assertUnchanged: async () => assert.equal(await list(), before) };
+  }
+
+  test('every operation works, no item is left, exit code 0 [D61]', async (t) => {
+    const backend = await startSqlite(t);
     const { code, stdout, stderr } = await check(['--contract', '--write'], { BACKEND_URL: backend.url });
-    assert.equal(code, 0, stdout + stderr);
-    assert.equal(stderr, '');
+    assert.deepEqual([code, stderr], [0, ''], stdout);
     const [first, ...lines] = stdout.split('\n');
     assert.equal(first, `backend: ${backend.url}/api/WorkItem`);
-    assert.deepEqual(lines.slice(0, 5), [
-      '  list    works',
-      '  create  works',
-      '  read    works',
-      '  update  works',
-      '  delete  works',
-    ]);
-    assert.match(
-      lines[5] ?? '',
-      /^ +connection: HTTP\/1\.1, still open after \d+ ms idle; its keep-alive timeout is 130 s; BACKEND_IDLE_TIMEOUT_MS is 1$/,
-    );
-    assert.deepEqual(lines.slice(6), ['', 'contract: 0 broken, 0 warnings', '']);
-    assert.equal(await backend.list(), before);
+    const works = ['list  ', 'create', 'read  ', 'update', 'delete'].map((name) => `  ${name}  works`);
+    const [connection = ''] = lines.splice(5, 1);
+    assert.deepEqual(lines, [...works, '', 'contract: 0 broken, 0 warnings', '']);
+    const idle =
+      /^ +connection: HTTP\/1\.1, still open after \d+ ms idle; its keep-alive timeout is 130 s; BACKEND_IDLE_TIMEOUT_MS is 1$/;
+    assert.match(connection, idle);
+    await backend.assertUnchanged();
   });
 
-  test('--body sets the item, as JSON or as the name of a file [D61]', async () => {
-    await using backend = await startSqlite();
-    const before = await backend.list();
+  test('--body sets the item, as JSON or as the name of a file [D61]', async (t) => {
+    const backend = await startSqlite(t);
     const file = join(folder, 'item.json');
     writeFileSync(file, '\ufeff{"number":12345678901234567890,"state":"New","name":"x"}');
     for (const body of [file, '{"state":"New","number":1.5}']) {
-      const flags = ['--contract', '--write', '--body', body];
-      const { code, stdout, stderr } = await check(flags, { BACKEND_URL: backend.url });
-      assert.equal(code, 0, stdout + stderr);
-      assert.equal(await backend.list(), before);
+      const { code, output } = await check(['--contract', '--write', '--body', body], { BACKEND_URL: backend.url });
+      assert.equal(code, 0, output);
     }
+    await backend.assertUnchanged();
   });
 
-  test('--body accepts a pipe, which can be read only once [D61]', { skip: process.platform === 'win32' }, async () => {
-    await using backend = await startSqlite();
-    const main = join(import.meta.dirname, '../../dist/command/main.js');
-    const script = `exec '${process.execPath}' '${main}' check --contract --write --body <(echo '{"name":"x"}')`;
-    const child = spawn('bash', ['-c', script], { env: { ...process.env, ...shortIdle, BACKEND_URL: backend.url } });
-    const [report] = await Promise.all([text(child.stdout), once(child, 'close')]);
-    assert.match(report, /^ {2}create {2}works$/m);
-    assert.equal(child.exitCode, 0, report);
-  });
-});
-
-describe('check --contract --json', () => {
-  test('prints one JSON document with a fixed set of fields [D61]', async () => {
-    await using backend = await ItemBackend.start();
-    backend.instead = {
-      create: ({ request }, each) => {
-        each.add(JSON.parse(request.body.toString()) as Item);
-        return answer('', { status: 201 });
-      },
-      delete: () => answer('', { status: 403 }),
-    };
-    const { code, stdout, stderr } = await check(['--contract', '--write', '--json'], {
-      BACKEND_URL: backend.scripted.url,
-    });
-    assert.equal(stderr, '');
-    assert.equal(code, 1);
-    const report = JSON.parse(stdout) as Record<string, never>;
-    assert.deepEqual(shapeOf(report), {
-      ...shape('schema version backend'),
-      ...{ write: 'boolean', exitCode: 'number', interrupted: 'boolean' },
-      operations: shape('list create read update delete'),
-      findings: [{ ...shape('code severity title asked came clients advice'), operations: ['string'] }],
-      leftBehind: [shape('id marker why remove')],
-      connection: {
-        ...{ httpVersion: 'string', closesAlways: 'boolean' },
-        ...shape('watchedMs idleTimeoutMs', 'number'),
-        ...shape('keepAliveSeconds closedAfterMs idleTimeoutMsMax', 'null'),
-      },
-      calls: [
-        {
-          ...shape('operation method path framing outcome'),
-          ...shape('backendStatus clientStatus durationMs', 'number'),
-          cause: 'null',
-        },
-      ],
-    });
-    assert.equal(report['schema'], 'work-item-gateway/contract/1');
-    assert.equal(report['exitCode'], 1);
-    assert.deepEqual(report['operations'], {
-      list: 'works',
-      create: 'broken',
-      read: 'works',
-      update: 'works',
-      delete: 'broken',
-    });
-    const [left] = report['leftBehind'] as unknown as { id: string; remove: string }[];
-    assert.equal(left?.id, '4');
-    assert.equal(left.remove, `curl -X DELETE ${backend.scripted.url}/api/WorkItem/4`);
-  });
+  test(
+    '--body accepts a pipe, which can be read only once [D61]',
+    { skip: process.platform === 'win32' },
+    async (t) => {
+      const backend = await startSqlite(t);
+      const main = join(import.meta.dirname, '../../dist/command/main.js');
+      const script = `exec '${process.execPath}' '${main}' check --contract --write --body <(echo '{"name":"x"}')`;
+      const child = spawn('bash', ['-c', script], { env: { ...process.env, ...shortIdle, BACKEND_URL: backend.url } });
+      const [report] = await Promise.all([text(child.stdout), once(child, 'close')]);
+      assert.match(report, /^ {2}create {2}works$/m);
+      assert.equal(child.exitCode, 0, report);
+    },
+  );
 });
 
 const shape = (names: string, type = 'string') => Object.fromEntries(names.split(' ').map((name) => [name, type]));
@@ -149,54 +103,87 @@ function shapeOf(value: unknown): unknown {
   return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, shapeOf(each)]));
 }
 
-describe('exit codes', { concurrency: 2 }, () => {
+test('check --contract --json prints one JSON document with a fixed set of fields [D61]', async () => {
+  const { code, stdout, stderr, backend } = await checkItems(
+    {
+      create: ({ request }, each) => {
+        each.add(JSON.parse(request.body.toString()) as Item);
+        return answer('', { status: 201 });
+      },
+      delete: () => answer('', { status: 403 }),
+    },
+    ['--contract', '--write', '--json'],
+  );
+  assert.deepEqual([code, stderr], [1, '']);
+  const report = JSON.parse(stdout) as Record<string, unknown>;
+  assert.deepEqual(shapeOf(report), {
+    ...shape('schema version backend'),
+    ...{ write: 'boolean', exitCode: 'number', interrupted: 'boolean' },
+    operations: shape('list create read update delete'),
+    findings: [{ ...shape('code severity title asked came clients advice'), operations: ['string'] }],
+    leftBehind: [shape('id marker why remove')],
+    connection: {
+      ...{ httpVersion: 'string', closesAlways: 'boolean' },
+      ...shape('watchedMs idleTimeoutMs', 'number'),
+      ...shape('keepAliveSeconds closedAfterMs idleTimeoutMsMax', 'null'),
+    },
+    calls: [
+      {
+        ...shape('operation method path framing outcome'),
+        ...shape('backendStatus clientStatus durationMs', 'number'),
+        cause: 'null',
+      },
+    ],
+  });
+  assert.partialDeepStrictEqual(report, {
+    ...{ schema: 'work-item-gateway/contract/1', exitCode: 1 },
+    operations: { list: 'works', create: 'broken', read: 'works', update: 'works', delete: 'broken' },
+    leftBehind: [{ id: '4', remove: `curl -X DELETE ${backend.scripted.url}/api/WorkItem/4` }],
+  });
+});
+
+describe('the report', { concurrency: 2 }, () => {
   test('exit code 0 if there are only warnings; without --write, only GET requests are sent [D61]', async () => {
-    await using backend = await ItemBackend.start();
-    backend.instead = { list: () => answer('\ufeff[]') };
-    const { code, stdout } = await check(['--contract'], { BACKEND_URL: backend.scripted.url });
+    const { code, stdout, backend } = await checkItems({ list: () => answer('\ufeff[]') }, ['--contract']);
     assert.equal(code, 0, stdout);
     assert.match(stdout, /^warning list: the JSON begins with a byte-order mark$/m);
     assert.match(stdout, /^ {2}create {2}not tried \(--write tries it with a new item\)$/m);
     assert.ok(backend.scripted.requests.every(({ method }) => method === 'GET'));
   });
 
-  /** Asserts that no control character is printed, and that long texts are cut. */
-  function assertPlain(stdout: string): void {
-    assert.doesNotMatch(stdout, /(?!\n)\p{Cc}/u);
-    assert.ok(stdout.length < 5_000, `${stdout.length} characters`);
-  }
-
-  test('exit code 1 for a broken operation; control characters from the backend are not printed [D61]', async () => {
-    await using backend = await ItemBackend.start();
-    const evil = `\u001b[2J\u009b31m${'x'.repeat(5_000)}`;
-    backend.instead = {
-      list: () => answer('', { status: 302, headers: [['Location', evil.replaceAll('\u001b', '\u0085')]] }),
-      read: () => answer('<p>', { status: 200, headers: [['Server', '\u009b31m']] }),
-    };
-    const { code, stdout } = await check(['--contract', '--write'], { BACKEND_URL: backend.scripted.url });
-    assert.equal(code, 1, stdout);
-    assert.match(stdout, /^BROKEN list: the backend answers with a redirect/m);
-    assertPlain(stdout);
-    assert.match(stdout, /\ncontract: \d broken, 0 warnings\n$/);
-  });
-
-  test('control characters in the title of a problem are not printed, and a long title is cut [D61]', async () => {
-    await using backend = await ItemBackend.start();
-    const title = `\u001b[2J\u009b31m\nline two ${'x'.repeat(5_000)}`;
+  test('no control character from the backend is printed, and long texts are cut [D61]', async () => {
+    const evil = `\u001b[2J\u009b31m\nline two ${'x'.repeat(5_000)}`;
+    const field = `\u009b31m${'x'.repeat(5_000)}`;
     const errors = { [`\u001b[2J${'y'.repeat(5_000)}`]: [] };
-    backend.instead = { create: () => answer(JSON.stringify({ title, errors }), { status: 400 }) };
-    const { stdout } = await check(['--contract', '--write'], { BACKEND_URL: backend.scripted.url });
-    assert.match(
-      stdout,
-      /; title: \\u001b\[2J\\u009b31m\\u000aline two x{50,100}\.\.\.; errors in: \\u001b\[2Jy+\.\.\.$/m,
-    );
-    assertPlain(stdout);
+    const cases: [instead: ItemBackend['instead'], shown: RegExp][] = [
+      [
+        { list: () => answer('', { status: 302, headers: [['Location', field]] }) },
+        /^BROKEN list: the backend answers with a redirect/m,
+      ],
+      [
+        { read: () => answer('<p>', { headers: [['Server', '\u009b31m']] }) },
+        /^BROKEN read: the answer is a page, not JSON$/m,
+      ],
+      [
+        { update: () => answer('', { status: 405, headers: [['Allow', field]] }) },
+        /^BROKEN update: the backend requires PATCH/m,
+      ],
+      [
+        { create: () => answer(JSON.stringify({ title: evil, errors }), { status: 400 }) },
+        /; title: \\u001b\[2J\\u009b31m\\u000aline two x{50,100}\.\.\.; errors in: \\u001b\[2Jy+\.\.\.$/m,
+      ],
+    ];
+    for (const [instead, shown] of cases) {
+      const { code, stdout } = await checkItems(instead);
+      assert.equal(code, 1);
+      assert.match(stdout, shown);
+      assert.doesNotMatch(stdout, /(?!\n)\p{Cc}/u);
+      assert.ok(stdout.length < 5_000, `${stdout.length} characters`);
+    }
   });
 
   test('an operation that was not tried is not BROKEN, and the report says why it was not tried [D61]', async () => {
-    await using backend = await ItemBackend.start();
-    backend.instead = { list: () => answer('{"error":"no database"}') };
-    const { code, stdout } = await check(['--contract', '--write'], { BACKEND_URL: backend.scripted.url });
+    const { code, stdout } = await checkItems({ list: () => answer('{"error":"no database"}') });
     assert.equal(code, 1, stdout);
     for (const name of ['create', 'update', 'delete']) {
       assert.match(stdout, new RegExp(`^ {2}${name} +not tried$`, 'm'));
@@ -205,61 +192,63 @@ describe('exit codes', { concurrency: 2 }, () => {
     assert.doesNotMatch(stdout, /BROKEN/);
   });
 
-  for (const [title, status, advice] of [
-    ['without effect', 204, /^ {2}remove {3}remove item 4 with the backend's own tools/m],
-    ['with 405', 405, /^ {2}remove {3}remove item 4 with the backend's own tools/m],
-    ['with 503', 503, /^ {2}remove {3}curl -X DELETE http\S+\/api\/WorkItem\/4$/m],
-  ] as const) {
-    test(`the advice on an item whose DELETE is answered ${title} can help [D61]`, async () => {
-      await using backend = await ItemBackend.start();
-      backend.instead = { delete: () => (status === 204 ? noContent : answer('', { status })) };
-      const { code, stdout } = await check(['--contract', '--write'], { BACKEND_URL: backend.scripted.url });
+  test('the advice on an item that is left can help, whether DELETE has no effect, 405 or 503 [D61]', async () => {
+    const tools = /^ {2}remove {3}remove item 4 with the backend's own tools/m;
+    for (const [given, advice] of [
+      [noContent, tools],
+      [answer('', { status: 405 }), tools],
+      [answer('', { status: 503 }), /^ {2}remove {3}curl -X DELETE http\S+\/api\/WorkItem\/4$/m],
+    ] as const) {
+      const { code, stdout } = await checkItems({ delete: () => given });
       assert.equal(code, 1);
       assert.match(stdout, /^LEFT BEHIND at the backend: item 4$/m);
       assert.match(stdout, advice);
-    });
-  }
-
-  test('control characters in Allow are not printed, and a long Allow is cut [D61]', async () => {
-    await using backend = await ItemBackend.start();
-    backend.instead = {
-      update: () => answer('', { status: 405, headers: [['Allow', `\u009b31m${'x'.repeat(5_000)}`]] }),
-    };
-    const { stdout } = await check(['--contract', '--write'], { BACKEND_URL: backend.scripted.url });
-    assert.match(stdout, /^BROKEN update: the backend requires PATCH/m);
-    assertPlain(stdout);
+    }
   });
 
   const write = ['--contract', '--write'];
-  const wrong: [title: string, flags: string[], says: RegExp[], environment?: Record<string, string>][] = [
-    ['an invalid setting', ['--contract'], [/BACKEND_URL/], { BACKEND_URL: 'y' }],
-    ['--write without --contract', ['--write'], [/--write needs --contract/]],
-    ['--audit with --contract', ['--audit', '--contract'], [/--audit and --contract cannot be combined/]],
-    ['--severity without --audit', ['--severity', 'low'], [/--severity needs --audit/]],
-    ['an unknown severity', ['--audit', '--severity', 'bad'], [/--severity must be low, medium or high/]],
-    ['a body without --write', ['--contract', '--body', '{"title":"x"}'], [/--body needs --write/]],
-    ['a body with an id', [...write, '--body', '{"ID":1,"title":"x"}'], [/must not have "ID"/]],
-    ['a body without a string value', [...write, '--body', '{"a":1}'], [/must have a string/]],
-    ['a body that is not an object', [...write, '--body', '{"a":'], [/must be a JSON object/]],
-    ['a missing file', [...write, '--body', 'nowhere.json'], [/ENOENT/]],
-    ['an endless file', [...write, '--body', '/dev/zero'], [/must have at most 1048576 bytes/]],
-    ['--body without a value', [...write, '--body'], [/--body needs a value/]],
-    ['a misspelt flag', ['--contract', '--wirte'], [/--wirte is not a flag of check: did you mean --write\?/]],
-  ]; // prettier-ignore
-  for (const [title, flags, says, environment] of wrong) {
-    test(`exit code 2 for ${title}, as text and as JSON, and the backend is not called [D61]`, async () => {
-      await using backend = await ItemBackend.start();
+  const wrong: [flags: string[], says: RegExp, environment?: Record<string, string>][] = [
+    [['--contract'], /BACKEND_URL/, { BACKEND_URL: 'y' }],
+    [['--write'], /--write needs --contract/],
+    [['--audit', '--contract'], /--audit and --contract cannot be combined/],
+    [['--severity', 'low'], /--severity needs --audit/],
+    [['--audit', '--severity', 'bad'], /--severity must be low, medium or high/],
+    [['--contract', '--body', '{"title":"x"}'], /--body needs --write/],
+    [[...write, '--body', '{"ID":1,"title":"x"}'], /must not have "ID"/],
+    [[...write, '--body', '{"a":1}'], /must have a string/],
+    [[...write, '--body', '{"a":'], /must be a JSON object/],
+    [[...write, '--body', 'nowhere.json'], /ENOENT/],
+    [[...write, '--body', '/dev/zero'], /must have at most 1048576 bytes/],
+    [[...write, '--body'], /--body needs a value/],
+    [['--contract', '--wirte'], /--wirte is not a flag of check: did you mean --write\?/],
+  ];
+  test('exit code 2 for invalid flags, as text and as JSON, and the backend is not called [D61]', async () => {
+    await using backend = await ItemBackend.start();
+    for (const [flags, says, environment] of wrong) {
       const variables = { BACKEND_URL: backend.scripted.url, ...environment };
-      const text = await check(flags, variables);
-      assert.deepEqual([text.code, text.stdout], [2, ''], text.stderr);
+      const plain = await check(flags, variables);
+      assert.deepEqual([plain.code, plain.stdout], [2, ''], plain.stderr);
       const json = await check(['--json', ...flags], variables);
       assert.deepEqual([json.code, json.stderr], [2, ''], json.stdout);
       const { problems, ...others } = JSON.parse(json.stdout) as { problems: string[] };
       assert.deepEqual(others, { schema: 'work-item-gateway/problems/1', version, exitCode: 2 });
-      assert.ok(text.stderr.startsWith(problems.map((problem) => `error: ${problem}\n`).join('')), text.stderr);
-      for (const pattern of says) assert.match(problems.join('\n'), pattern);
-      assert.equal(backend.scripted.connectionsTaken, 0);
-    });
+      assert.ok(plain.stderr.startsWith(problems.map((problem) => `error: ${problem}\n`).join('')), plain.stderr);
+      assert.match(problems.join('\n'), says);
+    }
+    assert.equal(backend.scripted.connectionsTaken, 0);
+  });
+});
+
+describe('a backend that cannot be called', () => {
+  async function portOf(t: TestContext, server: Server): Promise<number> {
+    t.after(() => server.close());
+    await once(server.listen(0, '127.0.0.1'), 'listening');
+    return (server.address() as AddressInfo).port;
+  }
+
+  function tlsServer(options: TlsOptions): Server {
+    const server = createServer(options, (socket) => socket.end());
+    return server.on('tlsClientError', () => undefined);
   }
 
   test('exit code 1 for a refused connection, with the reason [D61]', async () => {
@@ -271,119 +260,77 @@ describe('exit codes', { concurrency: 2 }, () => {
     assert.match(stdout, /ECONNREFUSED/);
   });
 
-  test('exit code 1 for a failed TLS handshake, with the reason [D61]', { skip: noOpenssl }, async () => {
-    using folder = new CertificateFolder();
-    const authority = folder.authority('untrusted');
-    const { cert, key } = folder.issue(authority, 'elsewhere', { names: ['DNS:elsewhere.example.com'] });
-    const server = createServer({ cert, key }, (socket) => socket.end());
-    server.on('tlsClientError', () => undefined);
-    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-    const { port } = server.address() as AddressInfo;
-    try {
-      const url = { BACKEND_URL: `https://127.0.0.1:${port}` };
-      const { code, stdout } = await check(['--contract'], url);
+  test('exit code 1 for a failed TLS handshake, with the reason [D61]', { skip: noOpenssl }, async (t) => {
+    using certificates = new CertificateFolder();
+    const authority = certificates.authority('untrusted');
+    const { cert, key } = certificates.issue(authority, 'elsewhere', { names: ['DNS:elsewhere.example.com'] });
+    const url = { BACKEND_URL: `https://127.0.0.1:${await portOf(t, tlsServer({ cert, key }))}` };
+    for (const [more, reason] of [
+      [{}, /./],
+      [{ BACKEND_CA_FILE: authority.certFile }, /does not match|altnames/],
+    ] as const) {
+      const { code, stdout } = await check(['--contract'], { ...url, ...more });
       assert.equal(code, 1, stdout);
       assert.match(stdout, /^BROKEN list: no TLS connection to the backend$/m);
-      const named = await check(['--contract'], { ...url, BACKEND_CA_FILE: authority.certFile });
-      assert.match(named.stdout, /^BROKEN list: no TLS connection to the backend$/m);
-      assert.match(named.stdout, /does not match|altnames/);
-    } finally {
-      server.close();
-    }
-  });
-});
-
-describe('a backend that speaks only HTTP/2 is named as such', () => {
-  test('over TCP [D61]', async () => {
-    const server = createHttp2Server().listen(0, '127.0.0.1');
-    await once(server, 'listening');
-    try {
-      const { port } = server.address() as AddressInfo;
-      const { code, stderr } = await check([], { BACKEND_URL: `http://127.0.0.1:${port}` });
-      assert.equal(code, 1);
-      assert.match(stderr, /: the backend speaks only HTTP\/2: /);
-    } finally {
-      server.close();
+      assert.match(stdout, reason);
     }
   });
 
-  test('over TLS, where ALPN refuses HTTP/1.1 [D61]', { skip: noOpenssl }, async () => {
-    using folder = new CertificateFolder();
-    const authority = folder.authority('own');
-    const { cert, key } = folder.issue(authority, 'backend', { names: ['IP:127.0.0.1'] });
-    const server = createServer({ cert, key, ALPNProtocols: ['h2'] }, (socket) => socket.end());
-    server.on('tlsClientError', () => undefined);
-    await once(server.listen(0, '127.0.0.1'), 'listening');
-    try {
-      const { port } = server.address() as AddressInfo;
-      const environment = { BACKEND_URL: `https://127.0.0.1:${port}`, BACKEND_CA_FILE: authority.certFile };
+  test('one that speaks only HTTP/2 is named as such, over TCP and TLS [D61]', { skip: noOpenssl }, async (t) => {
+    using certificates = new CertificateFolder();
+    const authority = certificates.authority('own');
+    const { cert, key } = certificates.issue(authority, 'backend', { names: ['IP:127.0.0.1'] });
+    const tls = await portOf(t, tlsServer({ cert, key, ALPNProtocols: ['h2'] }));
+    for (const environment of [
+      { BACKEND_URL: `http://127.0.0.1:${await portOf(t, createHttp2Server())}` },
+      { BACKEND_URL: `https://127.0.0.1:${tls}`, BACKEND_CA_FILE: authority.certFile },
+    ]) {
       const { code, stderr } = await check([], environment);
       assert.equal(code, 1);
       assert.match(stderr, /: the backend speaks only HTTP\/2: /);
-    } finally {
-      server.close();
     }
   });
 });
 
-describe('if the call of the list fails, check reports the failure with the same texts as check --contract', () => {
+describe('check reports the call of the list', () => {
   const field = (status: number, name: string, value: string): Answer =>
     answer('{}', { status, headers: [[name, value]] });
-  for (const [what, code, given] of [
-    ['401', 'wants-authentication', field(401, 'WWW-Authenticate', 'Negotiate')],
-    ['302', 'redirect', field(302, 'Location', '/login')],
-    ['404', 'no-such-path', answer('{}', { status: 404 })],
-    ['503', 'behind-is-away', answer('{}', { status: 503 })],
-    ['an HTML page', 'html', answer('<html>', { headers: [['Content-Type', 'text/html']] })],
-  ] as const) {
-    test(`${what} is reported as ${code}; the request has the base path of BACKEND_URL [D61]`, async () => {
-      await using backend = await ItemBackend.start();
-      backend.instead = { list: () => given };
-      const environment = { BACKEND_URL: `${backend.scripted.url}/base/` };
-      const contract = await check(['--contract', '--json'], environment);
+
+  test('a failure has the texts of check --contract; the request has the base path of BACKEND_URL [D61]', async () => {
+    const away = 'a proxy answers, but not the backend behind it';
+    for (const [code, given, words] of [
+      ['wants-authentication', field(401, 'WWW-Authenticate', 'Negotiate'), ''],
+      ['redirect', field(302, 'Location', '/login'), ''],
+      [
+        'redirect',
+        field(301, 'Location', 'https://items.example.com/v1/api/WorkItem'),
+        'Set BACKEND_URL to https://items.example.com/v1.',
+      ],
+      ['no-such-path', answer('{}', { status: 404 }), ''],
+      ['proxy-alone', answer('{}', { status: 502 }), away],
+      ['behind-is-away', answer('{}', { status: 503 }), 'the backend, or a proxy in front of it, is unavailable'],
+      ['proxy-alone', answer('{}', { status: 504 }), away],
+      ['html', answer('<html>', { headers: [['Content-Type', 'text/html']] }), ''],
+    ] as const) {
+      const contract = await checkItems({ list: () => given }, ['--contract', '--json'], '/base/');
       const { findings, calls } = JSON.parse(contract.stdout) as {
         findings: Record<'code' | 'title' | 'asked' | 'came' | 'advice', string>[];
         calls: { path: string }[];
       };
-      const [finding] = findings;
-      assert.equal(finding?.code, code);
-      assert.equal(finding.asked, 'GET /base/api/WorkItem');
-      assert.equal(calls[0]?.path, '/base/api/WorkItem');
-      assert.equal(backend.scripted.requests[0]?.target, '/base/api/WorkItem');
-      const plain = await check([], environment);
+      const { title, asked, came, advice, ...others } = findings[0] ?? assert.fail();
+      assert.deepEqual([others.code, asked], [code, 'GET /base/api/WorkItem']);
+      const target = contract.backend.scripted.requests[0]?.target;
+      assert.deepEqual([calls[0]?.path, target], ['/base/api/WorkItem', '/base/api/WorkItem']);
+      const plain = await checkItems({ list: () => given }, [], '/base/');
       assert.equal(plain.code, 1);
-      const { title, came, advice } = finding;
-      assert.equal(
-        plain.stderr,
-        `backend: ${backend.scripted.url}/base/api/WorkItem: ${title}: ${came}\n  ${advice}\n`,
-      );
-    });
-  }
-
-  for (const [status, title] of [
-    [502, 'a proxy answers, but not the backend behind it'],
-    [503, 'the backend, or a proxy in front of it, is unavailable'],
-    [504, 'a proxy answers, but not the backend behind it'],
-  ] as const) {
-    test(`status ${status} is reported as "${title}" [D61]`, async () => {
-      await using backend = await ItemBackend.start();
-      backend.instead = { list: () => answer('{}', { status }) };
-      const { stderr } = await check([], { BACKEND_URL: backend.scripted.url });
-      assert.ok(stderr.includes(`/api/WorkItem: ${title}: status ${status}`), stderr);
-    });
-  }
-
-  test('after a redirect to another address with a base path, the advice names the right BACKEND_URL [D61]', async () => {
-    await using backend = await ItemBackend.start();
-    backend.instead = { list: () => field(301, 'Location', 'https://items.example.com/v1/api/WorkItem') };
-    const { stderr } = await check([], { BACKEND_URL: `${backend.scripted.url}/base` });
-    assert.match(stderr, /^ {2}Set BACKEND_URL to https:\/\/items\.example\.com\/v1\.$/m);
+      const place = `backend: ${plain.backend.scripted.url}/base/api/WorkItem`;
+      assert.equal(plain.stderr, `${place}: ${title}: ${came}\n  ${advice}\n`);
+      assert.ok(plain.stderr.includes(words), plain.stderr);
+    }
   });
 
   test('a success is reported with status, size and time', async () => {
-    await using backend = await ItemBackend.start();
-    backend.instead = { list: () => answer('[{}]') };
-    const { code, stdout } = await check([], { BACKEND_URL: backend.scripted.url });
+    const { code, stdout, backend } = await checkItems({ list: () => answer('[{}]') }, []);
     assert.equal(code, 0);
     assert.match(stdout, /^backend: http:\S+\/api\/WorkItem answered 200 with 4 bytes of JSON in \d+ ms$/m);
     assert.deepEqual(backend.asked, ['list']);
@@ -391,31 +338,27 @@ describe('if the call of the list fails, check reports the failure with the same
 });
 
 describe('an interruption of check --contract', { concurrency: 2 }, () => {
+  const start = (backend: ItemBackend) =>
+    runCommand(['check', '--contract', '--write'], { ...shortIdle, BACKEND_URL: backend.scripted.url });
+
   for (const [signal, operation, exitCode] of [
     ['SIGINT', 'create', 130],
     ['SIGTERM', 'update', 143],
   ] as const) {
     test(`${signal} during ${operation}: the check deletes its item and exits with ${exitCode} [D61]`, async () => {
       await using backend = await ItemBackend.start();
-      const gate = Promise.withResolvers<undefined>();
-      let isHeld = false;
-      const held = Promise.withResolvers<undefined>();
-      backend.instead = {
-        [operation]: (exchange: Exchange, _backend: ItemBackend, id: string): Answer | undefined => {
-          if (isHeld) return undefined;
-          isHeld = true;
-          const usual = backend.usual(operation, exchange.request.body, id);
-          held.resolve(undefined);
-          return async (each) => {
-            await gate.promise;
-            await usual(each);
-          };
-        },
+      const [gate, held] = [Promise.withResolvers<undefined>(), Promise.withResolvers<undefined>()];
+      const hold: Instead = (exchange, _backend, id) => {
+        backend.instead = {};
+        const usual = backend.usual(operation, exchange.request.body, id);
+        held.resolve(undefined);
+        return async (each) => {
+          await gate.promise;
+          await usual(each);
+        };
       };
-      await using command = runCommand(['check', '--contract', '--write'], {
-        ...shortIdle,
-        BACKEND_URL: backend.scripted.url,
-      });
+      backend.instead = { [operation]: hold };
+      await using command = start(backend);
       await held.promise;
       command.signal(signal);
       gate.resolve(undefined);
@@ -429,21 +372,10 @@ describe('an interruption of check --contract', { concurrency: 2 }, () => {
 
   test('if standard output is closed, the check deletes its item and exits with 0 [D61]', async () => {
     await using backend = await ItemBackend.start();
-    await using command = runCommand(['check', '--contract', '--write'], {
-      ...shortIdle,
-      BACKEND_URL: backend.scripted.url,
-    });
+    await using command = start(backend);
     command.process.stdout?.destroy();
     const { code, signal } = await command.exited;
-    assert.deepEqual({ code, signal }, { code: 0, signal: null });
-    assert.deepEqual(leftIn(backend), []);
+    assert.deepEqual([code, signal, leftIn(backend)], [0, null, []]);
     assert.ok(backend.asked.includes('delete'));
   });
-});
-
-test('check --help lists the flags of --contract', async () => {
-  const { stdout } = await check(['--help'], {});
-  for (const flag of ['--contract', '--write', '--body', '--json']) {
-    assert.ok(stdout.includes(flag), flag);
-  }
 });

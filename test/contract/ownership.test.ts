@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { ItemBackend, type Item, type Operation } from './item-backend.ts';
+import { ItemBackend, type Instead, type Item, type Operation } from './item-backend.ts';
 import { answer, resetPeer, timeout, type Exchange } from '../helpers/scripted-backend.ts';
 import { assertOthersUntouched, codesOf, leftIn, runContract } from './run.ts';
 
@@ -24,60 +24,58 @@ function assertCounted(backend: ItemBackend, { leftovers }: { leftovers: readonl
   assert.ok(leftIn(backend).length <= leftovers.length, JSON.stringify(leftovers));
 }
 
-describe('an id in the answer to a create', { concurrency: 4 }, () => {
+/** Runs the check against a backend that answers with `instead`. */
+async function run(instead: ItemBackend['instead'], prepare?: (backend: ItemBackend) => void) {
+  await using backend = await ItemBackend.start();
+  prepare?.(backend);
+  backend.instead = instead;
+  const report = await runContract(backend.scripted.url);
+  assertOthersUntouched(backend);
+  return { backend, report, codes: codesOf(report), left: report.leftovers.map(({ id }) => id) };
+}
+
+/** Stores the item of a create, and answers with `body`. */
+const creates = (
+  body: string | ((item: Item) => string),
+  headers: [string, string][] = [],
+): ItemBackend['instead'] => ({
+  create: (exchange, backend) => {
+    const item = backend.add(bodyOf(exchange));
+    return answer(typeof body === 'string' ? body : body(item), { status: 201, headers });
+  },
+});
+
+describe('the answer to a create', { concurrency: 4 }, () => {
   const ids = [
     '1', '2147483647', '99999999999999999999999999', '-1', '-0', '0', '1.0', '1e0', '1.5', '1e400', 'null', 'true', '{}',
     '[1]', '""', '"1"', '"01"', '" 1"', '"1 "', '"1abc"', '"+1"', '"../WorkItem/1"', '"..%2F1"', '"%31"', '"1?x"', '"1#x"',
     '"1\\u0000"', '"1\\r\\nX: y"', '"\\ud800"', '"١"',
   ]; // prettier-ignore
   for (const id of ids) {
-    test(`${id}: other items are unchanged, and the check's item is deleted [D61]`, async () => {
-      await using backend = await ItemBackend.start();
-      backend.instead = {
-        create: (exchange) => {
-          backend.add(bodyOf(exchange));
-          return answer(`{"id":${id},"title":"x"}`, { status: 201 });
-        },
-      };
-      const report = await runContract(backend.scripted.url);
-      assertOthersUntouched(backend);
-      assert.deepEqual(leftIn(backend), [], JSON.stringify(codesOf(report)));
-      assert.match(codesOf(report).join('\n'), /^breaks/m);
+    test(`has the id ${id}: other items are unchanged, and the check's item is deleted [D61]`, async () => {
+      const { backend, codes } = await run(creates(`{"id":${id},"title":"x"}`));
+      assert.deepEqual(leftIn(backend), []);
+      assert.match(codes.join('\n'), /^breaks/m);
     });
   }
 
-  for (const status of [400, 422]) {
-    test(`an update answered with ${status} is not sent again if the item is now another owner's [D61]`, async () => {
-      await using backend = await ItemBackend.start();
-      backend.instead = {
-        update: (_exchange, { items }, id) => {
-          items.set(id, { id: Number(id), title: 'of another owner, with the same id' });
-          return answer('', { status });
-        },
-      };
-      const report = await runContract(backend.scripted.url);
-      const methods = backend.writes.map(({ method }) => method);
-      assert.deepEqual(methods, ['PUT']);
-      assert.equal(codesOf(report)[0], 'breaks update: body-refused');
-    });
-  }
-
-  test("a Location that names another item is not used for the check's item", async () => {
-    await using backend = await ItemBackend.start();
-    backend.instead = {
-      create: (exchange) => {
-        backend.add(bodyOf(exchange));
-        return answer('{}', { status: 201, headers: [['Location', '/api/WorkItem/1']] });
-      },
-    };
-    await runContract(backend.scripted.url);
-    assertOthersUntouched(backend);
+  test("has a Location that names another item: it is not used for the check's item", async () => {
+    const { backend } = await run(creates('{}', [['Location', '/api/WorkItem/1']]));
     assert.deepEqual(leftIn(backend), []);
+  });
+
+  test("names another owner's new item: that item is not written [D61]", async () => {
+    const other = { id: 50, title: 'of another owner, created meanwhile' };
+    const list: Instead = (_exchange, { items }) =>
+      answer(JSON.stringify([...items.values()].filter(({ id }) => id !== 50)));
+    const { backend, left } = await run({ list, ...creates('{"id":50}') }, ({ items }) => items.set('50', other));
+    assert.deepEqual(backend.items.get('50'), other);
+    assert.deepEqual([leftIn(backend), left], [[], []]);
   });
 });
 
-describe('a backend that names the wrong item', { concurrency: 4 }, () => {
-  test('a create that overwrites an existing item is reported, and the item is not written again [D61]', async () => {
+describe('a backend that names the wrong item gets no update and no delete', { concurrency: 4 }, () => {
+  test('a create overwrites an existing item [D61]', async () => {
     await using backend = await ItemBackend.start();
     backend.instead = {
       create: (exchange) => {
@@ -91,108 +89,89 @@ describe('a backend that names the wrong item', { concurrency: 4 }, () => {
     assert.ok(codesOf(report).includes('breaks create: create-names-another'));
   });
 
-  test('if reads ignore the id, no update and no delete is sent [D61]', async () => {
-    await using backend = await ItemBackend.start();
+  test('reads ignore the id [D61]', async () => {
     let last: Item | undefined;
-    backend.instead = {
-      create: (exchange) => {
-        last = backend.add(bodyOf(exchange));
-        return answer(JSON.stringify(last), { status: 201 });
-      },
+    const { backend, codes, report } = await run({
+      ...creates((item) => JSON.stringify((last = item))),
       read: () => (last === undefined ? undefined : answer(JSON.stringify({ ...last, id: undefined }))),
-    };
-    const report = await runContract(backend.scripted.url);
+    });
     assert.deepEqual(backend.writes, []);
-    assert.ok(codesOf(report).includes('breaks read: read-ignores-id'), codesOf(report).join('\n'));
+    assert.ok(codes.includes('breaks read: read-ignores-id'), codes.join('\n'));
     assertListed(backend, report.leftovers);
   });
 
-  test('if a read shows another id in the item, no update is sent, because the update might change the item with that id [D61]', async () => {
-    await using backend = await ItemBackend.start();
-    backend.instead = {
+  test('a read shows another id in the item: an update might change the item with that id [D61]', async () => {
+    const { backend, report } = await run({
       read: (_exchange, { items, created }, id) =>
         created.has(id) ? answer(JSON.stringify({ ...items.get(id), id: 1 })) : undefined,
-    };
-    const report = await runContract(backend.scripted.url);
+    });
     assert.deepEqual(backend.writes, []);
     assertListed(backend, report.leftovers);
   });
 
-  test('if the id occurs twice in an item, the update contains only the id of the path [D61]', async () => {
-    await using backend = await ItemBackend.start();
-    backend.instead = {
-      read: (_exchange, { items, created }, id) => {
-        const item = items.get(id);
-        return created.has(id) && item !== undefined
-          ? answer(`{"id":1,"title":${JSON.stringify(item['title'])},"id":${id}}`)
-          : undefined;
-      },
-      update: (exchange) => {
-        assert.equal(exchange.request.body.toString().split('"id"').length, 2);
-        return undefined;
-      },
-    };
-    await runContract(backend.scripted.url);
-    assertOthersUntouched(backend);
-    assert.ok(backend.writes.length > 0);
-  });
-
-  test("if every item in the list has the check's marker, no item is written [D61]", async () => {
-    await using backend = await ItemBackend.start();
-    let marker = '';
-    backend.instead = {
-      create: (exchange) => {
-        marker = String(bodyOf(exchange)['title']);
-        return answer('', { status: 500 });
-      },
-      list: (_exchange, { items }) =>
-        marker === ''
-          ? undefined
-          : answer(JSON.stringify([...items.values()].map((item) => ({ ...item, title: marker })))),
-      read: (_exchange, { items }, id) =>
-        marker === '' || !items.has(id) ? undefined : answer(JSON.stringify({ ...items.get(id), title: marker })),
-    };
-    await runContract(backend.scripted.url);
-    assert.deepEqual(backend.writes, []);
-  });
-
-  test("if the answer to a create names another owner's new item, that item is not written [D61]", async () => {
-    await using backend = await ItemBackend.start();
-    backend.items.set('50', { id: 50, title: 'of another owner, created meanwhile' });
-    backend.instead = {
-      list: (_exchange, { items }) => answer(JSON.stringify([...items.values()].filter(({ id }) => id !== 50))),
-      create: (exchange) => {
-        backend.add(bodyOf(exchange));
-        return answer('{"id":50}', { status: 201 });
-      },
-    };
-    const report = await runContract(backend.scripted.url);
-    assertOthersUntouched(backend);
-    assert.deepEqual(backend.items.get('50'), { id: 50, title: 'of another owner, created meanwhile' });
-    assert.deepEqual(leftIn(backend), []);
-    assert.deepEqual(report.leftovers, []);
-  });
-
-  test('a create that drops fields is reported, and no update or delete is sent [D61]', async () => {
-    await using backend = await ItemBackend.start();
-    backend.instead = { create: () => answer(JSON.stringify(backend.add({ name: 'dropped' })), { status: 201 }) };
-    const report = await runContract(backend.scripted.url);
-    assert.deepEqual(backend.writes, []);
-    assert.deepEqual(codesOf(report), ['breaks create: not-proven']);
+  test('a create drops fields [D61]', async () => {
+    const { backend, report, codes } = await run({
+      create: (_exchange, each) => answer(JSON.stringify(each.add({ name: 'dropped' })), { status: 201 }),
+    });
+    assert.deepEqual([backend.writes, codes], [[], ['breaks create: not-proven']]);
     assert.match(report.findings[0]?.advice ?? '', /"title"/);
     assertListed(backend, report.leftovers);
     assert.equal(report.leftovers.length, 1);
   });
 
-  test('if the gateway cannot request the id of an item, the item remains and the report lists it [D61]', async () => {
-    await using backend = await ItemBackend.start();
-    backend.items.clear();
-    backend.instead = { list: () => answer('[]'), create: () => answer('{"id":"a7-b2"}', { status: 201 }) };
-    const report = await runContract(backend.scripted.url);
-    assert.deepEqual(backend.writes, []);
-    const ids = report.leftovers.map(({ id }) => id);
-    assert.deepEqual(ids, ['a7-b2']);
+  test('the gateway cannot request the id: the item remains and the report lists it [D61]', async () => {
+    const instead = { list: () => answer('[]'), create: () => answer('{"id":"a7-b2"}', { status: 201 }) };
+    const { backend, left } = await run(instead);
+    assert.deepEqual([backend.writes, left], [[], ['a7-b2']]);
   });
+
+  test("every item in the list has the check's marker [D61]", async () => {
+    let marker = '';
+    const marked = (item: Item | undefined) => ({ ...item, title: marker });
+    const { backend } = await run({
+      create: (exchange) => {
+        marker = String(bodyOf(exchange)['title']);
+        return answer('', { status: 500 });
+      },
+      list: (_exchange, { items }) =>
+        marker === '' ? undefined : answer(JSON.stringify([...items.values()].map(marked))),
+      read: (_exchange, { items }, id) =>
+        marker === '' || !items.has(id) ? undefined : answer(JSON.stringify(marked(items.get(id)))),
+    });
+    assert.deepEqual(backend.writes, []);
+  });
+});
+
+describe("the check's item", { concurrency: 4 }, () => {
+  test('if the id occurs twice in it, the update contains only the id of the path [D61]', async () => {
+    const { backend } = await run({
+      read: (_exchange, { items, created }, id) => {
+        const title = JSON.stringify(items.get(id)?.['title']);
+        return created.has(id) && items.has(id) ? answer(`{"id":1,"title":${title},"id":${id}}`) : undefined;
+      },
+      update: (exchange) => {
+        assert.equal(exchange.request.body.toString().split('"id"').length, 2);
+        return undefined;
+      },
+    });
+    assert.ok(backend.writes.length > 0);
+  });
+
+  for (const status of [400, 422]) {
+    test(`an update answered with ${status} is not sent again if the item is now another owner's [D61]`, async () => {
+      const { backend, codes } = await run({
+        update: (_exchange, { items }, id) => {
+          items.set(id, { id: Number(id), title: 'of another owner, with the same id' });
+          return answer('', { status });
+        },
+      });
+      assert.deepEqual(
+        backend.writes.map(({ method }) => method),
+        ['PUT'],
+      );
+      assert.equal(codes[0], 'breaks update: body-refused');
+    });
+  }
 
   // Answers to a read of the deleted item's id.
   const others: readonly (readonly [title: string, body: string])[] = [
@@ -203,39 +182,51 @@ describe('a backend that names the wrong item', { concurrency: 4 }, () => {
   for (const [title, body] of others) {
     for (const status of [204, 500]) {
       test(`if a delete gets ${status} and a later read shows ${title}, the item counts as deleted [D61]`, async () => {
-        await using backend = await ItemBackend.start();
-        backend.instead = {
+        const { backend, left } = await run({
           read: (_exchange, { items, created }, id) => (created.has(id) && !items.has(id) ? answer(body) : undefined),
-          delete: (exchange, _backend, id) => {
-            const usual = backend.usual('delete', exchange.request.body, id);
+          delete: (exchange, each, id) => {
+            const usual = each.usual('delete', exchange.request.body, id);
             return status === 500 ? answer('{}', { status }) : usual;
           },
-        };
-        const report = await runContract(backend.scripted.url);
-        assert.deepEqual(report.leftovers, []);
-        const methods = backend.writes.map(({ method }) => method);
-        assert.deepEqual(methods, ['PUT', 'DELETE']);
+        });
+        assert.deepEqual(left, []);
+        assert.deepEqual(
+          backend.writes.map(({ method }) => method),
+          ['PUT', 'DELETE'],
+        );
       });
     }
   }
 
-  test('if neither a read nor the list shows the item, the report does not advise to delete it by id [D61]', async () => {
-    await using backend = await ItemBackend.start();
+  test('if neither a read nor the list shows it, the report does not advise to delete it by id [D61]', async () => {
     let isDeleted = false;
-    backend.instead = {
+    const { report } = await run({
       list: () => (isDeleted ? answer('{}', { status: 500 }) : undefined),
       read: (_exchange, _backend, id) => (isDeleted ? answer(`{"id":${id},"title":"of another owner"}`) : undefined),
       delete: () => {
         isDeleted = true;
         return undefined;
       },
-    };
-    const report = await runContract(backend.scripted.url);
-    const ids = report.leftovers.map(({ id }) => id);
-    assert.deepEqual(ids, ['4']);
-    assert.match(report.leftovers[0]?.why ?? '', /shows something else/);
-    assert.match(report.leftovers[0]?.remove ?? '', /^find the item with gateway-check-/);
+    });
+    assert.equal(report.leftovers.length, 1);
+    const { id, why, remove } = report.leftovers[0] ?? assert.fail();
+    assert.equal(id, '4');
+    assert.match(why, /shows something else/);
+    assert.match(remove, /^find the item with gateway-check-/);
   });
+
+  for (const failing of ['create', 'update', 'delete'] as Operation[]) {
+    test(`is removed if ${failing} gets no answer [D61]`, async () => {
+      const { backend, codes, left } = await run({
+        [failing]: (exchange: Exchange, each: ItemBackend, id: string) => {
+          each.usual(failing, exchange.request.body, id);
+          return resetPeer();
+        },
+      });
+      assert.deepEqual([leftIn(backend), left], [[], []]);
+      assert.ok(codes.includes(`breaks ${failing}: no-connection`), codes.join());
+    });
+  }
 });
 
 describe('a contract check that is disturbed', { concurrency: 2 }, () => {
@@ -273,22 +264,5 @@ describe('a contract check that is disturbed', { concurrency: 2 }, () => {
         assertOthersUntouched(backend);
       });
     }
-  }
-
-  for (const failing of ['create', 'update', 'delete'] as Operation[]) {
-    test(`if ${failing} gets no answer, the check's item is removed [D61]`, async () => {
-      await using backend = await ItemBackend.start();
-      backend.instead = {
-        [failing]: (exchange: Exchange, _backend: ItemBackend, id: string) => {
-          backend.usual(failing, exchange.request.body, id);
-          return resetPeer();
-        },
-      };
-      const report = await runContract(backend.scripted.url);
-      assert.deepEqual(leftIn(backend), []);
-      assert.deepEqual(report.leftovers, []);
-      assert.ok(codesOf(report).includes(`breaks ${failing}: no-connection`), codesOf(report).join());
-      assertOthersUntouched(backend);
-    });
   }
 });
