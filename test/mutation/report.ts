@@ -56,22 +56,18 @@ if (process.argv[1] === import.meta.filename) {
   const folders = Map.groupBy(files, ([path]) => path.slice(0, path.lastIndexOf('/') + 1));
   for (const [folder, within] of folders) {
     for (const [path, { mutants }] of within) console.log(row(`\`${path}\``, mutants));
-    console.log(
-      row(
-        `**${folder}**`,
-        within.flatMap(([, { mutants }]) => mutants),
-      ),
-    );
+    const all = within.flatMap(([, { mutants }]) => mutants);
+    console.log(row(`**${folder}**`, all));
   }
   for (const [path, { source, mutants }] of files) {
     const survivors = mutants.filter(({ status }) => status === 'Survived' || status === 'NoCoverage');
     if (survivors.length === 0) continue;
     console.log(`\n## ${path}\n`);
     for (const { status, location, mutatorName, replacement } of survivors) {
-      console.log(
-        `- ${location.start.line}:${location.start.column} ${mutatorName}${status === 'NoCoverage' ? ' (not covered)' : ''}: ` +
-          `${oneLine(cut(source, location)[1])} → ${oneLine(replacement)}`,
-      );
+      const place = `${location.start.line}:${location.start.column} ${mutatorName}`;
+      const [, mutated] = cut(source, location);
+      const uncovered = status === 'NoCoverage' ? ' (not covered)' : '';
+      console.log(`- ${place}${uncovered}: ${oneLine(mutated)} → ${oneLine(replacement)}`);
     }
   }
 }

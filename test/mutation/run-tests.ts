@@ -1,6 +1,7 @@
 // Runs test files in one process, up to the first failure.
 
 import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -34,77 +35,63 @@ export async function runTests(files: readonly string[], options: TestsOptions):
   return result;
 }
 
-function runOnce(files: readonly string[], options: TestsOptions): Promise<TestsResult> {
+async function runOnce(files: readonly string[], options: TestsOptions): Promise<TestsResult> {
   const startedAt = performance.now();
   const patience = options.patience ?? 1;
-  const child = spawn(
-    process.execPath,
-    [
-      ...(options.nodeArguments ?? []),
-      '--test-reporter=tap',
-      ...(options.names ?? []).map((name) => `--test-name-pattern=^${escapeRegExp(name)}$`),
-      ...skippedTests.map((name) => `--test-skip-pattern=^${escapeRegExp(name)}$`),
-      join(import.meta.dirname, 'test-main.js'),
-      ...files,
-    ],
-    {
-      cwd: options.cwd,
-      // In its own process group, so that its children can be killed with it.
-      detached: true,
-      stdio: ['ignore', 'pipe', 'ignore'],
-      env: {
-        ...process.env,
-        // A surrounding test runner sets NODE_TEST_CONTEXT, which would change the output.
-        NODE_TEST_CONTEXT: undefined,
-        NODE_COMPILE_CACHE: compiledPath,
-        TEST_TARGETS: 'in-process',
-        TEST_DEADLINE_MS: String(testDeadlineMs),
-        ...options.environment,
-      },
+  const patterns = [
+    ...(options.names ?? []).map((name) => ['name', name] as const),
+    ...skippedTests.map((name) => ['skip', name] as const),
+  ].map(([kind, name]) => `--test-${kind === 'name' ? 'name' : 'skip'}-pattern=^${escapeRegExp(name)}$`);
+  const main = join(import.meta.dirname, 'test-main.js');
+  const args = [...(options.nodeArguments ?? []), '--test-reporter=tap', ...patterns, main, ...files];
+  const child = spawn(process.execPath, args, {
+    cwd: options.cwd,
+    // In its own process group, so that its children can be killed with it.
+    detached: true,
+    stdio: ['ignore', 'pipe', 'ignore'],
+    env: {
+      ...process.env,
+      // A surrounding test runner sets NODE_TEST_CONTEXT, which would change the output.
+      NODE_TEST_CONTEXT: undefined,
+      NODE_COMPILE_CACHE: compiledPath,
+      TEST_TARGETS: 'in-process',
+      TEST_DEADLINE_MS: String(testDeadlineMs),
+      ...options.environment,
     },
-  );
-  return new Promise((resolveResult, reject) => {
-    let result: TestsResult | undefined;
-    let lastTest = 'no test';
-    let lastTestAt = startedAt;
-    let cpuMsThen = 0;
-    const ms = () => Math.round(performance.now() - startedAt);
-    // Kills only once, because another process may get the pid of an ended process.
-    const end = (how: TestsResult) => {
-      if (result !== undefined) return;
-      result = how;
-      clearInterval(timer);
-      try {
-        if (child.pid !== undefined) process.kill(-child.pid, 'SIGKILL');
-      } catch {
-        // The process group has ended.
-      }
-    };
-    const timer = setInterval(() => {
-      const isStuck = performance.now() - lastTestAt > patience * hangMs;
-      if (isStuck || cpuMsOf(child.pid) - cpuMsThen > patience * hangCpuMs) {
-        end({ kind: 'hung', ms: ms(), test: `after: ${lastTest}` });
-      }
-    }, 500);
-    createInterface({ input: child.stdout }).on('line', (line) => {
-      const match = /^\s*(not )?ok \d+ - (.*)$/.exec(line);
-      // A known fault of Node, marked `todo`, is not a failure.
-      if (match === null || / # TODO\b/.test(line)) return;
-      lastTest = match[2] ?? '';
-      lastTestAt = performance.now();
-      cpuMsThen = cpuMsOf(child.pid);
-      if (match[1] !== undefined) end({ kind: 'failed', ms: ms(), test: lastTest });
-    });
-    child.once('error', reject);
-    child.once('exit', (code) => {
-      end(
-        code === 0
-          ? { kind: 'passed', ms: ms() }
-          : { kind: 'failed', ms: ms(), test: `the process ended with ${code}, after: ${lastTest}` },
-      );
-      if (result !== undefined) resolveResult(result);
-    });
   });
+  let result: TestsResult | undefined;
+  let lastTest = 'no test';
+  let lastTestAt = startedAt;
+  let cpuMsThen = 0;
+  // Kills only once, because another process may get the pid of an ended process.
+  const end = (kind: TestsResult['kind'], test: string): void => {
+    if (result !== undefined) return;
+    const ms = Math.round(performance.now() - startedAt);
+    result = kind === 'passed' ? { kind, ms } : { kind, ms, test };
+    clearInterval(timer);
+    try {
+      if (child.pid !== undefined) process.kill(-child.pid, 'SIGKILL');
+    } catch {
+      // The process group has ended.
+    }
+  };
+  const timer = setInterval(() => {
+    const isStuck = performance.now() - lastTestAt > patience * hangMs;
+    const isBusy = cpuMsOf(child.pid) - cpuMsThen > patience * hangCpuMs;
+    if (isStuck || isBusy) end('hung', `after: ${lastTest}`);
+  }, 500);
+  createInterface({ input: child.stdout }).on('line', (line) => {
+    const match = /^\s*(not )?ok \d+ - (.*)$/.exec(line);
+    // A known fault of Node, marked `todo`, is not a failure.
+    if (match === null || / # TODO\b/.test(line)) return;
+    lastTest = match[2] ?? '';
+    lastTestAt = performance.now();
+    cpuMsThen = cpuMsOf(child.pid);
+    if (match[1] !== undefined) end('failed', lastTest);
+  });
+  const [code] = (await once(child, 'exit')) as [number | null];
+  end(code === 0 ? 'passed' : 'failed', `the process ended with ${code}, after: ${lastTest}`);
+  return result ?? { kind: 'failed', ms: 0, test: lastTest };
 }
 
 function escapeRegExp(text: string): string {
