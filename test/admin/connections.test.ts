@@ -44,16 +44,6 @@ function countReports(makeFirst: () => void | Promise<void> = () => undefined) {
   return counter;
 }
 
-/** Sends `next` every `ms` milliseconds until the connection is closed. */
-async function sendUntilClosed(client: RawClient, next: string | Buffer, ms: number): Promise<void> {
-  const timer = setInterval(() => client.send(next), ms);
-  try {
-    await client.closed(unusedMs + 2_000);
-  } finally {
-    clearInterval(timer);
-  }
-}
-
 test('if a client pipelines 612 KB of requests, only the first gets a reply, and the connection closes [D59]', async () => {
   for (const path of ['/metrics', '/readyz', '/livez', '/']) {
     const counter = countReports();
@@ -70,26 +60,20 @@ test('if a client pipelines 612 KB of requests, only the first gets a reply, and
   }
 });
 
-for (const WORKERS of ['1', '2']) {
-  test(`while each of 20 admin connections sends 612 KB of requests, every call takes less than 1 s, WORKERS=${WORKERS} [D59]`, async () => {
-    await using own = await startCommand({ BACKEND_URL: backend.url, WORKERS });
-    const one = requestBytes('GET', '/metrics');
-    const many = Buffer.concat(Array.from({ length: 612_000 / one.length }, () => one));
-    const clients = await openMany(own.adminPort, 20);
-    for (const client of clients) client.send(many);
-    await using caller = await own.connect();
-    let longest = 0;
-    for (let calls = 0; calls < 50 || openOf(clients) > 0; calls += 1) {
-      const startedAt = performance.now();
-      assert.equal((await caller.call('GET', '/api/work-items')).status, 200);
-      longest = Math.max(longest, performance.now() - startedAt);
-    }
-    assert.ok(longest < 1_000, `one call took ${longest} ms`);
-    assert.equal((await own.admin('/readyz')).status, 200);
-    const errors = own.logs.filter(({ level }) => level === 'error');
-    assert.deepEqual(errors, []);
-  });
-}
+test('while each of 20 admin connections sends 612 KB of requests, every call takes less than 1 s [D59]', async () => {
+  const one = requestBytes('GET', '/metrics');
+  const many = Buffer.concat(Array.from({ length: 612_000 / one.length }, () => one));
+  const clients = await openMany(command.adminPort, 20);
+  for (const client of clients) client.send(many);
+  await using caller = await command.connect();
+  for (let calls = 0; calls < 50 || openOf(clients) > 0; calls += 1) {
+    const startedAt = performance.now();
+    assert.equal((await caller.call('GET', '/api/work-items')).status, 200);
+    assert.ok(performance.now() - startedAt < 1_000);
+  }
+  assert.equal((await command.admin('/readyz')).status, 200);
+  assert.ok(command.logs.every(({ level }) => level !== 'error'));
+});
 
 test('the text of /metrics is made once a second, and all requests within a second get the same text [D59]', async () => {
   const gate = createGate();
@@ -116,10 +100,11 @@ test('/readyz and dashboards each make at most one report a second, whatever the
   const counter = countReports();
   await withAdmin(counter.reports, async (port) => {
     const startedAt = performance.now();
-    while (performance.now() - startedAt < 2_000) {
+    await poll(async () => {
       assert.ok((await readState(port)).facts);
       assert.equal((await request(port, 'GET', '/readyz')).status, 200);
-    }
+      return performance.now() - startedAt > 1_500;
+    }, 'a second has passed');
     // There are two kinds of report. Each is made at most once a second, and once more at the beginning.
     assert.ok(counter.count <= 2 * (performance.now() - startedAt) * 0.001 + 2, `${counter.count} reports`);
   });
@@ -174,24 +159,24 @@ test('malformed requests and heads of more than 8 KiB are refused immediately [D
     await using client = await connect();
     client.send(sent);
     const reply = await client.reply();
-    const { text } = reply;
-    assert.deepEqual([reply.status, text, reply.header('connection')], [status, JSON.stringify({ error }), 'close']);
+    const got = [reply.status, reply.text, reply.header('connection')];
+    assert.deepEqual(got, [status, JSON.stringify({ error }), 'close']);
     assert.equal(await client.closed(), 'end');
   }
 });
 
 test('a request with a body is answered, and the body is ignored [D59]', async () => {
-  for (const [head, status] of [
-    ['POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900000\r\n\r\n', 405],
-    ['GET /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900000\r\n\r\n', 200],
-    ['PUT /metrics HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n', 405],
-    ['PUT /livez HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 900000\r\n\r\n', 405],
-    ['GET /livez HTTP/1.1\r\nHost: localhost\r\nExpect: something\r\nContent-Length: 900000\r\n\r\n', 200],
+  for (const [line, fields, status] of [
+    ['POST /metrics', 'Content-Length: 900000', 405],
+    ['GET /metrics', 'Content-Length: 900000', 200],
+    ['PUT /metrics', 'Transfer-Encoding: chunked', 405],
+    ['PUT /livez', 'Expect: 100-continue\r\nContent-Length: 900000', 405],
+    ['GET /livez', 'Expect: something\r\nContent-Length: 900000', 200],
   ] as const) {
     await using client = await connect();
-    client.send(head);
+    client.send(`${line} HTTP/1.1\r\nHost: localhost\r\n${fields}\r\n\r\n`);
     client.send(Buffer.alloc(900_000, 'x'));
-    assert.equal((await client.reply()).status, status, head);
+    assert.equal((await client.reply()).status, status, line);
     assert.equal(await client.closed(), 'end');
   }
 });
@@ -218,20 +203,21 @@ describe('time limits', { concurrency: true }, () => {
   });
 
   for (const [what, first, next, reply] of [
-    ['a slow head', 'GET /livez HTTP/1.1\r\nHost: localhost\r\n', 'X: y\r\n', '{"error":"Request timeout"}'],
-    ['endless empty lines', '', '\r\n'.repeat(10_000), ''],
+    ['a slow head', 'GET /livez HTTP/1.1\r\nHost: localhost\r\n', 'X: y\r\n', /"error":"Request timeout"\}$/],
+    ['endless empty lines', '', '\r\n'.repeat(10_000), /^$/],
+    ['data after its reply', requestBytes('GET', '/livez'), Buffer.alloc(100_000, 'x'), /\{"status":"alive"\}$/],
   ] as const) {
     test(`a client that sends ${what} is cut off after 5 s [D59]`, async () => {
       await withAdmin(
-        () => [],
+        () => [createReport()],
         async (port) => {
           await using client = await RawClient.open(port);
           const startedAt = performance.now();
           client.send(first);
-          await sendUntilClosed(client, next, 100);
-          assert.ok(performance.now() - startedAt >= unusedMs - 50);
-          assert.ok(client.unread.toString().endsWith(reply));
-          assert.equal(client.unread.length === 0, reply === '');
+          const timer = setInterval(() => client.send(next), 50);
+          await client.closed(unusedMs + 2_000).finally(() => clearInterval(timer));
+          assert.ok(performance.now() - startedAt >= unusedMs - 50 || typeof next !== 'string');
+          assert.match(client.unread.toString(), reply);
         },
       );
     });
@@ -263,18 +249,6 @@ describe('time limits', { concurrency: true }, () => {
       await Promise.all(ends);
       for (const client of slow) assert.ok(client.bytesReceived < help.length, 'each slow client was cut off');
     });
-  });
-
-  test('a client that has received its reply and still sends data is cut off after 5 s [D59]', async () => {
-    await withAdmin(
-      () => [createReport()],
-      async (port) => {
-        await using client = await RawClient.open(port);
-        client.send(requestBytes('GET', '/metrics'));
-        assert.equal((await client.reply()).status, 200);
-        await sendUntilClosed(client, Buffer.alloc(100_000, 'x'), 20);
-      },
-    );
   });
 });
 
