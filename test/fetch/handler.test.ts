@@ -53,18 +53,10 @@ test('a reply has the headers of the gateway and no connection headers; a reply 
 
 test('with trailingSlash, a slash at the end of a path is ignored; only one slash, and only then [D4, D50]', async () => {
   const rows: [path: string, without: number, withIt: number, target?: string][] = [
-    ['', 200, 200, '/api/WorkItem'],
-    ['/', 400, 200, '/api/WorkItem'],
-    ['/?a=/', 400, 200, '/api/WorkItem'],
-    ['?a=/', 200, 200, '/api/WorkItem'],
-    ['/5', 200, 200, '/api/WorkItem/5'],
-    ['/5/', 404, 200, '/api/WorkItem/5'],
-    ['/5/?a=b/', 404, 200, '/api/WorkItem/5'],
-    ['//', 404, 400],
-    ['/5//', 404, 404],
-    ['/5/6/', 404, 404],
-    ['/x/', 404, 400],
-  ];
+    ['', 200, 200, '/api/WorkItem'], ['/', 400, 200, '/api/WorkItem'], ['/?a=/', 400, 200, '/api/WorkItem'], ['?a=/', 200, 200, '/api/WorkItem'],
+    ['/5', 200, 200, '/api/WorkItem/5'], ['/5/', 404, 200, '/api/WorkItem/5'], ['/5/?a=b/', 404, 200, '/api/WorkItem/5'],
+    ['//', 404, 400], ['/5//', 404, 404], ['/5/6/', 404, 404], ['/x/', 404, 400],
+  ]; // prettier-ignore
   for (const trailingSlash of [undefined, false, true]) {
     await using server = await serve(trailingSlash === undefined ? {} : { trailingSlash });
     for (const [path, without, withIt, target] of rows) {
@@ -91,10 +83,8 @@ test('options that a function returns are read at the first call, and again unti
   const call = () => handler(new Request(`${base}/site/api/work-items/5`));
   await handler.close();
   assert.equal(calls, 0);
-  await assert.rejects(call(), {
-    name: 'TypeError',
-    message: /^Cannot create the gateway: backendUrl must be an address/,
-  });
+  const message = /^Cannot create the gateway: backendUrl must be an address/;
+  await assert.rejects(call(), { name: 'TypeError', message });
   options.backendUrl = server.backend.url;
   await Promise.all([call(), call()].map((response) => assertResponse(response, 200, '{"id":5}')));
   await handler.close();
@@ -137,16 +127,12 @@ test('a body over the limit is 413, with or without content-length, and is no lo
 });
 
 test('a body that is not as long as its content-length is 400 without a backend call [D70]', async () => {
+  await using server = await serve();
   for (const [announced, body, isSent] of [
-    ['2', '{}', true],
-    ['invalid', '{}', true],
-    ['0', '{}', false],
-    ['1', '{}', false],
-    ['3', '{}', false],
-    ['20', '[12345678]', false],
-    ['2', undefined, false],
+    ['2', '{}', true], ['invalid', '{}', true], ['0', '{}', false], ['1', '{}', false], ['3', '{}', false],
+    ['20', '[12345678]', false], ['2', undefined, false],
   ] as const) {
-    await using server = await serve();
+    server.backend.requests = [];
     for (const { method, path, status, body: expected } of [operation(2), operation(4), operation(5)]) {
       const init = { method, ...(body !== undefined && { body }), headers: { 'content-length': announced } };
       await assertResponse(server.call(path, init), isSent ? status : 400, isSent ? expected : badRequest);
@@ -155,7 +141,7 @@ test('a body that is not as long as its content-length is 400 without a backend 
     // A read ignores its body.
     const read = await server.call('/api/work-items/5', { headers: { 'content-length': announced } });
     assert.equal(read.status, 200);
-  }
+  } // prettier-ignore
 });
 
 test('a body whose stream fails with any error value is 400 without a backend call', async () => {
@@ -213,72 +199,50 @@ test("the handler's second argument is the client's address, if it is an IP addr
   for (const given of ['192.0.2.1', '2001:db8::1', 'name.example', '192.0.2.1:80', '', {}, null, 5, undefined]) {
     await server.handler(request(), given);
   }
-  assert.deepEqual(
-    server.told.ended.map(({ client }) => client),
-    ['192.0.2.1', '2001:db8::1', ...Array.from({ length: 7 })],
-  );
+  const told = server.told.ended.map(({ client }) => client);
+  assert.deepEqual(told, ['192.0.2.1', '2001:db8::1', ...Array.from({ length: 7 })]);
   await found(request(), { address: '192.0.2.2' });
   await found(request());
   assert.deepEqual(clients, ['192.0.2.2', undefined]);
   await found.close();
 });
 
-test('a body that arrives very slowly is 408 after its time limit, and is cancelled [D35, D50]', async () => {
-  await using server = await serve({ requestTimeoutMs: 300 });
-  let isCancelled = false;
-  const body = new ReadableStream({
-    pull: async (controller) => {
-      await new Promise((resolve) => setTimeout(resolve, 1));
-      controller.enqueue(Buffer.from(' '));
-    },
-    cancel: () => void (isCancelled = true),
-  });
-  await assertResponse(server.call('/api/work-items/5', streaming('PUT', body)), 408, requestTimeout);
-  assert.ok(isCancelled);
-  assert.deepEqual(outcomesOf(server), ['bad-request']);
-});
-
 for (const size of [0, 1]) {
-  test(`an endless body of pieces of ${size} bytes is 408 after its time limit, and other calls are served meanwhile [D35, D58]`, async () => {
+  test(`an endless body of pieces of ${size} bytes is 408 after its time limit, and is cancelled; other calls are served meanwhile [D35, D58]`, async () => {
     await using server = await serve({ requestTimeoutMs: 400 });
     const startedAt = performance.now();
+    let isCancelled = false as boolean;
     const body = new ReadableStream({
       pull: (controller) => {
         // If this stream starves the process, an error ends the test.
         if (performance.now() - startedAt > 10_000) controller.error(new Error('starved'));
         controller.enqueue(new Uint8Array(size).fill(0x20));
       },
+      cancel: () => void (isCancelled = true),
     });
     let isAnswered = false as boolean;
-    const endless = server.call('/api/work-items/5', { method: 'PUT', body, duplex: 'half' }).finally(() => {
-      isAnswered = true;
-    });
+    const endless = server.call('/api/work-items/5', streaming('PUT', body)).finally(() => (isAnswered = true));
     let others = 0;
     for (; !isAnswered; others += 1) {
       await assertResponse(server.call('/api/work-items/5'), 200, '{"id":5}');
     }
     await assertResponse(endless, 408, requestTimeout);
-    assert.ok(others > 1, `${others} other calls were served`);
+    assert.ok(isCancelled && others > 1, `${others} other calls were served`);
+    assert.ok(outcomesOf(server).includes('bad-request'));
   });
 }
 
 test('an argument that is not a Request is refused with a TypeError that gives advice, and no bug is reported [D50]', async () => {
   await using server = await serve();
-  const headers = new Headers();
+  const message =
+    'The fetch handler takes a web-standard Request. Express, Connect and node:http pass another kind of request: use work-item-gateway/node for them.';
   const { signal } = new AbortController();
-  const whole = { method: 'GET', url: `${base}/api/work-items`, headers, signal };
+  const whole = { method: 'GET', url: `${base}/api/work-items`, headers: new Headers(), signal };
   for (const value of [
     ...[null, undefined, {}, 'http://localhost/api/work-items', new Response(), new IncomingMessage(new Socket())],
-    ...Object.keys(whole).flatMap((name) => [
-      { ...whole, [name]: undefined },
-      { ...whole, [name]: {} },
-    ]),
+    ...Object.keys(whole).flatMap((name) => [undefined, {}].map((odd) => ({ ...whole, [name]: odd }))),
   ]) {
-    await assert.rejects(server.handler(value as never), {
-      name: 'TypeError',
-      message:
-        'The fetch handler takes a web-standard Request. Express, Connect and node:http pass another kind of request: use work-item-gateway/node for them.',
-    });
+    await assert.rejects(server.handler(value as never), { name: 'TypeError', message });
   }
   assert.deepEqual([server.told.bugs, server.told.ended], [[], []]);
 });
@@ -306,11 +270,7 @@ test('if reading the headers throws, the client gets 500, and the observer gets 
   await using server = await serve();
   const fault = new Error('SECRET');
   const request = new Request(`${base}/api/work-items/5`, { method: 'DELETE' });
-  Object.defineProperty(request.headers, Symbol.iterator, {
-    value: () => {
-      throw fault;
-    },
-  });
+  Object.defineProperty(request.headers, Symbol.iterator, { value: () => assert.fail(fault) });
   await assertResponse(await server.handler(request), 500, '{"error":"Failed to delete work item"}');
   const { outcome, cause } = server.told.ended[0] ?? {};
   assert.deepEqual([outcome, cause, server.told.ended.length], ['bug', fault, 1]);
@@ -342,7 +302,7 @@ test("the client's address comes from clientAddress, or from the header of a tru
   for (const row of rows.keys()) {
     await server.call('/api/work-items', { headers: { 'x-row': String(row), 'x-forwarded-for': '203.0.113.9' } });
   }
-  for (const [index, [, client]] of rows.entries()) assert.equal(server.told.ended[index]?.client, client);
+  assert.deepEqual(server.told.ended.map(({ client }) => client), rows.map(([, client]) => client)); // prettier-ignore
 });
 
 test('host names that are not allowed are 403 [D57]', async () => {
@@ -380,16 +340,10 @@ test('a handler works again after close(), and does not repeat the calls that cl
   server.backend.answersOnce(resetPeer());
   assert.equal((await server.call('/api/work-items/9', { method: 'DELETE' })).status, 500);
   assert.deepEqual(outcomesOf(server), ['shutdown', 'ok', 'ok', 'ok', 'ok', 'ok', 'unreachable']);
-  assert.deepEqual(
-    server.backend.requests.map(({ method, target }) => `${method} ${target}`),
-    [
-      'GET /api/WorkItem/5',
-      'GET /api/WorkItem/6',
-      ...['GET /api/WorkItem', 'PUT /api/WorkItem/7'],
-      ...['GET /api/WorkItem', 'PUT /api/WorkItem/8'],
-      'DELETE /api/WorkItem/9',
-    ],
-  );
+  const received = server.backend.requests.map(({ method, target }) => `${method} ${target.slice(5)}`);
+  assert.deepEqual(received, [
+    ...['GET WorkItem/5', 'GET WorkItem/6', 'GET WorkItem', 'PUT WorkItem/7', 'GET WorkItem', 'PUT WorkItem/8', 'DELETE WorkItem/9'],
+  ]); // prettier-ignore
 });
 
 test('a call whose body ends after close() fails without a backend connection [D50]', async () => {

@@ -69,20 +69,18 @@ test("members that middleware appends to vary after the gateway join the gateway
 test('mounted with replaceRequest: false, and under a prefix, every operation is served', async () => {
   const call = createFetchHandler({ backendUrl: backend.url });
   const prefixed = createFetchHandler({ backendUrl: backend.url, prefix: '/v1' });
-  const mounted = new Hono();
+  const [mounted, inner, outer, based] = [new Hono(), new Hono(), new Hono(), new Hono()];
   // eslint-disable-next-line @typescript-eslint/no-deprecated
   mounted.mount('/api/work-items', call, { replaceRequest: false });
-  const inner = new Hono();
   addRoutes(prefixed, inner);
-  const outer = new Hono();
   outer.route('/v1', inner);
-  const based = new Hono();
   based.basePath('/v1').all('/api/work-items/*', (context) => prefixed(context.req.raw));
   for (const [app, prefix] of [
     [mounted, ''],
     [based, '/v1'],
     [outer, '/v1'],
   ] as const) {
+    // prettier-ignore
     for (const { method, path, options, status, body, backendTarget } of operations) {
       const response = await send(app, method, prefix + path, options);
       assert.deepEqual([response.status, await response.text()], [status, body]);
