@@ -280,21 +280,6 @@ describe('a shared counter', () => {
     assert.deepEqual([told, shared.isAnswering], [['refused'], false]);
   });
 
-  test('that does not answer gets one try at a time', async () => {
-    using started = await startShared();
-    const { clock, counter, told } = started;
-    await clock.pass(500);
-    counter.onRevive = silent;
-    counter.take = silent;
-    counter.lose();
-    const taken = started.take();
-    await clock.pass(100);
-    assert.equal(await taken, 'no answer within 100 ms');
-    assert.equal(counter.revivals, 2);
-    await clock.pass(650);
-    assert.deepEqual([counter.revivals, told], [3, ['no answer within 100 ms']]);
-  });
-
   test('that closes connections right after opening is an outage, and new tries are rare', async () => {
     using started = await startShared();
     const { clock, counter, told } = started;

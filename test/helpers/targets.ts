@@ -1,6 +1,6 @@
 // The forms of the gateway on which suites run: a server in this process, the built command, and the other hosts.
 
-import { after, afterEach, before, beforeEach, describe, type TestContext } from 'node:test';
+import { after, afterEach, before, beforeEach, describe } from 'node:test';
 import assert from 'node:assert/strict';
 import type { Command } from './command.ts';
 import { startGateway, type HostName, type Settings } from './gateway.ts';
@@ -90,15 +90,6 @@ export class Target implements AsyncDisposable {
 
 let settled = 0;
 
-/** The targets for suites in which a `Request` can express most cases. */
-export const withFetch: TargetKind[] = ['in-process', 'command', 'fetch'];
-
-/** Skips the case for the fetch handler, since a `Request` cannot express it; `reason` says why. */
-export function isBeyondRequest(context: TestContext, target: Target, reason: string): boolean {
-  if (target.kind === 'fetch') context.skip(`a Request cannot express it: ${reason}`);
-  return target.kind === 'fetch';
-}
-
 /** Runs the cases of `define` against each target. A target starts once for all cases; each case resets the backend. */
 export function forEachTarget(
   define: (target: () => Target) => void,
@@ -135,12 +126,7 @@ export function forEachTarget(
   }
 }
 
-/** Like `forEachTarget`, but also against the plugin and the handlers; for cases about operations. */
-export function forEveryTarget(define: (target: () => Target) => void, settings: Settings = {}): void {
-  forEachTarget(define, settings, { kinds: ['in-process', 'command', 'plugin', 'fetch', 'node'] });
-}
-
-/** Like `forEveryTarget`, but also over HTTP/2; for cases that send complete requests. */
+/** Like `forEachTarget`, but against every target, also over HTTP/2; for cases that send complete requests. */
 export function forEveryProtocol(define: (target: () => Target) => void): void {
   forEachTarget(define, {}, { kinds: ['in-process', 'command', 'plugin', 'fetch', 'node', 'http2'] });
 }

@@ -9,8 +9,7 @@ import { createRateLimit } from '../../packages/core/guards/rate-limit/rate-limi
 import { Windows } from '../../packages/core/guards/rate-limit/windows.ts';
 import { operations } from '../helpers/expected.ts';
 import { startGateway } from '../helpers/gateway.ts';
-import { requestBytes, type CallOptions } from '../helpers/raw-client.ts';
-import { repeat } from '../helpers/rate-guard.ts';
+import type { CallOptions } from '../helpers/raw-client.ts';
 import { answer } from '../helpers/scripted-backend.ts';
 
 test('a rate is a number of requests in a window of seconds, minutes or hours', () => {
@@ -137,14 +136,4 @@ test('every reply to a request of an operation reports how many are left; other 
   }
   const statuses = [await server.call('GET', item), await server.call('OPTIONS', item)].map(({ status }) => status);
   assert.deepEqual(statuses, [429, 204]);
-});
-
-test('of 1,000 pipelined requests, exactly as many as the limit are served, and the connection stays open', async () => {
-  await using server = await serveLimited(100, 60_000);
-  await using client = await server.connect();
-  client.send(Buffer.concat(repeat(1_000, requestBytes('GET', item))));
-  for (let index = 0; index < 1_000; index += 1) {
-    assert.equal((await client.reply()).status, index < 100 ? 200 : 429);
-  }
-  assert.equal(server.backend.requests.length, 100);
 });
