@@ -33,7 +33,7 @@ const rows: readonly [name: string, files: string, of: RegExp, traits?: Omit<Bat
     /packages\/core\/(http1\/node-internals|hosts\/clients\/(handshake|client-listener|stall-watch))\.ts/, { isTimed: true }],
   ['work', 'wire/work',
     /packages\/core\/http1\/(fields|grammar|head|reader|writer)\.ts/, { isTimed: true }],
-  ['fast', 'spec/operations unit/deadlines unit/body spec/replies spec/own-faults plugin/mounted spec/observer spec/backend-requests spec/paths-and-methods spec/item-id spec/request-body spec/resending transport/backend-client transport/shared-memory transport/buffered-bytes transport/fairness',
+  ['fast', 'spec/operations unit/deadlines unit/body spec/replies spec/own-faults plugin/mounted spec/observer spec/backend-requests spec/paths-and-methods spec/item-id spec/request-body transport/backend-client transport/shared-memory transport/buffered-bytes transport/fairness',
     /packages\/core\/(backend|call|body)\//],
   ['HTTP through the gateway', 'spec/malformed-http transport/client-leaves transport/stall-watch',
     /packages\/core\/(backend|call|http1|hosts\/clients)\//],
