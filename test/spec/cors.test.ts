@@ -1,7 +1,7 @@
 // CORS headers of replies, and preflights [D45]. test/docs/cors-in-browser.test.ts uses a real browser.
 
 import assert from 'node:assert/strict';
-import { describe, test } from 'node:test';
+import { test } from 'node:test';
 import {
   assertHeaders,
   assertReply,
@@ -15,6 +15,7 @@ import {
   operations,
   tooLarge,
 } from '../helpers/expected.ts';
+import type { Settings } from '../helpers/gateway.ts';
 import { requestBytes, type Headers, type Reply } from '../helpers/raw-client.ts';
 import { answer } from '../helpers/scripted-backend.ts';
 import { forEachTarget, Target } from '../helpers/targets.ts';
@@ -59,8 +60,7 @@ const asking = (origin: string, method = 'PUT', names = 'authorization,x-anythin
   ['Access-Control-Request-Headers', names],
 ];
 
-describe('with a list of allowed origins', () => {
-  forEachTarget((target) => {
+forEachTarget((target) => {
     test('the reply to a preflight is 204 with the methods of the path, byte for byte [D45]', async () => {
       await target().withoutBackendCall(async () => {
         await using client = await target().connect();
@@ -203,55 +203,38 @@ date: now`,
         }
       });
     });
-  }, { corsOrigins: [app, local], requestBytesMax: 1_000 }); // prettier-ignore
-});
+}, { corsOrigins: [app, local], requestBytesMax: 1_000 }); // prettier-ignore
 
-describe('with every origin allowed', () => {
-  const grant = ['access-control-allow-origin: *', `access-control-expose-headers: ${exposed}`];
-  forEachTarget((target) => {
-    test('every reply allows every origin, and has no vary; a preflight has one origin; a cross-site write has an origin [D45, D56]', async () => {
-      for (const [method, headers, status, expected] of [
-        ['GET', [], 200, grant], ['GET', from(app), 200, grant], ['GET', from('null'), 200, grant],
-        ['GET', [...from(app), ...from(local)], 200, grant], ['GET', [['Host', 'a b']], 400, grant],
-        ['OPTIONS', asking(app), 204, preflightFor('*', item, 0)], ['OPTIONS', asking('null'), 204, preflightFor('*', item, 0)],
-        ['OPTIONS', [...asking(app), ...from(local)], 204, grant],
-        ['DELETE', [crossSite, ...from(app)], 200, grant], ['DELETE', [crossSite, ...from('null')], 200, grant],
-        ['DELETE', [crossSite], 403, grant],
-      ] as const) {
-        const reply = await target().call(method, '/api/work-items/5', { headers });
-        assert.equal(reply.status, status, `${method} ${headers.join()}`);
-        assert.deepEqual(corsOf(reply), expected);
-      }
-    });
-  }, { corsOrigins: ['*'], corsMaxAgeS: 0 }, { kinds: ['in-process'] }); // prettier-ignore
-});
-
-describe('with credentials', () => {
-  forEachTarget((target) => {
-    test('replies to requests and preflights from an allowed origin allow credentials; other replies do not [D45]', async () => {
-      const allow = ([vary = '', origin = '', ...rest]: readonly string[]) => [vary, origin, 'access-control-allow-credentials: true', ...rest];
-      for (const [method, headers, expected] of [
-        ['GET', from(app), allow(grantTo(app))],
-        ['OPTIONS', asking(app), allow(preflightFor(app, collection, 86_400))],
-        ['GET', from(elsewhere), nothing],
-      ] as const) {
-        assert.deepEqual(corsOf(await target().call(method, '/api/work-items', { headers })), expected);
-      }
-    });
-  }, { corsOrigins: [app], corsCredentials: true, corsMaxAgeS: 86_400 }, { kinds: ['in-process'] }); // prettier-ignore
-});
-
-test('without allowed origins no reply has CORS headers, and a preflight is treated like any other OPTIONS [D6, D45]', async () => {
-  await using target = await Target.start('in-process', {}, {});
-  target.backend.answers(answer('[]'));
-  assertReply(await target.call('GET', '/api/work-items', { headers: from(app) }), 200, '[]');
-  const preflight = await target.call('OPTIONS', '/api/work-items', { headers: asking(app) });
-  assert.equal(preflight.status, 204);
-  assertHeaders(preflight, ['allow']);
-});
-
-test('a preflight to a host name that is not allowed is 403 [D45, D57]', async () => {
-  await using target = await Target.start('in-process', { corsOrigins: [app], allowedHosts: ['items.example'] }, {});
-  const headers: Headers = [['Host', 'evil.example'], ...asking(app)];
-  assertReply(await target.call('OPTIONS', '/api/work-items', { headers }), 403, forbidden, granted);
-});
+const grant = ['access-control-allow-origin: *', `access-control-expose-headers: ${exposed}`];
+const credentials = ([vary = '', origin = '', ...rest]: readonly string[]) => [
+  vary,
+  origin,
+  'access-control-allow-credentials: true',
+  ...rest,
+];
+const anyOrigin: Settings = { corsOrigins: ['*'], corsMaxAgeS: 0 };
+const withCredentials: Settings = { corsOrigins: [app], corsCredentials: true, corsMaxAgeS: 86_400 };
+for (const [title, settings, ...rows] of [
+  ['with every origin allowed, replies have no vary, a preflight has one origin, and a cross-site write has an origin', anyOrigin,
+    ['GET', [], 200, grant], ['GET', from(app), 200, grant], ['GET', from('null'), 200, grant],
+    ['GET', [...from(app), ...from(local)], 200, grant], ['GET', [['Host', 'a b']], 400, grant],
+    ['OPTIONS', asking(app), 204, preflightFor('*', item, 0)], ['OPTIONS', asking('null'), 204, preflightFor('*', item, 0)],
+    ['OPTIONS', [...asking(app), ...from(local)], 204, grant],
+    ['DELETE', [crossSite, ...from(app)], 200, grant], ['DELETE', [crossSite, ...from('null')], 200, grant], ['DELETE', [crossSite], 403, grant]],
+  ['with credentials, only replies to requests and preflights from an allowed origin allow credentials', withCredentials,
+    ['GET', from(app), 200, credentials(grantTo(app))], ['OPTIONS', asking(app), 204, credentials(preflightFor(app, item, 86_400))],
+    ['GET', from(elsewhere), 200, nothing]],
+  ['without allowed origins no reply has CORS headers, and a preflight is treated like any other OPTIONS', {},
+    ['GET', from(app), 200, []], ['OPTIONS', asking(app), 204, []]],
+  ['a preflight to a host name that is not allowed is 403', { corsOrigins: [app], allowedHosts: ['items.example'] },
+    ['OPTIONS', [['Host', 'evil.example'], ...asking(app)], 403, grantTo(app)]],
+] satisfies [string, Settings, ...[string, Headers, number, readonly string[]][]][]) {
+  test(`${title} [D6, D45, D56, D57]`, async () => {
+    await using target = await Target.start('in-process', settings, {});
+    for (const [method, headers, status, expected] of rows) {
+      const reply = await target.call(method, '/api/work-items/5', { headers });
+      assert.equal(reply.status, status, `${method} ${headers.join()}`);
+      assert.deepEqual(corsOf(reply), expected);
+    }
+  });
+} // prettier-ignore
