@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { globSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import { after, before, describe, test } from 'node:test';
+import { after, before, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
 import { startCommand } from '../helpers/command.ts';
@@ -15,21 +15,33 @@ import { useBackend } from '../helpers/suites.ts';
 
 const backend = await useBackend();
 const gateway = await startCommand({ BACKEND_URL: backend.url });
-const url = `http://127.0.0.1:${gateway.port}`;
-const run = promisify(execFile);
 const root = resolve(import.meta.dirname, '../..');
 // The folder is within the repository, so that the code can import packages.
 const folder = join(root, `test-output/typed-client-${process.pid}`);
 
-const orval = join(root, 'node_modules/orval/dist/bin/orval.mjs');
-
 const write = (name: string, text: string): void => writeFileSync(join(folder, name), text);
+const run = (...args: readonly string[]) => promisify(execFile)(process.execPath, args, { cwd: folder });
+const load = async (name: string): Promise<unknown> => await import(pathToFileURL(join(folder, name)).href);
 
 before(async () => {
   mkdirSync(folder, { recursive: true });
   write('openapi.json', (await runHere(['openapi'])).stdout);
-  write('orval.config.js', replaceEach(codeBlock('docs/hosts.md', 'useBigInt'), { 'http://localhost:3000': url }));
-  await run(process.execPath, [orval], { cwd: folder });
+  const url = { 'http://localhost:3000': `http://127.0.0.1:${gateway.port}` };
+  const block = replaceEach(codeBlock('docs/hosts.md', 'useBigInt'), url);
+  // A second client keeps every digit of the ids in replies.
+  const reviver = "fetch: { jsonReviver: { path: './exact.ts', name: 'exact', extension: '.ts' } }";
+  write('orval.config.js', block);
+  write(
+    'exact.config.js',
+    replaceEach(block, { 'work-items.ts': 'exact-items.ts', 'useBigInt: true': `useBigInt: true, ${reviver}` }),
+  );
+  write(
+    'exact.ts',
+    "export const exact = (_key: string, value: unknown, { source = '' } = {}): unknown => /^\\d{16,}$/.test(source) ? BigInt(source) : value;\n",
+  );
+  const orval = join(root, 'node_modules/orval/dist/bin/orval.mjs');
+  await run(orval);
+  await run(orval, '--config', 'exact.config.js');
 });
 
 after(async () => {
@@ -123,93 +135,62 @@ test('each TypeScript block of the documents is checked', () => {
 
 for (const version of ['typescript', 'typescript-7']) {
   test(`the TypeScript in the documents and the generated client have no errors: ${version}`, async () => {
-    let index = 0;
-    for (const [document, parts] of Object.entries(contexts)) {
-      for (const [part, { before: start = '', after: end = '' }] of Object.entries(parts)) {
-        write(`block-${(index += 1)}.ts`, `${start}\n${codeBlock(document, part)}${end}\n`);
-      }
-    }
+    const blocks = Object.entries(contexts).flatMap(([document, parts]) =>
+      Object.entries(parts).map(
+        ([part, { before: start = '', after: end = '' }]) => `${start}\n${codeBlock(document, part)}${end}\n`,
+      ),
+    );
+    for (const [index, block] of blocks.entries()) write(`block-${index}.ts`, block);
     write('client.ts', client);
     write('nest.d.ts', nest);
     write('app.module.ts', 'export class AppModule {}\n');
-    write(
-      'tsconfig.json',
-      JSON.stringify({
-        extends: '../../tsconfig.json',
-        compilerOptions: { lib: ['es2024', 'ESNext.Disposable', 'DOM', 'DOM.Iterable'], noUnusedLocals: false },
-        include: ['*.ts'],
-      }),
-    );
+    const lib = ['es2024', 'ESNext.Disposable', 'DOM', 'DOM.Iterable'];
+    const compilerOptions = { lib, noUnusedLocals: false };
+    write('tsconfig.json', JSON.stringify({ extends: '../../tsconfig.json', compilerOptions, include: ['*.ts'] }));
     const tsc = join(root, 'node_modules', version, 'bin/tsc');
-    const compiled = await run(process.execPath, [tsc, '-p', folder]).catch(
-      (error: unknown) => error as { stdout: string },
-    );
+    const compiled = await run(tsc, '-p', folder).catch((error: unknown) => error as { stdout: string });
     assert.equal(compiled.stdout, '');
   });
 }
 
-describe('the typed client', () => {
-  test('it calls every operation; an id beyond 2^53 is sent with every digit', async () => {
-    write('client.ts', client);
-    const { useGateway } = (await import(pathToFileURL(join(folder, 'client.ts')).href)) as {
-      useGateway: (id: bigint) => Promise<unknown>;
-    };
-    backend.reset();
-    backend.answersOnce(
-      answer('[{"id":5}]'),
-      answer('{"id":5}'),
-      answer('{"id":5}'),
-      answer(''),
-      answer(''),
-      answer('', { status: 404 }),
-    );
-    assert.deepEqual(await useGateway(9_007_199_254_740_993n), {
-      list: [{ id: 5 }],
-      created: [201, { id: 5 }],
-      read: ['typed-client', { id: 5 }],
-      success: true,
-      deleted: { success: true },
-      failed: [404, 'Work item not found'],
-      allow: 'GET, HEAD, POST, OPTIONS',
-    });
-    assert.deepEqual(
-      backend.requests.map(({ method, target, body }) => `${method} ${target} ${body.toString()}`.trim()),
-      [
-        'GET /api/WorkItem',
-        'POST /api/WorkItem {"title":"Paint the fence"}',
-        'GET /api/WorkItem/9007199254740993',
-        'PUT /api/WorkItem/9007199254740993 ["any","JSON"]',
-        'DELETE /api/WorkItem/9007199254740993',
-        'GET /api/WorkItem/404',
-      ],
-    );
+test('the typed client calls every operation; an id beyond 2^53 is sent with every digit', async () => {
+  write('client.ts', client);
+  const { useGateway } = (await load('client.ts')) as { useGateway: (id: bigint) => Promise<unknown> };
+  const item = answer('{"id":5}');
+  backend.answersOnce(answer('[{"id":5}]'), item, item, answer(''), answer(''), answer('', { status: 404 }));
+  assert.deepEqual(await useGateway(9_007_199_254_740_993n), {
+    list: [{ id: 5 }],
+    created: [201, { id: 5 }],
+    read: ['typed-client', { id: 5 }],
+    success: true,
+    deleted: { success: true },
+    failed: [404, 'Work item not found'],
+    allow: 'GET, HEAD, POST, OPTIONS',
   });
+  assert.deepEqual(
+    backend.requests.map(({ method, target, body }) => `${method} ${target} ${body.toString()}`.trim()),
+    [
+      'GET /api/WorkItem',
+      'POST /api/WorkItem {"title":"Paint the fence"}',
+      'GET /api/WorkItem/9007199254740993',
+      'PUT /api/WorkItem/9007199254740993 ["any","JSON"]',
+      'DELETE /api/WorkItem/9007199254740993',
+      'GET /api/WorkItem/404',
+    ],
+  );
+});
 
-  test('with `jsonReviver` and `context.source`, an id beyond 2^53 in a reply keeps every digit', async () => {
-    write(
-      'exact.ts',
-      "export const exact = (_key: string, value: unknown, { source = '' } = {}): unknown => /^\\d{16,}$/.test(source) ? BigInt(source) : value;\n",
-    );
-    const reviver = "fetch: { jsonReviver: { path: './exact.ts', name: 'exact', extension: '.ts' } }";
-    const config = replaceEach(codeBlock('docs/hosts.md', 'useBigInt'), {
-      'http://localhost:3000': url,
-      'work-items.ts': 'exact-items.ts',
-      'useBigInt: true': `useBigInt: true, ${reviver}`,
-    });
-    write('exact.config.js', config);
-    await run(process.execPath, [orval, '--config', 'exact.config.js'], { cwd: folder });
-    const { readWorkItem } = (await import(pathToFileURL(join(folder, 'exact-items.ts')).href)) as {
-      readWorkItem: (id: bigint) => Promise<{ data: unknown }>;
-    };
-    backend.answersOnce(answer('{"id":9007199254740993}'));
-    assert.deepEqual((await readWorkItem(1n)).data, { id: 9_007_199_254_740_993n });
-  });
+test('with `jsonReviver` and `context.source`, an id beyond 2^53 in a reply keeps every digit', async () => {
+  const { readWorkItem } = (await load('exact-items.ts')) as {
+    readWorkItem: (id: bigint) => Promise<{ data: unknown }>;
+  };
+  backend.answersOnce(answer('{"id":9007199254740993}'));
+  assert.deepEqual((await readWorkItem(1n)).data, { id: 9_007_199_254_740_993n });
+});
 
-  test('the example of docs/hosts.md prints an item, or the error with its request id', async () => {
-    write('recipe.ts', codeBlock('docs/hosts.md', 'import { readWorkItem }'));
-    backend.answersOnce(answer('{"id":5,"title":"Paint"}'), answer('', { status: 404 }));
-    const runRecipe = async (): Promise<string> => (await run(process.execPath, [join(folder, 'recipe.ts')])).stdout;
-    assert.equal(await runRecipe(), "{ id: 5, title: 'Paint' }\n");
-    assert.match(await runRecipe(), /^404 Work item not found [0-9a-f-]{36}\n$/);
-  });
+test('the example of docs/hosts.md prints an item, or the error with its request id', async () => {
+  write('recipe.ts', codeBlock('docs/hosts.md', 'import { readWorkItem }'));
+  backend.answersOnce(answer('{"id":5,"title":"Paint"}'), answer('', { status: 404 }));
+  assert.equal((await run('recipe.ts')).stdout, "{ id: 5, title: 'Paint' }\n");
+  assert.match((await run('recipe.ts')).stdout, /^404 Work item not found [0-9a-f-]{36}\n$/);
 });
