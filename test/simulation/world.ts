@@ -3,7 +3,8 @@
 import '../helpers/overwrite-released.ts';
 
 import { getEventListeners } from 'node:events';
-import { createServer, type Server } from 'node:http';
+import { createServer } from 'node:http';
+import type { Socket } from 'node:net';
 import type { Log } from '../../packages/command/log/log.ts';
 import { startLocalService, type LocalService } from '../../packages/command/service/local-service.ts';
 import { createKeeper } from '../../packages/command/service/keeper.ts';
@@ -95,9 +96,9 @@ export class World {
   #clients: readonly Client[];
   readonly #parties: ClientConnection[] = [];
   #service: LocalService | undefined;
-  #nodeServer: Server | undefined;
   #drained: Promise<void> | undefined;
-  #reload: (event: Event) => void = () => undefined;
+  #reload: (denies: Event['denies']) => void = () => undefined;
+  #take: (socket: Socket) => void = () => undefined;
 
   constructor(plan: Plan, hasHistory: boolean) {
     this.plan = plan;
@@ -133,20 +134,17 @@ export class World {
     } catch (error) {
       this.note('throws', error);
     }
-    if (this.violation !== undefined) this.#abandon();
-    return this.violation;
-  }
-
-  // Ends what is left, so that the next world begins with nothing.
-  #abandon(): void {
+    if (this.violation === undefined) return undefined;
+    // Ends what is left, so that the next world begins with nothing.
     for (const { socket } of [...this.backend.connections, ...this.#parties]) socket.destroy();
     for (let turns = 0; turns < 1_000; turns += 1) {
       try {
-        if (!loop.runTurn()) return;
+        loop.runTurn();
       } catch {
         // The violation is known.
       }
     }
+    return this.violation;
   }
 
   #run(): void {
@@ -162,9 +160,7 @@ export class World {
       this.report(`a fetch of keys: ${result}${hasSecond ? ', both' : ''}`);
       if (result === 'keys') this.#keys.push({ at: loop.now, keys: hasSecond ? 'both' : 'first' });
     };
-    const end = { own: () => this.#startOwn(), node: () => this.#startNode(), fetch: () => this.#startFetch() }[
-      plan.host
-    ]();
+    const end = plan.host === 'own' ? this.#startOwn() : this.#startHandler();
     const baseline = new Set(loop.timers.tasks.filter(({ isLive }) => isLive));
     for (const client of this.#clients) loop.after(client.plan.startMs, () => client.connect());
     for (const event of plan.events) loop.after(event.atMs, () => this.#happen(event));
@@ -177,19 +173,15 @@ export class World {
     const waiting = this.#clients.filter((client) => !client.isDone).map(({ name }) => name);
     this.expect(isInTime, 'live', `${waiting.join()} still wait`);
     const guardMs = plan.fetches === undefined ? timeouts.counter : timeouts.keys;
-    if (!this.isStopped) {
-      this.#runUntil(() => false, timeouts.connect + timeouts.backend + guardMs + timeouts.sweep);
-      this.#checkEmpty();
-    }
+    if (!this.isStopped) this.#runUntil(() => false, timeouts.connect + timeouts.backend + guardMs + timeouts.sweep);
+    if (!this.isStopped) this.#checkEmpty();
     end();
     for (const task of baseline) task.isLive = false;
     this.#runUntil(() => false, 70_000);
     this.#checkEmpty();
-    const timers = loop.timers.tasks.filter(({ isLive }) => isLive).map(({ callback }) => callback.toString());
-    const open = [...this.#parties, ...this.backend.connections]
-      .filter(({ handle }) => !handle.isClosed)
-      .map(({ address }) => address);
-    this.expect(timers.length + open.length === 0, 'stays', [...timers, ...open].join('\n'));
+    for (const { callback, isLive } of loop.timers.tasks) this.expect(!isLive, 'stays', callback.toString());
+    for (const { handle, address } of [...this.#parties, ...this.backend.connections])
+      this.expect(handle.isClosed, 'stays', `a connection of ${address}`);
     this.expect(countBlocks() >= blocks, 'stays', 'a block is missing');
     this.expect(countListeners() === listeners, 'stays', 'listeners of the process');
   }
@@ -250,7 +242,8 @@ export class World {
     const starting = startLocalService(settings, { logger, output: {} } as unknown as Log, options);
     const service = this.#settle(starting, 2_000, 'starts');
     this.#service = service;
-    this.#reload = ({ denies }) => {
+    this.#take = (socket) => service.take(socket);
+    this.#reload = (denies) => {
       const next: Settings = {
         ...settings,
         requestHeadBytesMax: messages.headBytesMax + 1,
@@ -292,45 +285,39 @@ export class World {
     });
   }
 
-  #happen({ what, ms, ...event }: Event): void {
+  #happen({ what, ms, denies }: Event): void {
     this.report(`event: ${what}`);
+    if (what === 'reload') this.#reload(denies);
+    if (what === 'drain') this.#drain();
     if (what === 'pause') {
       loop.pause(ms);
       this.pausedMs += ms;
-    } else if (what === 'reload') {
-      this.#reload({ what, ms, ...event });
-    } else if (what === 'drain') {
-      this.#drain();
-    } else {
+    } else if (what === 'cut') {
       this.isStopped = true;
       this.isListening = false;
       void this.#service?.stop();
     }
   }
 
-  get #handlerOptions() {
+  // Node's server with the handler for it, or the fetch handler.
+  #startHandler(): () => void {
     const log = (line: string): void => this.expect(!line.includes('bug:'), 'bug', line);
-    return { backendUrl: 'http://backend.test:5104', log, ...this.#limits };
-  }
-
-  // Node's server with the handler for it.
-  #startNode(): () => void {
-    const handler = createNodeHandler(this.#handlerOptions);
-    this.#nodeServer = createServer((request, response) => handler(request, response));
-    this.#nodeServer.keepAliveTimeout = 0;
-    return () => this.#closeHandler(handler);
-  }
-
-  #startFetch(): () => void {
-    const handler = createFetchHandler(this.#handlerOptions);
-    this.#clients = this.plan.clients.map((each, index) => new FetchClient(this, each, index, handler));
-    return () => this.#closeHandler(handler);
-  }
-
-  #closeHandler(handler: { close(): Promise<void> }): void {
-    for (const { socket } of this.#parties) socket.destroy();
-    this.isStopped = true;
-    this.#settle(handler.close(), 2_000, 'drain');
+    const options = { backendUrl: 'http://backend.test:5104', log, ...this.#limits };
+    let handler: { close(): Promise<void> };
+    if (this.plan.host === 'node') {
+      const node = (handler = createNodeHandler(options));
+      const server = createServer((request, response) => node(request, response));
+      server.keepAliveTimeout = 0;
+      this.#take = (socket) => server.emit('connection', socket);
+    } else {
+      const fetch = (handler = createFetchHandler(options));
+      this.#clients = this.plan.clients.map((each, index) => new FetchClient(this, each, index, fetch));
+    }
+    return () => {
+      for (const { socket } of this.#parties) socket.destroy();
+      this.isStopped = true;
+      this.#settle(handler.close(), 2_000, 'drain');
+    };
   }
 
   // A counter that answers later, or never.
@@ -352,8 +339,7 @@ export class World {
   /** Passes a connection to the gateway. */
   accept(party: ClientConnection): void {
     this.#parties.push(party);
-    if (this.#nodeServer === undefined) this.#service?.take(party.socket);
-    else this.#nodeServer.emit('connection', party.socket);
+    this.#take(party.socket);
   }
 
   /** The keys that were in force since `from`. After a reload, each generation of settings has its own. */
