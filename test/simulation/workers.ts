@@ -10,6 +10,7 @@ import { startPool as start, type PoolSystem } from '../../packages/command/clus
 import { resolveSettings } from '../../packages/command/settings/resolve.ts';
 import type { Settings } from '../../packages/command/settings/settings.ts';
 import { addFigures } from '../../packages/figures/history.ts';
+import { Chance, loop, resetLoop, runInTurn, runMicrotasks } from './event-loop.ts';
 
 type Pool = Awaited<ReturnType<typeof start>>;
 type Action = () => void;
@@ -30,38 +31,36 @@ const faults = ['kill', 'halt', 'fault', 'reload', 'refuse', 'lose', 'unborn', '
 const signals = ['SIGKILL', 'SIGABRT', 'SIGTERM', 'SIGINT', null] as const;
 // The longest pause before a missing worker is started. In `calmMs` every halted worker is replaced.
 const [pauseMsMax, calmMs] = [10_100, 75_000];
+const startsAt = loop.now;
 
-/** Time and chance. */
+/** Chance, what has happened, and whether it may happen. */
 class World {
-  now = 0;
   isCalm = false;
   readonly history: string[] = [];
   readonly faults: ReadonlySet<string>;
-  #random: number;
-  #broken: string | undefined;
-  #alarms: { at: number; readonly action: Action; readonly everyMs: number | undefined }[] = [];
+  /** The first invariant that was broken. Nothing is thrown, because the caller might not see it. */
+  broken: string | undefined;
+  /** Called in each turn. */
+  check: Action = () => undefined;
+  readonly #chance: Chance;
 
   constructor(seed: number) {
-    this.#random = seed;
+    this.#chance = new Chance(seed, 9);
     this.faults = new Set(faults.filter(() => this.below(2) === 0));
     this.note(`seed ${seed}, faults: ${[...this.faults].join()}`);
   }
 
   note(text: string): void {
-    this.history.push(`${this.now.toFixed(1)} ms: ${text}`);
+    this.history.push(`${(loop.now - startsAt).toFixed(1)} ms: ${text}`);
   }
 
-  /** Ends the world if an invariant is broken. Throws nothing, because the caller might not see it. */
   expect(isKept: boolean, invariant: string): void {
-    if (!isKept) this.#broken ??= invariant;
+    if (!isKept) this.broken ??= invariant;
   }
 
-  /** A whole number below `limit` (mulberry32). */
+  /** A whole number below `limit`. */
   below(limit: number): number {
-    this.#random = (this.#random + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(this.#random ^ (this.#random >>> 15), 1 | this.#random);
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
-    return Math.floor((((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32) * limit);
+    return this.#chance.int(0, limit - 1);
   }
 
   /** True in one of `cases` cases, if this world has the fault. */
@@ -73,53 +72,15 @@ class World {
   delay(): number {
     return this.has('slow') ? this.below(200) : this.below(30) / 10;
   }
-
-  after(ms = 0, action: Action, everyMs?: number): object {
-    const alarm = { at: this.now + ms, action, everyMs };
-    this.#alarms.push(alarm);
-    return alarm;
-  }
-
-  /** Replaces the timers and the clock of this process. Returns the function that restores them. */
-  install(): Action {
-    const { setTimeout, setInterval, setImmediate, clearTimeout, clearInterval } = globalThis;
-    const cancel = (alarm: unknown): void => {
-      this.#alarms = this.#alarms.filter((each) => each !== alarm);
-    };
-    type Call = (...values: unknown[]) => void;
-    Object.assign(globalThis, {
-      setTimeout: (call: Call, ms?: number, ...values: unknown[]) => this.after(ms, () => call(...values)),
-      setInterval: (call: Call, ms: number) => this.after(ms, call, ms),
-      setImmediate: (call: Call, ...values: unknown[]) => this.after(0, () => call(...values)),
-      ...{ clearTimeout: cancel, clearInterval: cancel },
-    });
-    Object.defineProperty(performance, 'now', { value: () => this.now, configurable: true });
-    return () => {
-      Object.assign(globalThis, { setTimeout, setInterval, setImmediate, clearTimeout, clearInterval });
-      Reflect.deleteProperty(performance, 'now');
-    };
-  }
-
-  /** Runs alarms until `promise` settles. Calls `check` after each. */
-  async until<T>(promise: Promise<T>, limitMs: number, what: string, check: Action): Promise<T> {
-    let isSettled = false as boolean;
-    promise.finally(() => (isSettled = true)).catch(() => undefined);
-    const end = this.now + limitMs;
-    for (;;) {
-      // All promises settle first.
-      await new Promise<void>((resolve) => process.nextTick(resolve));
-      assert.equal(this.#broken, undefined);
-      if (isSettled) return await promise;
-      assert.ok(this.now <= end, `${what} within ${limitMs} ms`);
-      const next = this.#alarms.reduce((first, each) => (each.at < first.at ? each : first));
-      clearTimeout(next as never);
-      this.now = Math.max(this.now, next.at);
-      if (next.everyMs !== undefined) this.#alarms.push(Object.assign(next, { at: this.now + next.everyMs }));
-      next.action();
-      check();
-    }
-  }
 }
+
+async function until<T>(promise: Promise<T>, limitMs: number, what: string): Promise<T> {
+  const late = Promise.withResolvers<never>();
+  loop.after(limitMs, () => late.reject(new Error(`not within ${limitMs} ms: ${what}`)));
+  return await Promise.race([promise, late.promise]);
+}
+
+const pass = (ms: number): Promise<void> => new Promise((resolve) => loop.after(ms, resolve));
 
 /** A worker process, as the primary process has it: a `ChildProcess`. */
 class Worker extends EventEmitter {
@@ -164,7 +125,7 @@ class Worker extends EventEmitter {
 
   halt(ms: number): void {
     this.#world.note(`worker ${this.pid} is halted for ${ms} ms`);
-    this.#haltedUntil = Math.max(this.#haltedUntil, this.#world.now + ms);
+    this.#haltedUntil = Math.max(this.#haltedUntil, loop.now + ms);
   }
 
   /** An uncaught error. The worker reports it, and drains by itself. */
@@ -177,7 +138,7 @@ class Worker extends EventEmitter {
     if (this.isDead) return;
     this.isDead = true;
     this.#world.note(`worker ${this.pid} ends with ${signal ?? code}`);
-    this.#world.after(this.#world.below(2) * this.#world.delay(), () => {
+    loop.after(this.#world.below(2) * this.#world.delay(), () => {
       this.isGone = true;
       this.emit('exit', code, signal);
       this.#readRest(0);
@@ -198,8 +159,8 @@ class Worker extends EventEmitter {
   }
 
   #after(ms: number, action: Action): void {
-    this.#world.after(ms, () => {
-      const haltedMs = this.#haltedUntil - this.#world.now;
+    loop.after(ms, () => {
+      const haltedMs = this.#haltedUntil - loop.now;
       if (haltedMs > 0) this.#after(haltedMs, action);
       else if (!this.isDead) action();
     });
@@ -207,7 +168,7 @@ class Worker extends EventEmitter {
 
   #say(message: FromWorker): void {
     this.#unread.push(message);
-    this.#world.after(this.#world.delay(), () => this.#read());
+    loop.after(this.#world.delay(), () => this.#read());
   }
 
   #report(id: number): void {
@@ -259,7 +220,7 @@ class Worker extends EventEmitter {
     } else {
       this.#say(isRefused ? { kind: 'start-error', message: 'unusable' } : { kind: 'ready', report: undefined });
       if (isRefused) this.#after(world.below(500), () => this.die(1, null));
-      else this.readyAt = world.now;
+      else this.readyAt = loop.now;
       if (this.#exitCode !== undefined) this.#leave(this.#exitCode);
     }
   }
@@ -267,16 +228,23 @@ class Worker extends EventEmitter {
 
 /** Runs the world of `seed`, and resolves with its history. If an invariant is broken, the error has the history too. */
 export async function runWorld(seed: number, startPool = start): Promise<string> {
+  resetLoop();
   const world = new World(seed);
-  const restore = world.install();
-  try {
-    await live(world, startPool);
-  } catch (error) {
-    throw new Error(`${world.history.join('\n')}\n${String(error)}`, { cause: error });
-  } finally {
-    restore();
-  }
-  return `${world.history.join('\n')}\n`;
+  await runInTurn(() => {
+    let isOver = false as boolean;
+    live(world, startPool).then(
+      () => (isOver = true),
+      (error: unknown) => (world.broken ??= String(error)),
+    );
+    runMicrotasks();
+    while (!isOver && world.broken === undefined) {
+      world.expect(loop.runTurn(), 'something happens');
+      world.check();
+    }
+  });
+  const history = `${world.history.join('\n')}\n`;
+  if (world.broken !== undefined) throw new Error(history + world.broken);
+  return history;
 }
 
 async function live(world: World, startPool: typeof start): Promise<void> {
@@ -301,7 +269,7 @@ async function live(world: World, startPool: typeof start): Promise<void> {
   const isInForce = (used: Start | undefined): boolean =>
     isEnding || [settings, next].some((each) => each?.instanceName === used?.settings.instanceName);
   const fork = (): Worker => {
-    startedAt = Math.max(startedAt, world.now);
+    startedAt = Math.max(startedAt, loop.now);
     const worker = new Worker(workers.length + 1, world, (used) =>
       world.expect(isInForce(used), 'a connection is served with old settings'),
     );
@@ -310,34 +278,30 @@ async function live(world: World, startPool: typeof start): Promise<void> {
     world.note(`fork of worker ${worker.pid}${isBorn ? '' : ' fails'}`);
     if (isBorn) return worker;
     Object.assign(worker, { pid: undefined, connected: false, isDead: true, isGone: true });
-    world.after(0, () => worker.emit('error', new Error('spawn EAGAIN')));
+    loop.after(0, () => worker.emit('error', new Error('spawn EAGAIN')));
     return worker;
   };
-  const check = (): void => {
+  world.check = () => {
     const wanted = Math.min(settings.workers, next?.workers ?? Infinity);
     if (workers.filter(({ isLeaving, isGone }) => !isLeaving && !isGone).length >= wanted)
-      startedAt = Math.max(startedAt, world.now);
-    world.expect(world.now - startedAt < pauseMsMax, 'a missing worker is not started');
+      startedAt = Math.max(startedAt, loop.now);
+    world.expect(loop.now - startedAt < pauseMsMax, 'a missing worker is not started');
   };
-  const until = <T>(promise: Promise<T>, limitMs: number, what: string): Promise<T> =>
-    world.until(promise, limitMs, what, check);
-  const pass = (ms: number): Promise<void> =>
-    until(new Promise<void>((resolve) => world.after(ms, resolve)), ms, 'time passes');
   const assertNoneWaits = (): void =>
     assert.ok(!clients.some(({ isClosed }) => !isClosed), 'the primary process still has a connection');
   const isPrompt = !['halt', 'lose', 'slow'].some((fault) => world.faults.has(fault));
   const connect = (): void => {
-    const { now } = world;
+    const { now } = loop;
     const waiting = clients.filter((each) => !each.isServed && !each.isClosed).length;
     const isFull = waiting >= settings.connectionsMax;
     const destroy = (): void => {
       client.isClosed = true;
-      const isLate = !client.isServed && world.now - now > base.requestHeadersTimeoutMs - 1;
+      const isLate = !client.isServed && loop.now - now > base.requestHeadersTimeoutMs - 1;
       world.expect(
-        !isPrompt || isEnding || world.now - now < 1_500,
+        !isPrompt || isEnding || loop.now - now < 1_500,
         'a connection waits for a worker that does not take it',
       );
-      const couldServe = workers.some((each) => !each.isDead && !each.isLeaving && each.readyAt < world.now - 300);
+      const couldServe = workers.some((each) => !each.isDead && !each.isLeaving && each.readyAt < loop.now - 300);
       // A worker that starts during reloads first gets the settings in force.
       const isWronged = isPrompt && !world.faults.has('reload') && isLate && couldServe;
       world.expect(!isWronged, 'a connection is refused though a worker could serve it');
@@ -373,7 +337,7 @@ async function live(world: World, startPool: typeof start): Promise<void> {
     const choice = [living().at(-1), living().find(({ isLeaving }) => isLeaving)][world.below(4)];
     const worker = choice ?? living()[world.below(living().length)];
     const signal = signals[world.below(signals.length)] ?? null;
-    world.after(world.below(8), () => {
+    loop.after(world.below(8), () => {
       if (world.has('kill')) worker?.die(signal === null ? 1 : null, signal);
       if (world.has('fault')) worker?.fault();
       if (world.has('halt', worker?.isLeaving === true ? 2 : 10))
@@ -407,7 +371,7 @@ async function live(world: World, startPool: typeof start): Promise<void> {
   const pool = await until(starting, 100_000, 'the start ends');
   assert.ok(pool !== undefined || living().length === 0, 'no worker stays');
   if (pool === undefined) return;
-  startedAt = world.now;
+  startedAt = loop.now;
   for (let acts = world.below(60); acts > 0; acts -= 1) {
     act(pool);
     await pass(world.below([5, 200, 200, 12_000][world.below(4)] ?? 0));
@@ -430,7 +394,7 @@ async function live(world: World, startPool: typeof start): Promise<void> {
   isEnding = !world.isCalm;
   const limit = new AbortController();
   const cut = new Promise((resolve) => limit.signal.addEventListener('abort', resolve));
-  world.after(base.shutdownTimeoutMs + 1_000, () => limit.abort());
+  loop.after(base.shutdownTimeoutMs + 1_000, () => limit.abort());
   await until(Promise.race([pool.finishDrain(limit.signal), cut]), 4_000, 'a drain ends');
   assert.ok(!world.isCalm || (!limit.signal.aborted && !pool.hasFailed()), 'a drain without faults succeeds');
   isEnding = true;
