@@ -87,14 +87,9 @@ export class ClientConnection extends Party {
   /** When the gateway last got or wrote anything. */
   activeAt = loop.now;
   readonly #world: World;
-  #queued = 0;
   #sent = 0;
   #got = 0;
-  #chunks: Buffer[] = [];
-  #size = 0;
-  #needed = 1;
-  #delivered = 0;
-  #written = 0;
+  #unread: Buffer = Buffer.alloc(0);
   #turn = 0;
   #turnStarts = 0;
   #listeners = Infinity;
@@ -135,10 +130,9 @@ export class ClientConnection extends Party {
     const { head, body } = requestBytes(asked.plan, tokens[token]);
     asked.connection = this;
     asked.sentAt = loop.now;
-    asked.start = this.#queued;
-    asked.headEnd = this.#queued + head.length;
-    this.#queued += head.length + body.length;
-    asked.end = kind === 'unfinished' ? Infinity : this.#queued;
+    asked.start = this.all.at(-1)?.end ?? 0;
+    asked.headEnd = asked.start + head.length;
+    asked.end = kind === 'unfinished' ? Infinity : asked.headEnd + body.length;
     this.outstanding.push(asked);
     this.all.push(asked);
     this.#world.report(`${this.name} sends request ${id}, ${kind}, ${head.length} + ${body.length} bytes`);
@@ -203,33 +197,41 @@ export class ClientConnection extends Party {
 
   onDelivered(what: 'bytes' | 'end' | 'reset'): void {
     const world = this.#world;
-    const { toGateway, handle, socket } = this;
-    const { delivered } = toGateway;
+    const { delivered } = this.toGateway;
     this.activeAt = loop.now;
-    for (const asked of this.all.slice(this.#delivered)) {
-      if (delivered > asked.start && asked.headAt === undefined) {
-        asked.headAt = loop.now;
-        asked.generation = world.generation;
-      }
+    for (const asked of this.all) {
+      if (delivered <= asked.start) break;
+      if (asked.headAt === undefined) this.#beginHead(asked);
       if (delivered >= asked.headEnd) asked.headEndAt ??= loop.now;
       if (delivered < asked.end) break;
       asked.wholeAt ??= loop.now;
       asked.wholeTurn ??= loop.turn;
-      this.#delivered += 1;
     }
     if (what !== 'bytes') world.onLeft(this.outstanding, what === 'reset');
     // Bytes after the last reply are read and dropped.
     if (this.isEnding || what !== 'bytes') return;
-    const waiting = this.all.find(({ repliedAt }) => repliedAt === undefined)?.end ?? Infinity;
-    world.checkReads(handle.turnReads, delivered - waiting, this.name);
+    const waiting = this.pending?.end ?? Infinity;
+    world.checkReads(this.handle.turnReads, delivered - waiting, this.name);
+  }
+
+  #beginHead(asked: Asked): void {
+    const world = this.#world;
+    asked.headAt = loop.now;
+    asked.generation = world.generation;
     if (world.plan.host !== 'own') return;
-    world.expect(socket.listenerTotal <= this.#listeners, 'stays', `${socket.listenerTotal} listeners of ${this.name}`);
-    this.#listeners = socket.listenerTotal;
+    const { listenerTotal } = this.socket;
+    world.expect(listenerTotal <= this.#listeners, 'stays', `${listenerTotal} listeners of ${this.name}`);
+    this.#listeners = listenerTotal;
+  }
+
+  /** The first request whose reply is not written. */
+  get pending(): Asked | undefined {
+    return this.all.find(({ repliedAt }) => repliedAt === undefined);
   }
 
   /** Since when the rest of a body arrives whose reply was sent before; undefined if none does. */
   get restSince(): number | undefined {
-    const arriving = this.all[this.#delivered];
+    const arriving = this.all.find(({ wholeAt }) => wholeAt === undefined);
     if (arriving?.repliedAt === undefined) return undefined;
     return arriving.start === 0 ? this.openedAt : arriving.headAt;
   }
@@ -242,8 +244,7 @@ export class ClientConnection extends Party {
     if (start.includes('\r\nconnection: close')) this.isEnding = true;
     this.#turnStarts = this.#turn === loop.turn ? this.#turnStarts + 1 : 1;
     this.#turn = loop.turn;
-    const asked = this.all[this.#written];
-    this.#written += 1;
+    const asked = this.pending;
     if (asked !== undefined) asked.repliedAt = loop.now;
     const { host, guardMs, fetches } = world.plan;
     if (host !== 'own' || guardMs !== undefined || fetches !== undefined) return;
@@ -253,9 +254,8 @@ export class ClientConnection extends Party {
 
   onReceived(bytes: Buffer): void {
     this.#got += bytes.length;
-    this.#chunks.push(bytes);
-    this.#size += bytes.length;
-    while (this.#size >= this.#needed && this.#size > 0 && this.#readReply());
+    this.#unread = Buffer.concat([this.#unread, bytes]);
+    while (this.#readReply());
     const { stopsAfter = Infinity, stopsForMs, leaves } = this.client.plan;
     if (this.isGone || this.hasLeft) return;
     if (leaves?.of === 'got' && this.#got >= leaves.after) {
@@ -274,20 +274,16 @@ export class ClientConnection extends Party {
   // Reads one reply. Returns false if it is not complete.
   #readReply(): boolean {
     const world = this.#world;
-    const all = Buffer.concat(this.#chunks);
-    this.#chunks = [all];
-    const end = all.indexOf('\r\n\r\n') + 4;
-    if (end === 3) {
-      this.#needed = this.#size + 1;
-      return false;
-    }
-    const [line = '', ...lines] = all.toString('latin1', 0, end - 4).split('\r\n');
+    const unread = this.#unread;
+    const end = unread.indexOf('\r\n\r\n') + 4;
+    if (end === 3) return false;
+    const [line = '', ...lines] = unread.toString('latin1', 0, end - 4).split('\r\n');
     const status = Number(/^HTTP\/1\.1 (\d{3}) /.exec(line)?.[1]);
     const [asked] = this.outstanding;
     const isCutOff = this.hasLeft && this.all.at(-1)?.wholeAt === undefined;
     // Node itself answers a request that is cut off, also after its reply.
     if (asked === undefined && world.plan.host === 'node' && status === 400 && isCutOff) {
-      this.#size = 0;
+      this.#unread = Buffer.alloc(0);
       return false;
     }
     if (asked === undefined) return world.fail('one', `${this.name} gets ${line}`);
@@ -296,12 +292,10 @@ export class ClientConnection extends Party {
     const isHead =
       asked.plan.kind === 'head' && (status !== 408 || (asked.headEndAt ?? Infinity) < (asked.repliedAt ?? 0));
     const hasBody = status !== 100 && status !== 204 && !isHead;
-    this.#needed = end + (hasBody ? Number(headers.get('content-length')) : 0);
-    if (this.#size < this.#needed) return false;
-    const body = all.subarray(end, this.#needed);
-    this.#chunks = [all.subarray(this.#needed)];
-    this.#size -= this.#needed;
-    this.#needed = 1;
+    const length = end + (hasBody ? Number(headers.get('content-length')) : 0);
+    if (unread.length < length) return false;
+    const body = unread.subarray(end, length);
+    this.#unread = unread.subarray(length);
     if (status === 100) {
       asked.continues += 1;
       world.expect(asked.plan.expects && asked.continues === 1, 'continue', this.name);
@@ -322,7 +316,8 @@ export class ClientConnection extends Party {
   onEnd(isReset = false): void {
     if (this.#isOver) return;
     this.#world.report(`${this.name}: the gateway ${isReset ? 'resets' : 'ends'} the connection`);
-    if (!this.hasLeft || this.#size > 0) this.#world.checkLost(this, this.#size > 0);
+    const isCut = this.#unread.length > 0;
+    if (!this.hasLeft || isCut) this.#world.checkLost(this, isCut);
     if (!isReset) this.close();
     this.#close();
   }

@@ -198,7 +198,7 @@ export class World {
     while (!isDone()) {
       if (!loop.runTurn() || loop.now > until || loop.turn > turns) return isDone();
       if (this.violation !== undefined) throw new ViolationError();
-      if (loop.turn % 4 === 0) this.#checkHeld();
+      if (loop.turn % 8 === 0) this.#checkHeld();
     }
     return true;
   }
@@ -492,8 +492,7 @@ export class World {
     }
     let [least, most] = [0, 0];
     for (const party of this.#parties) {
-      const { handle, socket, toGateway } = party;
-      const pending = party.all.find(({ repliedAt }) => repliedAt === undefined);
+      const { handle, socket, toGateway, pending } = party;
       // What is sent ahead is a buffer of up to twice its length, of which a part may have been read.
       const aheadMax = toGateway.delivered > (pending?.headEnd ?? Infinity) ? 140_000 : 0;
       if (!handle.hasClosed) most += 2 * socket.writableLength + 12_288 + aheadMax;
