@@ -4,12 +4,12 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer, type IncomingHttpHeaders, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { buffer } from 'node:stream/consumers';
 import { gunzipSync } from 'node:zlib';
-import { Changes } from '../helpers/changes.ts';
+import { poll } from '../helpers/changes.ts';
 
 type ReceivedSpan = ReturnType<typeof decodeSpan>;
 type Attributes = Readonly<Record<string, string | number | boolean>>;
-type CollectorReply = (response: ServerResponse) => void;
 
 export class Collector implements AsyncDisposable {
   readonly spans: ReceivedSpan[] = [];
@@ -18,49 +18,42 @@ export class Collector implements AsyncDisposable {
   readonly headers: IncomingHttpHeaders[] = [];
   /** The path for spans. */
   path = '/v1/traces';
-  reply: CollectorReply = takes;
+  reply = (response: ServerResponse): unknown =>
+    response.writeHead(200, { 'content-type': 'application/x-protobuf' }).end();
   readonly url: string;
   readonly #server: Server;
-  readonly #changes = new Changes();
 
   private constructor(server: Server) {
     this.#server = server;
     this.url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
     server.on('request', (request, response) => {
-      const pieces: Buffer[] = [];
-      request.on('data', (piece: Buffer) => pieces.push(piece));
-      request.on('end', () => {
-        const sent = Buffer.concat(pieces);
-        const body = request.headers['content-encoding'] === 'gzip' ? gunzipSync(sent) : sent;
+      void buffer(request).then((sent) => {
         assert.equal(request.url, this.path);
         assert.equal(request.headers['content-type'], 'application/x-protobuf');
+        const body = request.headers['content-encoding'] === 'gzip' ? gunzipSync(sent) : sent;
         this.bodies.push(body);
         this.headers.push(request.headers);
         this.spans.push(...decodeSpans(body));
-        this.#changes.notify();
         this.reply(response);
       });
     });
   }
 
-  static async start(port = 0): Promise<Collector> {
-    const server = createServer();
-    await once(server.listen(port, '127.0.0.1'), 'listening');
+  static async start(): Promise<Collector> {
+    const server = createServer().listen(0, '127.0.0.1');
+    await once(server, 'listening');
     return new Collector(server);
   }
 
   /** Waits for the server span and the client span of the request with this id. */
-  pair(requestId: string): Promise<{ server: ReceivedSpan; client: ReceivedSpan }> {
-    const { spans } = this;
-    return this.#changes.until(
-      () => {
-        const server = spans.find((each) => each.attributes['work_item_gateway.request_id'] === requestId);
-        const client = spans.find((each) => each.parentSpanId === server?.spanId);
-        return server && client && { server, client };
-      },
-      () =>
-        `both spans of ${requestId}; ${spans.length} spans received, the last is ${spans.at(-1)?.name ?? 'nothing'}`,
-    );
+  async pair(requestId: string): Promise<{ server: ReceivedSpan; client: ReceivedSpan }> {
+    const find = () => {
+      const server = this.spans.find((each) => each.attributes['work_item_gateway.request_id'] === requestId);
+      const client = this.spans.find((each) => each.parentSpanId === server?.spanId);
+      return server && client && { server, client };
+    };
+    await poll(() => find() !== undefined, `both spans of ${requestId}`);
+    return find() ?? assert.fail();
   }
 
   async stop(): Promise<void> {
@@ -68,38 +61,33 @@ export class Collector implements AsyncDisposable {
     await new Promise((resolve) => this.#server.close(resolve));
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
-    if (this.#server.listening) await this.stop();
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.stop();
   }
 }
 
-const takes: CollectorReply = (response) => response.writeHead(200, { 'content-type': 'application/x-protobuf' }).end();
-
 // The field numbers are those of opentelemetry/proto/trace/v1/trace.proto.
-function decodeSpans(body: Buffer): ReceivedSpan[] {
+function decodeSpans(body: Buffer) {
   return bytesIn(readMessage(body), 1).flatMap((resourceSpans) => {
     const message = readMessage(resourceSpans);
-    const [resource] = bytesIn(message, 1);
-    const resourceAttributes = attributesIn(resource === undefined ? [] : readMessage(resource), 1);
-    return bytesIn(message, 2).flatMap((scopeSpans) =>
-      bytesIn(readMessage(scopeSpans), 2).map((span) => decodeSpan(readMessage(span), resourceAttributes)),
-    );
+    const resource = attributesIn(bytesIn(message, 1).flatMap(readMessage), 1);
+    const spans = bytesIn(message, 2).flatMap((scopeSpans) => bytesIn(readMessage(scopeSpans), 2));
+    return spans.map((span) => decodeSpan(readMessage(span), resource));
   });
 }
 
 function decodeSpan(fields: readonly WireField[], resource: Attributes) {
-  const hex = (number: number): string => bytesIn(fields, number)[0]?.toString('hex') ?? '';
-  const text = (number: number): string => bytesIn(fields, number)[0]?.toString('utf8') ?? '';
+  const text = (number: number, encoding: 'hex' | 'utf8'): string =>
+    bytesIn(fields, number)[0]?.toString(encoding) ?? '';
   const kind = Number(numberIn(fields, 6));
-  const [status] = bytesIn(fields, 15);
-  const code = status === undefined ? 0 : Number(numberIn(readMessage(status), 3));
+  const code = Number(numberIn(bytesIn(fields, 15).flatMap(readMessage), 3));
   return {
-    traceId: hex(1),
-    spanId: hex(2),
-    traceState: text(3),
+    traceId: text(1, 'hex'),
+    spanId: text(2, 'hex'),
+    traceState: text(3, 'utf8'),
     /** Empty for a root span. */
-    parentSpanId: hex(4),
-    name: text(5),
+    parentSpanId: text(4, 'hex'),
+    name: text(5, 'utf8'),
     kind: kind === 2 ? 'server' : kind === 3 ? 'client' : kind,
     /** In nanoseconds since 1970. */
     start: numberIn(fields, 7),

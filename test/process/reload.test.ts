@@ -6,7 +6,7 @@ import { writeFileSync } from 'node:fs';
 import { type AddressInfo, connect, createServer } from 'node:net';
 import { join } from 'node:path';
 import { after, before, beforeEach, describe, test } from 'node:test';
-import { anyCertificate, noOpenssl } from '../helpers/certificates.ts';
+import { anyCertificate } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
 import { figureOf, isDraining, isReloaded, logged, type LogLine, startCommand } from '../helpers/command.ts';
 import { assertReply } from '../helpers/expected.ts';
@@ -216,21 +216,8 @@ for (const WORKERS of ['1', '2']) {
       assert.equal(backend.requests.length, calls);
     });
 
-    test('a reload can change plain http to https and back', { skip: noOpenssl }, async () => {
-      const { certFile, keyFile } = anyCertificate();
-      await gateway().reload({ TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile });
-      {
-        await using client = await RawClient.openSecure(gateway().port, { rejectUnauthorized: false });
-        assertReply(await client.call('GET', list), 200, '[]');
-      }
-      assert.match(await gateway().metrics(), /certificate_days_left\{use="clients"\} \d/);
-      await gateway().reload();
-      assertReply(await gateway().call('GET', list), 200, '[]');
-      assert.doesNotMatch(await gateway().metrics(), /certificate_days_left\{use="clients"\} \d/);
-    });
-
     test(
-      'a TLS handshake from before the reload, and streams of an HTTP/2 client that ignores GOAWAY, need a token after it [D65]',
+      'a reload changes plain http to https; then a TLS handshake from before another reload, and streams of an HTTP/2 client that ignores GOAWAY, need a token after it [D65]',
       { skip: noHttp2OfCommand },
       async () => {
         const { certFile, keyFile } = anyCertificate();
