@@ -12,6 +12,7 @@ import { Load, type End, type Place } from '../helpers/load.ts';
 import { figureIn } from '../helpers/process-figures.ts';
 import { markedShot, type MarkedShot } from './marked-load.ts';
 import { RawClient } from '../helpers/raw-client.ts';
+import type { Command } from '../helpers/command.ts';
 import { RestartingBackend } from './restarting-backend.ts';
 import {
   addressOf,
@@ -24,8 +25,8 @@ import {
   type HostName,
 } from './network.ts';
 import type { Mark } from './picture.ts';
-import { Gateway, HostProgram, startPeer, startRedis, startSentinel, stepLimitMs } from './processes.ts';
-import type { Evidence, Fault, Probe } from './verdict.ts';
+import { Gateway, HostProgram, startRedis, startSentinel, stepLimitMs } from './processes.ts';
+import { outcomesIn, type Evidence, type Fault, type Probe } from './verdict.ts';
 
 /** A change that breaks the fleet, to test that the verdict reports problems. */
 export interface Sabotage {
@@ -40,20 +41,20 @@ export interface Sabotage {
 export const rateLimit = { count: 100, windowMs: 5_000 };
 const serverName = 'gateways.example.com';
 const backendPort = 5_104;
-const gatewayHosts = ['gateway-1', 'gateway-2', 'gateway-3', 'gateway-4', 'gateway-5'] as const;
+const gatewayHosts = ['gateway-1', 'gateway-2', 'gateway-3'] as const;
 const root = resolve(import.meta.dirname, '../..');
 
 /** deploy/haproxy.cfg for `count` gateways, with the optional lines for TLS and Redis. */
 function configureBalancer(count: number, authorityFile: string, changes: Sabotage['balancer'] = {}): string {
   const last = '  server gateway-3 192.0.2.3:3000 port 9464\n';
-  const more = [4, 5]
-    .slice(0, count - 3)
-    .map((number) => `  server gateway-${number} 192.0.2.${number}:3000 port 9464\n`);
+  const servers = [3, 4, 5]
+    .slice(0, count - 2)
+    .map((number) => last.replaceAll('3 192.0.2.3', `${number} 192.0.2.${number}`));
   const [before = '', redis = ''] = shippedConfiguration.split('#-listen redis\n');
   const text = replaceEach(before, {
     '  #-default-server ssl verify required ca-file /etc/haproxy/authority.pem ': `  default-server ssl verify required ca-file ${authorityFile} `,
     '  #-timeout connect 5s\n': '  timeout connect 5s\n',
-    [last]: `${last}${more.join('')}`,
+    [last]: servers.join(''),
     ...(!isSeparate && { '  bind :80\n': `  bind ${sharedAddress}:8080\n` }),
     ...changes,
   });
@@ -126,15 +127,14 @@ export class Fleet implements AsyncDisposable {
   readonly balancers: BalancerHost[] = [];
   readonly backends: RestartingBackend[] = [];
   readonly redis = new Map<'redis-1' | 'redis-2', HostProgram>();
+  readonly peers: Partial<Record<'issuer' | 'collector', HostProgram>> = {};
   readonly marks: Mark[] = [];
   readonly faults: Fault[] = [];
   readonly probes: Probe[] = [];
   readonly sabotage: Sabotage;
   startedAt = performance.now();
-  collector!: HostProgram;
-  issuer!: HostProgram;
   readonly #stack = new AsyncDisposableStack();
-  readonly #ended: Gateway[] = [];
+  readonly #started: Gateway[] = [];
   readonly #folder = new CertificateFolder();
   readonly #configurations = mkdtempSync(join(tmpdir(), 'fleet-'));
   readonly #authority: Issued;
@@ -143,7 +143,6 @@ export class Fleet implements AsyncDisposable {
   #certificates = 0;
   #environment: NodeJS.ProcessEnv = {};
   #probes = 0;
-  #relay: HostProgram | undefined;
 
   private constructor(sabotage: Sabotage) {
     this.sabotage = sabotage;
@@ -153,12 +152,10 @@ export class Fleet implements AsyncDisposable {
   /** `before`: the folder of the version that the gateways run at first. */
   static async start(sabotage: Sabotage, before?: string): Promise<Fleet> {
     const fleet = new Fleet(sabotage);
-    try {
-      await fleet.#start(before);
-    } catch (error) {
+    await fleet.#start(before).catch(async (error: unknown) => {
       await fleet[Symbol.asyncDispose]();
       throw error;
-    }
+    });
     return fleet;
   }
 
@@ -169,8 +166,8 @@ export class Fleet implements AsyncDisposable {
     const stack = this.#stack;
     this.#putCertificate();
     this.#folder.write('keys.json', keySetOf(this.#keys));
-    await this.startIssuer();
-    await this.startCollector();
+    await this.startPeer('issuer');
+    await this.startPeer('collector');
     for (const [index, host] of (['backend-1', 'backend-2'] as const).entries()) {
       const [execPath, ...execArgv] = [...runnerOf(host), process.execPath];
       // Without namespaces the two backends share an address, and the OS distributes connections.
@@ -181,10 +178,10 @@ export class Fleet implements AsyncDisposable {
     }
     this.redis.set('redis-1', await startRedis('redis-1'));
     this.redis.set('redis-2', await startRedis('redis-2', 'redis-1'));
-    for (const host of gatewayHosts.slice(0, 3)) stack.use(await startSentinel(host, this.#configurations));
+    for (const host of gatewayHosts) stack.use(await startSentinel(host, this.#configurations));
     for (const host of isSeparate ? (['balancer-1', 'balancer-2'] as const) : (['balancer-1'] as const)) {
       const balancer = stack.use(new BalancerHost(host, this.#configurations));
-      await balancer.start(this.configuration(3));
+      await balancer.start(configureBalancer(3, this.#authority.certFile, this.sabotage.balancer));
       this.balancers.push(balancer);
     }
     if (isSeparate)
@@ -211,67 +208,36 @@ export class Fleet implements AsyncDisposable {
       LOG_LEVEL: 'warn',
       ...this.sabotage.environment,
     };
-    for (const host of gatewayHosts.slice(0, 3)) await this.addGateway(host, before);
-    for (const gateway of this.gateways)
-      await gateway.shows((text) => text.includes('_redis_reachable 1'), 'has Redis');
+    for (const host of gatewayHosts) await this.addGateway(host, before);
+    await this.haveRedis('every');
   }
 
   async addGateway(host: HostName, before?: string): Promise<void> {
     const gateway = this.#stack.use(new Gateway(host, this.#environment));
     await gateway.start(before);
     this.gateways.push(gateway);
+    this.#started.push(gateway);
   }
 
-  /** Drains the newest gateway and removes it. */
-  async removeGateway(): Promise<void> {
-    const gateway = this.gateways.pop();
-    if (gateway === undefined) return;
-    this.#ended.push(gateway);
-    await gateway.stop();
+  /** The configuration of HAProxy for the gateways of the fleet. */
+  configuration(): string {
+    return configureBalancer(this.gateways.length, this.#authority.certFile, this.sabotage.balancer);
   }
 
-  configuration(count: number): string {
-    return configureBalancer(count, this.#authority.certFile, this.sabotage.balancer);
-  }
-
-  async startIssuer(): Promise<void> {
-    const names = ['DNS:issuer.example.com', `IP:${addressOf('issuer')}`];
-    const { certFile, keyFile } = this.#folder.issue(this.#authority, 'issuer', { names });
-    this.issuer = this.#stack.use(
-      await startPeer('issuer', 'issuer', 8_443, certFile, keyFile, this.#folder.file('keys.json')),
-    );
-  }
-
-  /** Puts a relay between HAProxy and the primary of Redis. The relay adds `ms` to a round trip. */
-  async useRelay(ms: number): Promise<void> {
-    const [primary] = [...this.redis.keys()].filter((host) => host !== 'redis-1');
-    if (primary === undefined) throw new Error('there is no replica');
-    this.#relay = await startPeer('relay', 'collector', 6_380, addressOf(primary), '6379', String(ms));
-    const through = `server redis-2 ${addressOf('collector')}:6380`;
-    const configuration = this.configuration(3).replace(`server redis-2 ${addressOf('redis-2')}:6379`, through);
-    for (const balancer of this.balancers) balancer.reload(configuration);
-    await this.#reconnectRedis();
-  }
-
-  /** Ends the connections to Redis, so that the gateways open new connections. */
-  async #reconnectRedis(): Promise<void> {
-    for (const host of this.redis.keys()) {
-      const client = await RawClient.open(6_379, addressOf(host));
-      client.send('client kill type normal skipme yes\r\n');
-      await client.receives(1);
-      client.destroy();
+  async startPeer(kind: 'issuer' | 'collector'): Promise<void> {
+    const script = join(import.meta.dirname, 'peers.ts');
+    const command = [process.execPath, script, kind, addressOf(kind), kind === 'issuer' ? '8443' : '4318'];
+    if (kind === 'issuer') {
+      const names = ['DNS:issuer.example.com', `IP:${addressOf('issuer')}`];
+      const { certFile, keyFile } = this.#folder.issue(this.#authority, 'issuer', { names });
+      command.push(certFile, keyFile, this.#folder.file('keys.json'));
     }
-    await poll(() => this.haveRedis('every'), 'every gateway counts in Redis', stepLimitMs);
+    this.peers[kind] = this.#stack.use(await HostProgram.start(kind, command, /ready/));
   }
 
-  async endRelay(): Promise<void> {
-    for (const balancer of this.balancers) balancer.reload(this.configuration(3));
-    await this.#relay?.[Symbol.asyncDispose]();
-    await this.#reconnectRedis();
-  }
-
-  async startCollector(): Promise<void> {
-    this.collector = this.#stack.use(await startPeer('collector', 'collector', 4_318));
+  /** The number of requests that a peer has had since its start. */
+  requests(kind: 'issuer' | 'collector'): number {
+    return [...(this.peers[kind]?.output ?? '').matchAll(/keys|traces/g)].length;
   }
 
   #putCertificate(): number {
@@ -303,8 +269,8 @@ export class Fleet implements AsyncDisposable {
     const fetched = async (): Promise<void> => {
       // Each worker fetches the keys once a second. After two fetches for each worker, all workers have the new keys.
       const workers = this.gateways.length * 2;
-      const before = this.issuer.count(/keys/g);
-      await poll(() => this.issuer.count(/keys/g) >= before + 2 * workers, 'the keys are fetched', stepLimitMs);
+      const before = this.requests('issuer');
+      await poll(() => this.requests('issuer') >= before + 2 * workers, 'the keys are fetched', stepLimitMs);
     };
     this.#folder.write('keys.json', keySetOf(this.#keys, next));
     await fetched();
@@ -326,11 +292,11 @@ export class Fleet implements AsyncDisposable {
     this.faults.push({ what, name, from: performance.now(), limitMs });
   }
 
-  /** With `every`, true if all workers of every gateway count in Redis. With `none`, true if no gateway counts there. */
-  async haveRedis(how: 'none' | 'every'): Promise<boolean> {
-    const texts = await Promise.all(this.gateways.map((gateway) => gateway.metrics()));
-    const counting = texts.filter((text) => figureIn(text, 'work_item_gateway_rate_limit_redis_reachable') === 1);
-    return counting.length === (how === 'every' ? texts.length : 0);
+  /** Resolves when all workers of every gateway count in Redis, or when no gateway counts there. */
+  async haveRedis(how: 'none' | 'every'): Promise<void> {
+    const expected = how === 'every' ? 1 : 0;
+    const isSo = (text: string) => figureIn(text, 'work_item_gateway_rate_limit_redis_reachable') === expected;
+    await Promise.all(this.gateways.map((gateway) => gateway.shows(isSo, `counts in Redis: ${how}`)));
   }
 
   /** Tests the rate limit: a new client sends four times as many requests as its limit, as fast as it can. */
@@ -342,15 +308,14 @@ export class Fleet implements AsyncDisposable {
       const losses = this.#redisLosses();
       const from = performance.now();
       const ends: End[] = [];
-      let made = 0;
+      const shots = Array.from({ length: asked }, (_, made) =>
+        markedShot(0, `probe-${number}-${made}`, { token: this.#token }),
+      );
       const load = new Load<MarkedShot>({
         place: { ...this.balancer, localAddress: clientAddress(20_000 + number) },
         connections: 8,
         timeoutMs,
-        nextShot: () => {
-          made += 1;
-          return made > asked ? undefined : markedShot(0, `probe-${number}-${made}`, { token: this.#token });
-        },
+        nextShot: () => shots.pop(),
         onEnd: ({ end }) => ends.push(end),
       });
       await load.ended();
@@ -367,22 +332,19 @@ export class Fleet implements AsyncDisposable {
     }
   }
 
+  get #commands(): Command[] {
+    return this.#started.flatMap(({ commands }) => commands);
+  }
+
   /** The number of logged outages of Redis. */
   #redisLosses(): number {
-    const lines = this.gateways.flatMap((gateway) => gateway.commands).flatMap(({ logs }) => logs);
+    const lines = this.#commands.flatMap(({ logs }) => logs);
     return lines.filter(({ msg }) => msg === 'Redis does not count requests').length;
   }
 
   evidence(): Omit<Evidence, 'calls' | 'isComplete'> {
-    const commands = [...this.gateways, ...this.#ended].flatMap((gateway) => gateway.commands);
-    return {
-      records: this.backends.map((backend) => backend.readRecord()),
-      faults: this.faults,
-      outcomes: new Map(
-        commands.flatMap(({ logs }) => logs).map(({ requestId, outcome }) => [String(requestId), String(outcome)]),
-      ),
-      probes: this.probes,
-    };
+    const records = this.backends.map((backend) => backend.readRecord());
+    return { records, faults: this.faults, outcomes: outcomesIn(this.#commands), probes: this.probes };
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

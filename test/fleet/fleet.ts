@@ -118,13 +118,13 @@ async function run(wanted: readonly string[] | undefined, sabotage: Sabotage = {
 }
 
 function secondsOf({ calls }: MarkedLoad, startedAt: number, tookS: number): Second[] {
+  const inSecond = Map.groupBy(calls, ({ endedAt }) => Math.floor((endedAt - startedAt) / 1_000));
   // Without the last second, which is incomplete.
-  const seconds = Array.from({ length: Math.max(1, Math.floor(tookS)) }, () => ({ served: 0, lost: 0 }));
-  for (const call of calls) {
-    const second = seconds[Math.floor((call.endedAt - startedAt) / 1_000)];
-    if (second !== undefined) second[isServed(call) ? 'served' : 'lost'] += 1;
-  }
-  return seconds;
+  return Array.from({ length: Math.max(1, Math.floor(tookS)) }, (_, second) => {
+    const ended = inSecond.get(second) ?? [];
+    const served = ended.filter(isServed).length;
+    return { served, lost: ended.length - served };
+  });
 }
 
 function versionOf(program: string, pattern: RegExp): string {
@@ -133,30 +133,17 @@ function versionOf(program: string, pattern: RegExp): string {
 }
 
 async function report({ fleet, load, verdict, tookS }: Awaited<ReturnType<typeof run>>): Promise<void> {
-  const machine = {
-    date: new Date().toISOString().slice(0, 10),
-    processor: cpus()[0]?.model ?? 'unknown',
-    processors: cpus().length,
-    node: process.version,
-    haproxy: versionOf(haproxyProgram ?? '', /version (\d+\.\d+)/),
-    redis: versionOf(redisPrograms[0]?.program ?? '', /v=(\S+)/),
-    hosts: isSeparate ? 'network namespaces' : 'loopback',
-  };
+  const date = new Date().toISOString().slice(0, 10);
+  const haproxy = versionOf(haproxyProgram ?? '', /version (\d+\.\d+)/);
+  const redis = versionOf(redisPrograms[0]?.program ?? '', /v=(\S+)/);
+  const cores = `${cpus().length} cores`;
+  const hosts = isSeparate ? 'network namespaces' : 'loopback';
+  const machine = `${cores}, Node ${process.versions.node}, HAProxy ${haproxy}, Redis ${redis}, ${hosts}`;
   const seconds = secondsOf(load, fleet.startedAt, tookS);
-  const { lostOtherwise, writesTwice, writesInvented, ...figures } = verdict;
+  const { lostOtherwise, writesTwice } = verdict;
+  const logs = fleet.balancers.flatMap((balancer) => balancer.lines());
   const text = JSON.stringify(
-    {
-      machine,
-      tookS: Math.round(tookS),
-      ...figures,
-      lostOtherwise: lostOtherwise.length,
-      writesTwice: writesTwice.length,
-      writesInvented: writesInvented.length,
-      examples: [lostOtherwise, writesTwice, writesInvented].map((each) => each.slice(0, 20)),
-      marks: fleet.marks,
-      seconds,
-      haproxy: fleet.balancers.flatMap((balancer) => balancer.lines()),
-    },
+    { date, machine, tookS, ...verdict, marks: fleet.marks, seconds, haproxy: logs },
     undefined,
     2,
   );
@@ -166,29 +153,21 @@ async function report({ fleet, load, verdict, tookS }: Awaited<ReturnType<typeof
   const lost = verdict.calls - verdict.served;
   const picture = drawPicture({
     title: `Three gateways behind two balancers: ${verdict.calls.toLocaleString('en')} calls, calls a second over time`,
-    note: `${machine.date} · ${machine.processors} cores for everything, ${machine.processor} · Node ${machine.node.slice(1)} · red: ${lost} lost calls, ${lostOtherwise.length} without a fault`,
+    note: `${date} · ${cores} for everything, ${cpus()[0]?.model ?? 'unknown'} · Node ${process.versions.node} · red: ${lost} lost calls, ${lostOtherwise.length} without a fault`,
     seconds,
     marks: fleet.marks,
   });
   writeFileSync(join(output, 'fleet.svg'), picture);
   if (values.publish) {
     writeFileSync(resolve(import.meta.dirname, '../../docs/images/fleet.svg'), picture);
-    await record({
-      fleet: {
-        date: machine.date,
-        machine: `${machine.processors} cores, Node ${machine.node.slice(1)}, HAProxy ${machine.haproxy}, Redis ${machine.redis}, ${machine.hosts}`,
-        calls: verdict.calls,
-        seconds: Math.round(tookS),
-        writesTwice: writesTwice.length,
-        lostOtherwise: lostOtherwise.length,
-        rows: verdict.losses.map(({ name, lost: count, lostButDone, recoveredMs }) => ({
-          fault: name,
-          lost: count,
-          done: lostButDone,
-          recoveredMs: Math.round(recoveredMs),
-        })),
-      },
-    });
+    const rows = verdict.losses.map(({ name, lost: count, lostButDone, recoveredMs }) => ({
+      fault: name,
+      lost: count,
+      done: lostButDone,
+      recoveredMs: Math.round(recoveredMs),
+    }));
+    const counts = { writesTwice: writesTwice.length, lostOtherwise: lostOtherwise.length };
+    await record({ fleet: { date, machine, calls: verdict.calls, seconds: Math.round(tookS), ...counts, rows } });
   }
 
   console.log(`\n${verdict.calls} calls in ${Math.round(tookS)} s, ${verdict.served} served\n`);
@@ -197,11 +176,10 @@ async function report({ fleet, load, verdict, tookS }: Awaited<ReturnType<typeof
   for (const { name, lost: count, lostButDone, recoveredMs } of verdict.losses) {
     console.log(`| ${name} | ${count} | ${lostButDone} | ${(recoveredMs / 1_000).toFixed(1)} s |`);
   }
-  console.log(`
-lost without a fault             ${lostOtherwise.length}
-writes done twice                ${writesTwice.length}
-reads sent to a backend again    ${verdict.readsAgain}
-report: test-output/fleet.json, test-output/fleet.svg`);
+  console.log(`\nlost without a fault: ${lostOtherwise.length}, writes done twice: ${writesTwice.length}`);
+  console.log(
+    `reads sent to a backend again: ${verdict.readsAgain}; report: test-output/fleet.json, test-output/fleet.svg`,
+  );
   for (const call of lostOtherwise.slice(0, 20)) {
     console.error('lost:', `${((call.sentAt - fleet.startedAt) / 1_000).toFixed(2)} s`, JSON.stringify(call));
   }

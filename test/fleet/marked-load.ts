@@ -37,14 +37,8 @@ export function markedShot(turn: number, marker: string, { token = '', isProxy =
     ...((method === 'POST' || method === 'PUT') && { body: '{"title":"Paint the fence"}' }),
   });
   const isPassed = method === 'GET' || method === 'POST';
-  const body = isPassed ? `{"marker":"${marker}"}` : isProxy ? undefined : '{"success":true}';
-  return {
-    method,
-    marker,
-    request,
-    ...(!isProxy && { status }),
-    ...(body !== undefined && { body: Buffer.from(body) }),
-  };
+  const body = Buffer.from(isPassed ? `{"marker":"${marker}"}` : '{"success":true}');
+  return { method, marker, request, ...(!isProxy && { status }), ...((isPassed || !isProxy) && { body }) };
 }
 
 export interface MarkedLoadOptions {
@@ -108,15 +102,10 @@ export class MarkedLoad {
 
   /** Resolves when `count` more calls that `isOne` accepts have ended. */
   async more(count: number, isOne: (call: MarkedCall) => boolean = () => true, limitMs?: number): Promise<void> {
-    let from = this.calls.length;
-    let seen = 0;
+    const from = this.calls.length;
     await this.#changes.until(
-      () => {
-        seen += this.calls.slice(from).filter(isOne).length;
-        from = this.calls.length;
-        return seen >= count ? true : undefined;
-      },
-      () => `${count} more such calls; ${seen} came, and ${this.calls.length} calls in all`,
+      () => (this.calls.slice(from).filter(isOne).length >= count ? true : undefined),
+      () => `${count} more such calls; ${this.calls.length} calls came in all`,
       limitMs,
     );
   }

@@ -37,12 +37,7 @@ const style = `
   }
 `;
 
-const width = 880;
-const left = 56;
-const right = 864;
-const top = 94;
-const bottom = 304;
-const rowHeight = 18;
+const [width, left, right, top, bottom, rowHeight] = [880, 56, 864, 94, 304, 18];
 
 const escapeText = (text: string): string => text.replaceAll('&', '&amp;').replaceAll('<', '&lt;');
 
@@ -53,56 +48,51 @@ export function drawPicture({ title, note, seconds, marks }: Picture): string {
   const x = (second: number): number => round(left + ((right - left) * second) / Math.max(1, seconds.length));
   const y = (calls: number): number => round(bottom - ((bottom - top) * calls) / ceiling);
   const outline = seconds.map(({ served }, index) => `${x(index + 0.5)},${y(served)}`).join(' ');
-  const grid = Array.from({ length: ceiling / step + 1 }, (_, index) => index * step).map(
-    (calls) =>
-      `<line class="axis" x1="${left}" y1="${y(calls)}" x2="${right}" y2="${y(calls)}"/>` +
-      `<text class="note" x="${left - 8}" y="${y(calls) + 4}" text-anchor="end">${calls}</text>`,
-  );
+  const grid = Array.from({ length: ceiling / step + 1 }, (_, index) => index * step).flatMap((calls) => [
+    `<line class="axis" x1="${left}" y1="${y(calls)}" x2="${right}" y2="${y(calls)}"/>`,
+    textAt('note', left - 8, y(calls) + 4, 'end', String(calls)),
+  ]);
   const lastS = seconds.length;
   const timeStep = lastS > 240 ? 60 : lastS > 120 ? 20 : 10;
-  const times = Array.from({ length: Math.floor(lastS / timeStep) + 1 }, (_, index) => index * timeStep).map(
-    (second) => `<text class="note" x="${x(second)}" y="${bottom + 16}" text-anchor="middle">${second} s</text>`,
+  const times = Array.from({ length: Math.floor(lastS / timeStep) + 1 }, (_, index) => index * timeStep).map((second) =>
+    textAt('note', x(second), bottom + 16, 'middle', `${second} s`),
   );
   // The height of a bar shows the number of lost calls. It is at least 4, so that the bar is visible.
-  const lost = seconds.flatMap(({ lost: count }, index) => {
-    if (count === 0) return [];
-    const height = Math.max(4, bottom - y(count));
-    return [
-      `<rect class="lost" x="${round(x(index + 0.5) - 2.5)}" y="${round(bottom - height)}" width="5" height="${round(height)}"/>`,
-    ];
-  });
-  // In three rows, so that the numbers of close marks do not overlap.
-  const lines = marks.map(({ atS }, index) => {
-    const row = top - 8 - (index % 3) * 12;
-    return (
-      `<line class="mark" x1="${x(atS)}" y1="${row + 4}" x2="${x(atS)}" y2="${bottom}"/>` +
-      `<text class="number" x="${x(atS)}" y="${row}" text-anchor="middle">${index + 1}</text>`
-    );
+  const lost = seconds.map(({ lost: count }, index) => {
+    const height = count === 0 ? 0 : Math.max(4, bottom - y(count));
+    return `<rect class="lost" x="${round(x(index + 0.5) - 2.5)}" y="${round(bottom - height)}" width="5" height="${round(height)}"/>`;
   });
   const rows = Math.ceil(marks.length / 2);
   const legendTop = bottom + 44;
-  const legend = marks.map(({ text }, index) => {
+  const numbered = marks.flatMap(({ atS, text }, index) => {
+    // In three rows, so that the numbers of close marks do not overlap.
+    const row = top - 8 - (index % 3) * 12;
     const column = 16 + Math.floor(index / rows) * 424;
     const line = legendTop + (index % rows) * rowHeight;
-    return (
-      `<text class="number" x="${column + 16}" y="${line}" text-anchor="end">${index + 1}</text>` +
-      `<text x="${column + 26}" y="${line}">${escapeText(text)}</text>`
-    );
+    return [
+      `<line class="mark" x1="${x(atS)}" y1="${row + 4}" x2="${x(atS)}" y2="${bottom}"/>`,
+      textAt('number', x(atS), row, 'middle', String(index + 1)),
+      textAt('number', column + 16, line, 'end', String(index + 1)),
+      textAt('', column + 26, line, 'start', escapeText(text)),
+    ];
   });
   const height = legendTop + rows * rowHeight + 4;
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" role="img" aria-label="${escapeText(title)}">`,
     `<style>${style}</style>`,
-    `<text class="title" x="16" y="22">${escapeText(title)}</text>`,
-    `<text class="note" x="16" y="40">${escapeText(note)}</text>`,
+    textAt('title', 16, 22, 'start', escapeText(title)),
+    textAt('note', 16, 40, 'start', escapeText(note)),
     ...grid,
     ...times,
     `<polygon class="served" points="${x(0.5)},${bottom} ${outline} ${x(lastS - 0.5)},${bottom}"/>`,
-    ...lines,
     ...lost,
-    ...legend,
+    ...numbered,
     '</svg>\n',
   ].join('\n');
+}
+
+function textAt(kind: string, x: number, y: number, anchor: 'start' | 'middle' | 'end', text: string): string {
+  return `<text class="${kind}" x="${x}" y="${y}" text-anchor="${anchor}">${text}</text>`;
 }
 
 function round(value: number): number {

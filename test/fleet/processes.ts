@@ -12,6 +12,7 @@ import { addressOf, runnerOf, type HostName } from './network.ts';
 
 /** The longest time that a step waits for a state. */
 export const stepLimitMs = 30_000;
+const redisProgram = redisPrograms[0]?.program ?? '';
 /** The value that deploy/haproxy.cfg requires. */
 const shutdownDelayMs = 3_000;
 
@@ -35,11 +36,6 @@ export class HostProgram extends Program {
     return started;
   }
 
-  /** How often the output contains `pattern`. */
-  count(pattern: RegExp): number {
-    return [...this.output.matchAll(pattern)].length;
-  }
-
   /** Signals the program and all its children. */
   override signal(name: NodeJS.Signals): void {
     signalTree(this.process.pid, name);
@@ -51,32 +47,15 @@ export class HostProgram extends Program {
   }
 }
 
-/** Starts issuer, collector or relay on a host; see peers.ts. */
-export async function startPeer(
-  kind: 'issuer' | 'collector' | 'relay',
-  host: HostName,
-  port: number,
-  ...rest: readonly string[]
-): Promise<HostProgram> {
-  const script = join(import.meta.dirname, 'peers.ts');
-  return await HostProgram.start(
-    host,
-    [process.execPath, script, kind, addressOf(host), String(port), ...rest],
-    /ready/,
-  );
-}
-
 const redisPort = 6379;
-const sentinelPort = 26_379;
 
 /** Starts Redis on its host as the primary, or as a replica of `primary`. */
 export async function startRedis(host: 'redis-1' | 'redis-2', primary?: HostName): Promise<HostProgram> {
-  const program = redisPrograms[0]?.program ?? '';
   const replica = primary === undefined ? [] : ['--replicaof', `${addressOf(primary)} ${redisPort}`];
   return await HostProgram.start(
     host,
     [
-      ...[program, '--port', String(redisPort), '--bind', addressOf(host), '--protected-mode', 'no', '--save', ''],
+      ...[redisProgram, '--port', String(redisPort), '--bind', addressOf(host), '--protected-mode', 'no', '--save', ''],
       // A replica writes a file, so it needs a folder.
       ...['--dir', tmpdir(), '--replica-announce-ip', addressOf(host), ...replica],
     ],
@@ -87,7 +66,7 @@ export async function startRedis(host: 'redis-1' | 'redis-2', primary?: HostName
 /** Starts a Sentinel on the host of a gateway. If two of three get no answer from the primary for a second, they replace it. */
 export async function startSentinel(host: HostName, folder: string): Promise<HostProgram> {
   const configuration = [
-    `port ${sentinelPort}`,
+    'port 26379',
     `bind ${addressOf(host)}`,
     'protected-mode no',
     `sentinel announce-ip ${addressOf(host)}`,
@@ -99,7 +78,7 @@ export async function startSentinel(host: HostName, folder: string): Promise<Hos
   // A Sentinel changes its configuration file, so each Sentinel has its own file.
   const file = join(folder, `${host}-sentinel.conf`);
   writeFileSync(file, configuration);
-  return await HostProgram.start(host, [redisPrograms[0]?.program ?? '', file, '--sentinel'], /\+monitor/);
+  return await HostProgram.start(host, [redisProgram, file, '--sentinel'], /\+monitor/);
 }
 
 /** A gateway of the fleet, with its successive processes. */
@@ -142,14 +121,11 @@ export class Gateway implements AsyncDisposable {
 
   /** SIGTERM drains the gateway. SIGKILL kills it with its workers. */
   async stop(signal: NodeJS.Signals = 'SIGTERM'): Promise<void> {
-    if (signal === 'SIGKILL') {
-      this.signal('SIGKILL');
-      await this.command.exited;
-      return;
-    }
-    this.command.signal(signal);
+    if (signal === 'SIGKILL') this.signal('SIGKILL');
+    else this.command.signal(signal);
     const code = await this.command.exitCode(shutdownDelayMs + stepLimitMs);
-    if (code !== 0) throw new Error(`${this.host} ended with ${code}, not 0:\n${this.command.output}`);
+    if (signal === 'SIGTERM' && code !== 0)
+      throw new Error(`${this.host} ended with ${code}, not 0:\n${this.command.output}`);
   }
 
   /** Signals the primary process and its workers. */

@@ -1,12 +1,14 @@
-// Starts, kills and restarts recording-backend.ts on one port, and reads its record.
+// Starts, kills and restarts recording-backend.ts on one port, and reads its record. Also withholds answers to completed
+// writes, which reveals repeated writes: if a gateway is killed then, a balancer could repeat the writes; if a backend
+// closes its connection then, a gateway could.
 
 import { fork, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { poll } from '../helpers/changes.ts';
 
-/** `performance.now()`: milliseconds since the start of this process. */
 export const now = (): number => performance.now();
 
 export interface RestartingBackendOptions {
@@ -80,21 +82,16 @@ export class RestartingBackend implements AsyncDisposable {
   /** Ends the process with a signal; resolves when it has exited. */
   async end(signal: 'SIGKILL' | 'SIGTERM'): Promise<void> {
     const child = this.#child;
-    if (child === undefined) return;
     this.#child = undefined;
-    const exited = once(child, 'exit');
-    child.kill(signal);
-    await exited;
+    await endProcess(child, signal);
   }
 
   /** Starts a second process on the port, then ends the first with a signal; resolves with the time of the signal. */
   async handOver(signal: 'SIGKILL' | 'SIGTERM'): Promise<number> {
     const old = this.#child;
     await this.start();
-    const exited = old && once(old, 'exit');
     const from = now();
-    old?.kill(signal);
-    await exited;
+    await endProcess(old, signal);
     return from;
   }
 
@@ -119,13 +116,39 @@ export class RestartingBackend implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await Promise.all(
-      [...this.#children].map(async (child) => {
-        const exited = once(child, 'exit');
-        child.kill('SIGKILL');
-        await exited;
-      }),
-    );
+    await Promise.all(Array.from(this.#children, (child) => endProcess(child, 'SIGKILL')));
     rmSync(this.#folder, { recursive: true, force: true });
   }
+}
+
+async function endProcess(child: ChildProcess | undefined, signal: NodeJS.Signals): Promise<void> {
+  const exited = child && once(child, 'exit');
+  child?.kill(signal);
+  await exited;
+}
+
+/**
+ * Makes the backends withhold answers to writes (`answers`: `held` or `cut`). When `count` answers are withheld, calls
+ * `then`, which kills a gateway. Afterwards the backends answer again.
+ */
+export async function withhold(
+  backends: readonly RestartingBackend[],
+  answers: Answers,
+  count: number,
+  then?: () => Promise<void>,
+): Promise<void> {
+  const sum = (): number => backends.reduce((total, { withheld }) => total + withheld, 0);
+  const before = sum();
+  for (const backend of backends) backend.answerWith(answers);
+  await poll(() => sum() >= before + count, `${count} writes are ${answers}`, 60_000);
+  await then?.();
+  for (const backend of backends) backend.answerWith('given');
+}
+
+/** Makes the backends close reused connections of gateways instead of answering `count` writes. */
+export async function cutDoneWrites(backends: readonly RestartingBackend[], count: number) {
+  const name = 'backends close connections after writes, before the answers';
+  const from = performance.now();
+  await withhold(backends, 'cut', count);
+  return { what: 'backend', name, from, limitMs: performance.now() - from } as const;
 }

@@ -1,10 +1,11 @@
 // The faults of the fleet, in their order, and the sabotages that the verdict must notice.
 
 import { poll } from '../helpers/changes.ts';
-import { cutDoneWrites, recoveryMs, withhold } from './done-writes.ts';
 import { rateLimit, type Fleet, type Sabotage } from './fleet-parts.ts';
 import { cutOff, forgetSharedAddress, heal, type Direction, type HostName } from './network.ts';
-import { startRedis, stepLimitMs } from './processes.ts';
+import { startRedis, stepLimitMs, type Gateway } from './processes.ts';
+import { cutDoneWrites, withhold } from './restarting-backend.ts';
+import { recoveryMs } from './verdict.ts';
 
 interface Step {
   readonly name: string;
@@ -15,6 +16,7 @@ interface Step {
 
 /** How long a frozen gateway may lose calls: HAProxy stops using it after three checks without an answer. */
 const frozenMs = 5_000;
+const writesPerKill = 8;
 const rest = (ms: number): Promise<void> => new Promise((done) => setTimeout(done, ms));
 
 function at<T>(list: readonly T[], index: number): T {
@@ -24,24 +26,39 @@ function at<T>(list: readonly T[], index: number): T {
 }
 
 /** Resolves when the HAProxy of every balancer considers the gateway up again. */
-async function isUp(fleet: Fleet, host: HostName): Promise<void> {
-  const gateway = fleet.gateways.find((each) => each.host === host);
-  await gateway?.shows(() => true, 'answers');
+async function isUp(gateway: Gateway): Promise<void> {
+  await gateway.shows(() => true, 'answers');
   // Longer than `inter` of deploy/haproxy.cfg, which is the time between two checks.
   await rest(1_000);
 }
 
-async function cutGateway(fleet: Fleet, host: HostName, direction: Direction): Promise<void> {
-  const what = { both: 'is cut off', in: 'sends but cannot receive', out: 'receives but cannot send' }[direction];
-  cutOff(host, direction);
-  fleet.fault('gateway', `${host} ${what}`, recoveryMs);
-  await rest(5_000);
-  heal(host);
-  fleet.mark(`${host} is reachable again`);
-  await isUp(fleet, host);
+/** Cuts a gateway off for five seconds. */
+function cutGateway(name: string, index: number, direction: Direction, what: string): Step {
+  const run = async (fleet: Fleet): Promise<void> => {
+    const gateway = at(fleet.gateways, index);
+    cutOff(gateway.host, direction);
+    fleet.fault('gateway', `${gateway.host} ${what}`, recoveryMs);
+    await rest(5_000);
+    heal(gateway.host);
+    fleet.mark(`${gateway.host} is reachable again`);
+    await isUp(gateway);
+  };
+  return { name, isCut: true, run };
 }
 
-const writesPerKill = 8;
+/** Ends a peer of the gateways for three seconds. */
+function peerDown(peer: 'issuer' | 'collector', what: string): Step {
+  const run = async (fleet: Fleet): Promise<void> => {
+    fleet.mark(`the ${what} is down for 3 s`);
+    await fleet.peers[peer]?.[Symbol.asyncDispose]();
+    await rest(3_000);
+    await fleet.startPeer(peer);
+    await poll(() => fleet.requests(peer) > 0, `the ${peer} gets requests again`, stepLimitMs);
+  };
+  return { name: `${peer} down`, run };
+}
+
+const redisHosts = ['redis-1', 'redis-2'] as const;
 
 export const steps: readonly Step[] = [
   { name: 'limit', run: (fleet) => fleet.probe('without faults') },
@@ -72,11 +89,9 @@ export const steps: readonly Step[] = [
       fleet.fault('backend', 'a backend is cut off while it answers', recoveryMs);
       for (const backend of fleet.backends) backend.answerWith('half');
       // The gateways may have connections to only one backend, so the backend that has sent half answers is cut off.
-      const findBusy = (): number =>
-        fleet.backends.findIndex(({ withheld }, index) => withheld >= at(before, index) + 4);
+      const findBusy = () => fleet.backends.findIndex(({ withheld }, index) => withheld >= at(before, index) + 4);
       await poll(() => findBusy() >= 0, 'a backend has sent half answers', stepLimitMs);
-      const busy = findBusy();
-      const host = busy === 0 ? 'backend-1' : 'backend-2';
+      const host = findBusy() === 0 ? 'backend-1' : 'backend-2';
       cutOff(host, 'both');
       for (const backend of fleet.backends) backend.answerWith('given');
       await rest(4_000);
@@ -92,19 +107,24 @@ export const steps: readonly Step[] = [
       await rest(frozenMs + 2_000);
       gateway.signal('SIGCONT');
       fleet.mark(`${gateway.host} continues`);
-      await isUp(fleet, gateway.host);
+      await isUp(gateway);
     },
   },
-  { name: 'gateway cut off', isCut: true, run: (fleet) => cutGateway(fleet, 'gateway-2', 'both') },
-  { name: 'gateway cannot send', isCut: true, run: (fleet) => cutGateway(fleet, 'gateway-3', 'out') },
-  { name: 'gateway cannot receive', isCut: true, run: (fleet) => cutGateway(fleet, 'gateway-1', 'in') },
+  cutGateway('gateway cut off', 1, 'both', 'is cut off'),
+  cutGateway('gateway cannot send', 2, 'out', 'receives but cannot send'),
+  cutGateway('gateway cannot receive', 0, 'in', 'sends but cannot receive'),
   {
     name: 'balancer lost',
     isCut: true,
     run: async (fleet) => {
-      const lost = fleet.balancers.find(({ isActive }) => isActive);
-      const other = fleet.balancers.find((each) => each !== lost);
-      if (lost === undefined || other === undefined) throw new Error('no balancer is active');
+      const lost = at(
+        fleet.balancers.filter(({ isActive }) => isActive),
+        0,
+      );
+      const other = at(
+        fleet.balancers.filter((each) => each !== lost),
+        0,
+      );
       cutOff(lost.host, 'both');
       fleet.fault('balancer', `${lost.host} is lost`, recoveryMs);
       await lost.kill();
@@ -112,7 +132,7 @@ export const steps: readonly Step[] = [
       await rest(3_000);
       forgetSharedAddress(lost.host);
       heal(lost.host);
-      await lost.start(fleet.configuration(fleet.gateways.length));
+      await lost.start(fleet.configuration());
       fleet.mark(`${lost.host} is back`);
       await rest(1_000);
     },
@@ -122,8 +142,8 @@ export const steps: readonly Step[] = [
     run: async (fleet) => {
       fleet.mark('the primary of Redis is killed');
       await fleet.redis.get('redis-1')?.[Symbol.asyncDispose]();
-      await poll(() => fleet.haveRedis('none'), 'no gateway counts in Redis', stepLimitMs);
-      await poll(() => fleet.haveRedis('every'), 'every gateway counts in the replica', stepLimitMs);
+      await fleet.haveRedis('none');
+      await fleet.haveRedis('every');
       fleet.mark('the replica is the primary');
       fleet.redis.set('redis-1', await startRedis('redis-1', 'redis-2'));
       await fleet.probe('with the replica');
@@ -134,32 +154,15 @@ export const steps: readonly Step[] = [
     isCut: true,
     run: async (fleet) => {
       fleet.mark('Redis is cut off');
-      for (const host of ['redis-1', 'redis-2'] as const) cutOff(host, 'both');
-      await poll(() => fleet.haveRedis('none'), 'no gateway counts in Redis', stepLimitMs);
+      for (const host of redisHosts) cutOff(host, 'both');
+      await fleet.haveRedis('none');
       await fleet.probe('without Redis', fleet.gateways.length * rateLimit.count);
-      for (const host of ['redis-1', 'redis-2'] as const) heal(host);
-      await poll(() => fleet.haveRedis('every'), 'every gateway counts in Redis', stepLimitMs);
+      for (const host of redisHosts) heal(host);
+      await fleet.haveRedis('every');
       fleet.mark('Redis is reachable again');
     },
   },
-  {
-    name: 'Redis far away',
-    run: async (fleet) => {
-      fleet.mark('Redis is 30 ms away');
-      await fleet.useRelay(30);
-      await fleet.probe('with Redis 30 ms away');
-      await fleet.endRelay();
-    },
-  },
-  {
-    name: 'issuer down',
-    run: async (fleet) => {
-      fleet.mark('the issuer of tokens is down for 3 s');
-      await fleet.issuer[Symbol.asyncDispose]();
-      await rest(3_000);
-      await fleet.startIssuer();
-    },
-  },
+  peerDown('issuer', 'issuer of tokens'),
   {
     name: 'keys and certificates',
     run: async (fleet) => {
@@ -169,16 +172,7 @@ export const steps: readonly Step[] = [
       await fleet.replaceCertificate();
     },
   },
-  {
-    name: 'collector down',
-    run: async (fleet) => {
-      fleet.mark('the collector of traces is down for 3 s');
-      await fleet.collector[Symbol.asyncDispose]();
-      await rest(3_000);
-      await fleet.startCollector();
-      await poll(() => fleet.collector.count(/traces/g) > 0, 'traces arrive again', stepLimitMs);
-    },
-  },
+  peerDown('collector', 'collector of traces'),
   {
     name: 'upgrade',
     run: async (fleet) => {
@@ -187,7 +181,7 @@ export const steps: readonly Step[] = [
         await gateway.stop(fleet.sabotage.upgradeSignal);
         await gateway.start();
         await gateway.serves();
-        await isUp(fleet, gateway.host);
+        await isUp(gateway);
       }
     },
   },
@@ -195,14 +189,12 @@ export const steps: readonly Step[] = [
     name: 'scale',
     run: async (fleet) => {
       fleet.mark('from three gateways to five');
-      await fleet.addGateway('gateway-4');
-      await fleet.addGateway('gateway-5');
-      for (const balancer of fleet.balancers) balancer.reload(fleet.configuration(5));
+      for (const host of ['gateway-4', 'gateway-5'] satisfies HostName[]) await fleet.addGateway(host);
+      for (const balancer of fleet.balancers) balancer.reload(fleet.configuration());
       for (const gateway of fleet.gateways) await gateway.serves();
       fleet.mark('back to three');
-      await fleet.removeGateway();
-      await fleet.removeGateway();
-      for (const balancer of fleet.balancers) balancer.reload(fleet.configuration(3));
+      for (const gateway of fleet.gateways.splice(3).reverse()) await gateway.stop();
+      for (const balancer of fleet.balancers) balancer.reload(fleet.configuration());
     },
   },
   {
@@ -215,7 +207,7 @@ export const steps: readonly Step[] = [
       });
       await rest(2_000);
       await gateway.start();
-      await isUp(fleet, gateway.host);
+      await isUp(gateway);
       fleet.mark('backends close connections after writes, before the answers');
       fleet.faults.push(await cutDoneWrites(fleet.backends, writesPerKill));
     },

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { MarkedCall } from './marked-load.ts';
-import { judge, type Evidence } from './verdict.ts';
+import { judge, type Evidence, type Fault } from './verdict.ts';
 
 const call = (marker: string, more: Partial<MarkedCall> = {}): MarkedCall => ({
   method: 'PUT',
@@ -28,101 +28,69 @@ const judged = (more: Partial<Evidence>): ReturnType<typeof judge> =>
     ...more,
   });
 
-test('a run has no problems if every call was served and reached a backend exactly once', () => {
-  const verdict = judged({ calls: [call('a'), call('b', { method: 'GET' })] });
-  assert.deepEqual(verdict.problems, []);
-  assert.deepEqual([verdict.calls, verdict.served], [2, 2]);
-});
-
-test('a call without a reply is explained only by a fault of a gateway or balancer at the time of the call', () => {
-  for (const [end, fault, isExplained] of [
-    ['none', gatewayKill, true],
-    [502, gatewayKill, true],
-    ['none', balancerKill, true],
-    ['timeout', balancerKill, true],
-    ['no connection', balancerKill, true],
-    [502, balancerKill, false],
-    ['none', backendKill, false],
-    ['none', { ...gatewayKill, from: 1_011 }, false],
-    ['none', { ...gatewayKill, from: 998, limitMs: 1 }, false],
-    ['timeout', gatewayKill, false],
-    ['no connection', gatewayKill, false],
-    ['wrong reply', gatewayKill, false],
-    [503, gatewayKill, false],
-    [429, gatewayKill, false],
-  ] as const) {
-    const verdict = judged({ calls: [call('a', { end })], faults: [fault] });
-    assert.equal(verdict.losses[0]?.lost, isExplained ? 1 : 0, `${end} by ${fault.name}`);
-    assert.equal(verdict.lostOtherwise.length, isExplained ? 0 : 1, `${end} by ${fault.name}`);
-    assert.equal(verdict.problems.some((text) => text.includes('explains')), !isExplained, String(end));
-  } // prettier-ignore
-});
-
-test('a 500 is explained only by a fault of a backend together with a matching outcome in the log of a gateway', () => {
-  for (const [outcome, fault, isExplained] of [
-    ['unreachable', backendKill, true],
-    ['timed-out', backendKill, true],
-    ['refused', backendKill, false],
-    [undefined, backendKill, false],
-    ['unreachable', gatewayKill, false],
-    ['unreachable', { ...backendKill, from: 998, limitMs: 1 }, false],
-  ] as const) {
+for (const [end, fault, isExplained, outcome] of [
+  ['none', gatewayKill, true],
+  [502, gatewayKill, true],
+  ['none', balancerKill, true],
+  ['timeout', balancerKill, true],
+  ['no connection', balancerKill, true],
+  [502, balancerKill, false],
+  ['none', backendKill, false],
+  ['none', { ...gatewayKill, from: 1_011 }, false],
+  ['none', { ...gatewayKill, from: 998, limitMs: 1 }, false],
+  ['timeout', gatewayKill, false],
+  ['no connection', gatewayKill, false],
+  ['wrong reply', gatewayKill, false],
+  [503, gatewayKill, false],
+  [429, gatewayKill, false],
+  [500, backendKill, true, 'unreachable'],
+  [500, backendKill, true, 'timed-out'],
+  [500, backendKill, false, 'refused'],
+  [500, backendKill, false],
+  [500, gatewayKill, false, 'unreachable'],
+  [500, { ...backendKill, from: 998, limitMs: 1 }, false, 'unreachable'],
+] as [MarkedCall['end'], Fault, boolean, string?][]) {
+  test(`a call that ends with ${end}, logged as ${outcome}, is ${isExplained ? '' : 'not '}explained by a fault of the ${fault.name} at ${fault.from}`, () => {
     const outcomes = new Map(outcome === undefined ? [] : [['a', outcome]]);
-    const verdict = judged({ calls: [call('a', { end: 500 })], faults: [fault], outcomes });
-    assert.equal(verdict.losses[0]?.lost, isExplained ? 1 : 0, String(outcome));
-    assert.equal(verdict.lostOtherwise.length, isExplained ? 0 : 1, String(outcome));
-  }
-});
+    const verdict = judged({ calls: [call('a', { end })], faults: [fault], outcomes });
+    assert.equal(verdict.losses[0]?.lost, isExplained ? 1 : 0);
+    assert.equal(verdict.lostOtherwise.length, isExplained ? 0 : 1);
+    assert.equal(verdict.problems.some((text) => text.includes('explains')), !isExplained);
+  }); // prettier-ignore
+}
 
-test('a call that takes more than 5.5 s is a problem', () => {
-  assert.deepEqual(judged({ calls: [call('a', { endedAt: 6_500 })] }).problems, []);
-  assert.match(judged({ calls: [call('a', { endedAt: 6_501 })] }).problems.join(), /served only after/);
-});
+const lostWrite = {
+  calls: [call('a', { end: 500 })],
+  faults: [backendKill],
+  outcomes: new Map([['a', 'unreachable']]),
+};
+for (const [title, evidence, problem] of [
+  ['every call was served and reached a backend once', { calls: [call('a'), call('b', { method: 'GET' })] }, undefined],
+  ['a call took 5.5 s', { calls: [call('a', { endedAt: 6_500 })] }, undefined],
+  ['a call took longer', { calls: [call('a', { endedAt: 6_501 })] }, /^1 calls were served only after/],
+  ['a completed write lost its reply', lostWrite, undefined],
+  ['no completed write lost its reply', { ...lostWrite, records: [new Map()] }, /^no fault of a backend .* was not tested/],
+  ['no call was lost', { ...lostWrite, calls: [] }, /was not tested/],
+  ['no call was lost in an incomplete run', { ...lostWrite, calls: [], isComplete: false }, undefined],
+  ['a write reached one backend twice', { calls: [call('a')], records: [new Map([['a', 2]])] }, /^1 writes .* more than once/],
+  ['a write reached two backends', { calls: [call('a')], records: [new Map([['a', 1]]), new Map([['a', 1]])] }, /more than once/],
+  ['a read reached a backend twice', { calls: [call('a', { method: 'GET' })], records: [new Map([['a', 2]])] }, undefined],
+  ['a successful write reached no backend', { calls: [call('a')], records: [new Map()] }, /^1 writes .* reached no backend/],
+  ['more was served than the rate limit allows', { probes: [{ ...probe, served: 101, refused: 299 }] }, /101 requests served/],
+  ['less was served', { probes: [{ ...probe, served: 99, refused: 301 }] }, undefined],
+  ['a request was neither served nor refused', { probes: [{ ...probe, refused: 299 }] }, /^1 requests were neither/],
+] as [string, Partial<Evidence>, RegExp | undefined][]) {
+  test(`${title}: ${problem === undefined ? 'no problem' : 'a problem'}`, () => {
+    const { problems } = judged(evidence);
+    if (problem === undefined) assert.deepEqual(problems, []);
+    else assert.match(problems.join(), problem);
+  });
+} // prettier-ignore
 
-test('recovery is the time from the fault until the last lost call was sent', () => {
+test('recovery is the time from the fault until the last lost call was sent; the newer of two faults is the cause', () => {
   const calls = [300, 900].map((ms) => call(String(ms), { sentAt: 1_005 + ms, endedAt: 3_000, end: 'none' }));
-  assert.equal(judged({ calls, faults: [gatewayKill] }).losses[0]?.recoveredMs, 900);
-});
-
-test('if two faults explain a lost call, the newer fault is its cause', () => {
-  const faults = [gatewayKill, { ...gatewayKill, name: 'newer', from: 1_006 }];
-  const verdict = judged({ calls: [call('a', { end: 'none' })], faults });
-  const lost = verdict.losses.map(({ lost }) => lost);
-  assert.deepEqual(lost, [0, 1]);
-});
-
-test('a write that a backend did, but whose reply was lost, is counted and is not a problem', () => {
-  const calls = [call('done', { end: 'none' }), call('not', { end: 'none' })];
-  const verdict = judged({ calls, faults: [gatewayKill], records: [new Map([['done', 1]])] });
-  assert.deepEqual([verdict.lostButDone, verdict.problems], [1, []]);
-});
-
-test('if no completed write loses its reply, a complete run has a problem, because repetition was not tested', () => {
-  for (const [fault, end] of [[gatewayKill, 502], [backendKill, 500]] as const) {
-    const evidence = { calls: [call('a', { end })], faults: [fault], outcomes: new Map([['a', 'unreachable']]) };
-    assert.deepEqual(judged(evidence).problems, []);
-    assert.match(judged({ ...evidence, records: [new Map()] }).problems.join(), /was not tested/);
-    assert.match(judged({ ...evidence, calls: [] }).problems.join(), /was not tested/);
-    assert.deepEqual(judged({ ...evidence, calls: [], isComplete: false }).problems, []);
-  } // prettier-ignore
-});
-
-test('a write that reached one backend twice, or each of two backends once, is a problem; such a read is not a problem', () => {
-  for (const records of [[new Map([['a', 2]])], [new Map([['a', 1]]), new Map([['a', 1]])]]) {
-    const write = judged({ calls: [call('a')], records });
-    assert.deepEqual([write.writesTwice, write.problems.length], [['a'], 1]);
-    const read = judged({ calls: [call('a', { method: 'GET' })], records });
-    assert.deepEqual([read.readsAgain, read.problems], [1, []]);
-  }
-});
-
-test('a successful write that reached no backend is a problem', () => {
-  const verdict = judged({ calls: [call('a')], records: [new Map()] });
-  assert.deepEqual([verdict.writesInvented, verdict.problems.length], [['a'], 1]);
-});
-
-test('serving more requests than the rate limit allows is a problem; serving fewer is not', () => {
-  assert.equal(judged({ probes: [{ ...probe, served: 101, refused: 299 }] }).problems.length, 1);
-  assert.equal(judged({ probes: [{ ...probe, served: 99, refused: 301 }] }).problems.length, 0);
-  assert.equal(judged({ probes: [{ ...probe, refused: 299 }] }).problems.length, 1);
-});
+  const faults = [{ ...gatewayKill, from: 1_000 }, gatewayKill];
+  const { losses, lostButDone, calls: count, served, readsAgain } = judged({ calls, faults, records: [new Map([['300', 1]])] });
+  assert.deepEqual([lostButDone, count, served, readsAgain], [1, 2, 0, 0]);
+  assert.deepEqual(losses.map(({ lost, recoveredMs }) => [lost, recoveredMs]), [[0, 0], [2, 900]]);
+}); // prettier-ignore

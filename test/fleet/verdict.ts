@@ -1,5 +1,6 @@
 // The verdict on a fleet run: lost calls with their cause, recovery, writes done twice, the rate limit. A pure function.
 
+import type { Command } from '../helpers/command.ts';
 import { isServed, type MarkedCall } from './marked-load.ts';
 
 /** Something that may lose calls: calls in flight at its start, and calls sent up to `limitMs` later. */
@@ -36,6 +37,8 @@ export interface Evidence {
 
 /** A call that is served only after this time is a problem. A frozen gateway may keep a call for a shorter time. */
 const slowMs = 5_500;
+/** How long after a fault new calls may still be lost. */
+export const recoveryMs = 2_000;
 
 const endsWith: Readonly<Record<Fault['what'], readonly MarkedCall['end'][]>> = {
   // No reply, or HAProxy's 502.
@@ -44,6 +47,12 @@ const endsWith: Readonly<Record<Fault['what'], readonly MarkedCall['end'][]>> = 
   backend: [500],
 };
 const backendOutcomes: ReadonlySet<string | undefined> = new Set(['unreachable', 'timed-out']);
+
+/** The outcomes in the logs of gateways, by request id. */
+export function outcomesIn(commands: readonly Pick<Command, 'logs'>[]): Map<string, string> {
+  const lines = commands.flatMap(({ logs }) => logs);
+  return new Map(lines.map(({ requestId, outcome }) => [String(requestId), String(outcome)]));
+}
 
 export type Verdict = ReturnType<typeof judge>;
 
@@ -85,21 +94,27 @@ export function judge({ isComplete, calls, records, faults, outcomes, probes }: 
     return isComplete && own.length > 0 && own.every((fault) => countDone(causes.get(fault) ?? []) === 0);
   });
 
+  const unkept = probes.filter(({ served, limit }) => served > limit);
+  const unanswered = probes.filter(({ asked, served, refused }) => served + refused !== asked);
+  const counted: [count: number, what: string][] = [
+    [lostOtherwise.length, 'calls were lost without a fault that explains them'],
+    [slow.length, `calls were served only after ${slowMs / 1_000} s`],
+    [writesTwice.length, 'writes reached the backends more than once'],
+    [writesInvented.length, 'writes were answered as successes, but reached no backend'],
+    ...unanswered.map(({ when, asked, served, refused }): [number, string] => [
+      asked - served - refused,
+      `requests were neither served nor refused by the rate limit, ${when}`,
+    ]),
+  ];
   const problems = [
-    ...(lostOtherwise.length > 0 ? [`${lostOtherwise.length} calls were lost without a fault that explains them`] : []),
-    ...(slow.length > 0 ? [`${slow.length} calls were served only after ${slowMs / 1_000} s`] : []),
-    ...(writesTwice.length > 0 ? [`${writesTwice.length} writes reached the backends more than once`] : []),
-    ...untried.map((what) => `no fault of a ${what} lost the reply to a completed write, so repetition of writes was not tested`),
-    ...(writesInvented.length > 0
-      ? [`${writesInvented.length} writes were answered as successes, but reached no backend`]
-      : []),
-    ...probes
-      .filter(({ served, limit }) => served > limit)
-      .map(({ when, served, limit }) => `the rate limit, ${when}: ${served} requests served, and ${limit} allowed`),
-    ...probes
-      .filter(({ asked, served, refused }) => served + refused !== asked)
-      .map(({ when, asked, served, refused }) => `the rate limit, ${when}: of ${asked} requests ${asked - served - refused} were neither served nor refused`),
-  ]; // prettier-ignore
+    ...counted.filter(([count]) => count > 0).map(([count, what]) => `${count} ${what}`),
+    ...untried.map(
+      (what) => `no fault of a ${what} lost the reply to a completed write, so repetition of writes was not tested`,
+    ),
+    ...unkept.map(
+      ({ when, served, limit }) => `the rate limit, ${when}: ${served} requests served, and ${limit} allowed`,
+    ),
+  ];
   return {
     calls: calls.length,
     served: calls.length - lost.length,
