@@ -18,57 +18,50 @@ import { findFreePort } from '../helpers/haproxy.ts';
 const cert = readFileSync(new URL('../vectors/tls/backend-certificate.pem', import.meta.url), 'utf8');
 const key = readFileSync(new URL('../vectors/tls/backend-key.pem', import.meta.url), 'utf8');
 const trusted: ClientTls = { ca: cert };
-
-/** The data that the server records about a client's TLS connection. */
-interface Seen {
-  readonly name: string | undefined;
-  readonly protocol: string | undefined;
-  readonly isResumed: boolean;
-  /** The fingerprint of the client's certificate. */
-  readonly fingerprint: string | undefined;
-}
+const dayMs = 86_400_000;
 
 async function listen(t: TestContext, server: Server, host = '127.0.0.1', port = 0): Promise<number> {
-  const sockets = new Set<Socket>();
-  server.on('connection', (socket: Socket) => sockets.add(socket.on('error', () => undefined)));
-  await once(server.listen(port, host), 'listening');
-  t.after(() => {
-    for (const socket of sockets) socket.destroy();
-    server.close();
+  server.on('connection', (socket: Socket) => {
+    socket.on('error', () => undefined);
+    t.after(() => socket.destroy());
   });
+  await once(server.listen(port, host), 'listening');
+  t.after(() => server.close());
   return (server.address() as AddressInfo).port;
 }
 
-/** Starts a TLS server that sends `hello` on each connection, and records its clients. */
-async function listenTls(t: TestContext, own = { key, cert }): Promise<{ port: number; seen: Seen[] }> {
-  const seen: Seen[] = [];
-  const server = createTlsServer(
-    { ...own, requestCert: true, rejectUnauthorized: false, ALPNProtocols: ['h2', 'http/1.1'] },
-    (socket) => {
-      const name = (socket as TLSSocket & { servername: string | false }).servername;
-      seen.push({
-        name: name === false ? undefined : name,
-        protocol: socket.alpnProtocol === false ? undefined : (socket.alpnProtocol ?? undefined),
-        isResumed: socket.isSessionReused(),
-        fingerprint: socket.getPeerX509Certificate()?.fingerprint256,
-      });
-      socket.on('error', () => undefined).write('hello');
-    },
-  ).on('tlsClientError', () => undefined);
-  return { port: await listen(t, server), seen };
+/** The port of a server without TLS that sends `hello` on each connection. */
+function listenPlain(t: TestContext, host?: string, port?: number): Promise<number> {
+  return listen(t, createServer((socket) => socket.write('hello')), host, port); // prettier-ignore
+}
+
+/**
+ * Starts a TLS server that sends `hello` on each connection. `seen`: what each client has sent, with the fingerprint of its
+ * certificate.
+ */
+async function listenTls(t: TestContext, own = { key, cert }) {
+  const seen: { name: unknown; protocol: unknown; isResumed: boolean; fingerprint: string | undefined }[] = [];
+  const options = { ...own, requestCert: true, rejectUnauthorized: false, ALPNProtocols: ['h2', 'http/1.1'] };
+  const server = createTlsServer(options, (socket) => {
+    seen.push({
+      name: (socket as TLSSocket & { servername: string | false }).servername,
+      protocol: socket.alpnProtocol,
+      isResumed: socket.isSessionReused(),
+      fingerprint: socket.getPeerX509Certificate()?.fingerprint256,
+    });
+    socket.on('error', () => undefined).write('hello');
+  }).on('tlsClientError', () => undefined);
+  const port = await listen(t, server);
+  const open = (tls: () => ClientTls, host = 'localhost') => createOpenSocket(new URL(`https://${host}:${port}`), tls);
+  return { seen, isResumed: () => seen.map(({ isResumed }) => isResumed), open };
 }
 
 /** Opens a socket, and records its events. */
 function start(t: TestContext, open: OpenSocket) {
-  const result = {
-    arrived: 0,
-    isConnected: false,
-    hasSession: false,
-    error: undefined as NodeJS.ErrnoException | undefined,
-  };
+  const result = { arrived: 0, isOpen: false, hasSession: false, error: undefined as Error | undefined };
   const dial = open({
     onOpen: (socket) => {
-      result.isConnected = true;
+      result.isOpen = true;
       socket.on('error', () => undefined).once('session', () => (result.hasSession = true));
       t.after(() => socket.destroy());
     },
@@ -79,18 +72,19 @@ function start(t: TestContext, open: OpenSocket) {
   return result;
 }
 
-/** Opens a TLS socket. Waits for a session only if `isNew`, because after a resumed handshake a server may send none. */
-async function connect(t: TestContext, open: OpenSocket, isNew: boolean): Promise<void> {
+/** Opens a socket. Waits for a session only if `isNew`, because after a resumed handshake a server may send none. */
+async function connect(t: TestContext, open: OpenSocket, isNew = false): Promise<void> {
   const result = start(t, open);
   await poll(() => result.arrived === 5 && (result.hasSession || !isNew), 'bytes, and a session');
+  assert.ok(result.isOpen);
 }
 
-/** Opens a socket that must fail, and returns the error. */
-async function failure(t: TestContext, open: OpenSocket) {
+/** Opens a socket that must fail with these properties of an error. */
+async function assertFails(t: TestContext, open: OpenSocket, expected: object): Promise<void> {
   const result = start(t, open);
   await poll(() => result.error !== undefined, 'an error');
-  assert.equal(result.isConnected, false);
-  return result.error as NodeJS.ErrnoException & { port?: number };
+  assert.equal(result.isOpen, false);
+  for (const [name, value] of Object.entries(expected)) assert.equal(Reflect.get(result.error ?? {}, name), value);
 }
 
 describe('without TLS', () => {
@@ -101,107 +95,66 @@ describe('without TLS', () => {
     ['::1', '[::1]'],
   ] as const) {
     test(`a server on ${host} is reached as ${name} [D30]`, async (t) => {
-      const port = await listen(
-        t,
-        createServer((socket) => socket.write('hello')),
-        host,
-        // A port for this test alone: otherwise another test could listen on it at the other address of localhost.
-        await findFreePort(),
-      );
-      const result = start(t, createOpenSocket(new URL(`http://${name}:${port}`)));
-      await poll(() => result.arrived === 5, 'bytes');
-      assert.ok(result.isConnected);
+      // A port for this test alone: otherwise another test could listen on it at the other address of localhost.
+      const port = await listenPlain(t, host, await findFreePort());
+      await connect(t, createOpenSocket(new URL(`http://${name}:${port}`)));
     });
   }
 
-  test('a name other than localhost is resolved by the OS', async (t) => {
-    const port = await listen(
-      t,
-      createServer((socket) => socket.write('hello')),
-      '127.0.0.1',
-    );
+  for (const [what, url, expected] of [
     // A label of 64 bytes is too long for a name. The OS refuses it without a query.
-    const error = await failure(t, createOpenSocket(new URL(`http://${'x'.repeat(64)}.invalid:${port}`)));
-    assert.equal(error.syscall, 'getaddrinfo');
-  });
-
-  test('the default port is 80', async (t) => {
-    assert.equal((await failure(t, createOpenSocket(new URL('http://127.9.8.7')))).port, 80);
-  });
+    ['a name other than localhost is resolved by the OS', `http://${'x'.repeat(64)}.invalid`, { syscall: 'getaddrinfo' }],
+    ['the default port is 80', 'http://127.9.8.7', { port: 80 }],
+    ['the default port with TLS is 443', 'https://127.9.8.7', { port: 443 }],
+  ] as const) {
+    test(what, (t) => assertFails(t, createOpenSocket(new URL(url)), expected));
+  } // prettier-ignore
 
   test('a tap gets bytes before onBytes is called', async (t) => {
-    const port = await listen(
-      t,
-      createServer((socket) => socket.write('hello')),
-    );
-    const order: string[] = [];
-    const sockets: Socket[] = [];
-    const open = tapSockets(createOpenSocket(new URL(`http://127.0.0.1:${port}`)), (tapped) => {
-      sockets.push(tapped);
+    const order: unknown[] = [];
+    const url = new URL(`http://127.0.0.1:${await listenPlain(t)}`);
+    const open = tapSockets(createOpenSocket(url), (tapped) => {
+      order.push(tapped);
       return (bytes) => order.push(`tapped ${bytes.toString('latin1')}`);
     });
-    let socket: Socket | undefined;
     open({
       onOpen: (opened) => {
-        socket = opened;
         t.after(() => opened.destroy());
-        order.push('connected');
+        order.push(opened);
       },
-      onFailed: (error) => order.push(error.message),
+      onFailed: (error) => order.push(error),
       onBytes: (bytes) => order.push(`arrived ${bytes.length}`),
     });
-    await poll(() => order.length === 3, 'bytes');
-    assert.deepEqual(order, ['connected', 'tapped hello', 'arrived 5']);
-    assert.deepEqual(sockets, [socket]);
+    await poll(() => order.length === 4, 'bytes');
+    assert.equal(order[0], order[1]);
+    assert.deepEqual(order.slice(2), ['tapped hello', 'arrived 5']);
   });
 });
 
 describe('over TLS', () => {
-  test('the default port is 443', async (t) => {
-    assert.equal((await failure(t, createOpenSocket(new URL('https://127.9.8.7')))).port, 443);
-  });
-
-  for (const [host, tls, name] of [
-    ['localhost', trusted, 'localhost'],
+  const fingerprint = new X509Certificate(cert).fingerprint256;
+  for (const [host, tls, name, sent] of [
+    ['localhost', trusted, 'localhost', undefined],
     // IP addresses are not sent as server names.
-    ['127.0.0.1', trusted, undefined],
-    ['127.0.0.1', { ...trusted, serverName: 'localhost' }, 'localhost'],
+    ['127.0.0.1', trusted, false, undefined],
+    ['127.0.0.1', { ...trusted, serverName: 'localhost' }, 'localhost', undefined],
     // A server name has no dot at its end [RFC 6066, 3].
-    ['localhost.', trusted, 'localhost'],
-    ['127.0.0.1', { ...trusted, serverName: 'localhost.' }, 'localhost'],
+    ['localhost.', trusted, 'localhost', undefined],
+    ['127.0.0.1', { ...trusted, serverName: 'localhost.' }, 'localhost', undefined],
+    ['localhost', { ...trusted, cert, key }, 'localhost', fingerprint],
   ] as const) {
-    test(`TLS to ${host}: the server name sent is ${name ?? 'none'}, and the protocol offered is HTTP/1.1 [D40]`, async (t) => {
-      const { port, seen } = await listenTls(t);
-      const result = start(
-        t,
-        createOpenSocket(new URL(`https://${host}:${port}`), () => tls),
-      );
-      await poll(() => result.arrived === 5, 'bytes');
-      assert.ok(result.isConnected);
-      assert.deepEqual(seen, [{ name, protocol: 'http/1.1', isResumed: false, fingerprint: undefined }]);
+    test(`to ${host} with ${Object.keys(tls).join()}: the server name sent is ${name}, the protocol HTTP/1.1, and the client certificate ${sent} [D40]`, async (t) => {
+      const { seen, open } = await listenTls(t);
+      await connect(t, open(() => tls, host)); // prettier-ignore
+      assert.deepEqual(seen, [{ name, protocol: 'http/1.1', isResumed: false, fingerprint: sent }]);
     });
   }
 
   test('a server whose certificate is untrusted or has another name is refused [D40]', async (t) => {
-    const { port } = await listenTls(t);
-    const url = new URL(`https://localhost:${port}`);
-    assert.equal((await failure(t, createOpenSocket(url))).code, 'DEPTH_ZERO_SELF_SIGNED_CERT');
+    const { open } = await listenTls(t);
     const other = { ...trusted, serverName: 'other.example' };
-    const { code } = await failure(
-      t,
-      createOpenSocket(url, () => other),
-    );
-    assert.equal(code, 'ERR_TLS_CERT_ALTNAME_INVALID');
-  });
-
-  test('the configured client certificate is sent to the server [D40]', async (t) => {
-    const { port, seen } = await listenTls(t);
-    const result = start(
-      t,
-      createOpenSocket(new URL(`https://localhost:${port}`), () => ({ ...trusted, cert, key })),
-    );
-    await poll(() => result.arrived === 5, 'bytes');
-    assert.equal(seen[0]?.fingerprint, new X509Certificate(cert).fingerprint256);
+    await assertFails(t, open(() => ({})), { code: 'DEPTH_ZERO_SELF_SIGNED_CERT' }); // prettier-ignore
+    await assertFails(t, open(() => other), { code: 'ERR_TLS_CERT_ALTNAME_INVALID' }); // prettier-ignore
   });
 
   test('no session is resumed after a certificate of its chain has expired [D40]', { skip: noOpenssl }, async (t) => {
@@ -210,29 +163,22 @@ describe('over TLS', () => {
     // The server's own certificate is valid for longer than that of its issuer.
     const issuer = folder.issue(root, 'issuer', { isAuthority: true, days: 20 });
     const own = folder.issue(issuer, 'server', { days: 25 });
-    const { port, seen } = await listenTls(t, { key: own.key, cert: own.cert + issuer.cert });
-    const open = createOpenSocket(new URL(`https://localhost:${port}`), () => ca);
+    const { isResumed, ...server } = await listenTls(t, { key: own.key, cert: own.cert + issuer.cert });
     const ca = { ca: root.cert };
-    const day = 86_400_000;
+    const open = server.open(() => ca);
     const now = Date.now();
     // OpenSSL uses the real time, in which all certificates stay valid.
-    for (const [days, isNew] of [
-      [0, true],
-      [0, false],
-      [19.9, false],
-      [20.1, true],
-      [20.1, true],
-    ] as const) {
-      t.mock.timers.enable({ apis: ['Date'], now: now + days * day });
-      await connect(t, open, isNew);
-      assert.equal(seen.at(-1)?.isResumed, !isNew, `after ${days} days`);
+    for (const days of [0, 0, 19.9, 20.1, 20.1]) {
+      t.mock.timers.enable({ apis: ['Date'], now: now + days * dayMs });
+      await connect(t, open, days === 20.1 || isResumed().length === 0);
       t.mock.timers.reset();
     }
+    assert.deepEqual(isResumed(), [false, true, true, false, false]);
   });
 
   test('no session is resumed if its connection shows no certificates [D40]', async (t) => {
-    const { port, seen } = await listenTls(t);
-    const open = createOpenSocket(new URL(`https://localhost:${port}`), () => trusted);
+    const { isResumed, ...server } = await listenTls(t);
+    const open = server.open(() => trusted);
     // The first call checks the certificate.
     const original = Object.getOwnPropertyDescriptor(TLSSocket.prototype, 'getPeerCertificate')?.value as () => unknown;
     const { mock } = t.mock.method(TLSSocket.prototype, 'getPeerCertificate', () => null);
@@ -240,27 +186,21 @@ describe('over TLS', () => {
     await connect(t, open, true);
     mock.restore();
     await connect(t, open, true);
-    assert.deepEqual(
-      seen.map(({ isResumed }) => isResumed),
-      [false, false],
-    );
+    assert.deepEqual(isResumed(), [false, false]);
   });
 
   test('a session is resumed with the same TLS options, but not with new options [D37]', async (t) => {
-    const { port, seen } = await listenTls(t);
+    const { isResumed, ...server } = await listenTls(t);
     let tls: ClientTls = trusted;
-    const open = createOpenSocket(new URL(`https://localhost:${port}`), () => tls);
+    const open = server.open(() => tls);
     await connect(t, open, true);
-    await connect(t, open, false);
+    await connect(t, open);
     tls = { ...trusted };
     await connect(t, open, true);
-    await connect(t, open, false);
-    assert.deepEqual(
-      seen.map(({ isResumed }) => isResumed),
-      [false, true, false, true],
-    );
+    await connect(t, open);
+    assert.deepEqual(isResumed(), [false, true, false, true]);
     // The options are read for each connection. The new options trust no private authority.
     tls = {};
-    assert.equal((await failure(t, open)).code, 'DEPTH_ZERO_SELF_SIGNED_CERT');
+    await assertFails(t, open, { code: 'DEPTH_ZERO_SELF_SIGNED_CERT' });
   });
 });
