@@ -9,9 +9,7 @@ import {
   assertEnds,
   assertLastReply,
   assertReplies,
-  echo,
   get,
-  gets,
   join,
   put,
   serve,
@@ -101,16 +99,6 @@ describe('each time limit takes effect to the millisecond [D35]', () => {
         second.reply('late', { status: 408 });
         await assertLastReply(client, 408, 'late');
       }
-    });
-  }
-
-  for (const [idleTimeoutMs, announced] of [
-    [72_000, 71],
-    [1_999, 0],
-  ] as const) {
-    test(`with an idle time of ${idleTimeoutMs} ms, the client is told ${announced} s`, async (t) => {
-      const { client } = await start(t, echo, { idleTimeoutMs });
-      assert.equal((await client.call('GET', '/1')).header('keep-alive'), `timeout=${announced}`);
     });
   }
 
@@ -263,27 +251,6 @@ describe('idle connections [D26, D33]', () => {
     await poll(() => connection.isQuiet(0, 0), 'the connection is quiet');
     assert.equal(connection.socket.destroyed, false, 'its client has not closed it');
   });
-
-  test('a connection is not idle while its requests wait for their turn', async (t) => {
-    const seen: unknown[] = [];
-    const { clock, client, connection, received } = await start(t, {
-      onStart: (each) => {
-        if (received.length === 1) {
-          // Runs before the connection's next turn.
-          setImmediate(() => {
-            const later = clock.now + 600_000;
-            connection.checkTime(later);
-            seen.push(received.length < 50, connection.socket.destroyed);
-            seen.push(connection.isQuiet(1, clock.now - 600_000), connection.idleMs(later));
-          });
-        }
-        each.reply(each.head.target);
-      },
-    });
-    client.send(gets(50));
-    await assertReplies(client, ...Array.from({ length: 50 }, (_, index) => `/${index}`));
-    assert.deepEqual(seen, [true, false, false, 0]);
-  });
 });
 
 describe('the limit on connections [D26]', () => {
@@ -325,17 +292,6 @@ describe('the limit on connections [D26]', () => {
     await connectBoth();
     assertCounts(3, 4, 64);
   });
-
-  test('a connection idle for exactly one second is closed for a new one', async (t) => {
-    const clock = stopClock(t);
-    const { client, connect } = await serveOne(t, {}, { connectionsMax: 1 });
-    clock.now += 999;
-    await (await connect()).closed();
-    clock.now += 51;
-    assert.ok(client.isOpen);
-    await connect();
-    await client.closed();
-  });
 });
 
 describe('a drain [D33]', () => {
@@ -371,18 +327,6 @@ describe('a drain [D33]', () => {
     await turn();
     assert.equal(state.hasEnded, false, 'the callback returns false');
     state.isDone = true;
-    await drained;
-  });
-
-  test('leaves the clients their time after a pause of the process [D19]', async (t) => {
-    const clock = stopClock(t);
-    const { server, client } = await serveOne(t);
-    const drained = server.drain(never, () => true);
-    await pass(clock, 1_500);
-    assert.ok(client.isOpen);
-    await pass(clock, 400, 400);
-    clock.now += 400;
-    await client.closed();
     await drained;
   });
 
