@@ -52,7 +52,7 @@ interface BackendClientOptions {
   readonly timeoutMs: number;
   readonly connectTimeoutMs: number;
   readonly idleTimeoutMs: number;
-  /** No call starts on a connection that is older; 0: connections have no age limit [D68]. */
+  /** 0: no limit [D68]. */
   readonly connectionAgeMaxMs: number;
   readonly responseBytesMax: number;
   /** Name of the header with the client's identity. Default: the identity is not sent [D48]. */
@@ -81,17 +81,13 @@ const discardTimeoutMs = 1_000;
 
 /** Makes calls to one backend over its own keep-alive connections, one call at a time on each. */
 export class BackendClient {
-  /** @internal */
+  // Public members without a comment are for `BackendExchange`.
   readonly options: BackendClientOptions;
-  /** @internal */
   readonly pool: ConnectionPool;
-  /** @internal */
   readonly connecting: Deadlines;
-  /** @internal Limits the time from sending the request to the last byte of the answer, needed or not [D19]. */
+  // From sending the request to the last byte of the answer, needed or not [D19].
   readonly answering: Deadlines;
-  /** @internal */
   readonly discarding = new Deadlines(discardTimeoutMs);
-  /** @internal */
   readonly isTls: boolean;
   readonly #basePath: string;
   readonly #host: string;
@@ -134,8 +130,8 @@ export class BackendClient {
   }
 
   /** Closes every connection. Calls in flight fail before the promise resolves; later calls fail too. */
-  async close(): Promise<void> {
-    await this.pool.close();
+  close(): Promise<void> {
+    return this.pool.close();
   }
 
   /** Allows calls again. `close` must have resolved. */

@@ -34,7 +34,7 @@ interface PoolOptions {
   readonly open: OpenSocket;
   readonly connectTimeoutMs: number;
   readonly idleTimeoutMs: number;
-  /** No call starts on a connection that is older; 0: connections have no age limit [D68]. */
+  /** No call starts on a connection that is older; 0: no limit [D68]. */
   readonly connectionAgeMaxMs: number;
 }
 

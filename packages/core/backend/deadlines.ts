@@ -7,17 +7,14 @@ export interface DeadlineOwner {
   onDeadlinePassed(deadline: Deadline): void;
 }
 
-/** A deadline of `owner`. `Deadlines.start` starts it. */
+/** A deadline of `owner`. `Deadlines.start` starts it. The fields are for `Deadlines`. */
 export class Deadline {
-  /** @internal */
   readonly owner: DeadlineOwner;
-  /** @internal */
   at = 0;
-  /** @internal By how much the deadline can still be extended. */
+  // By how much the deadline can still be extended.
   spareMs = catchUpMsMax;
-  /** @internal The neighbours in a ring. A deadline that is not running is alone in its ring. */
+  // The neighbours in a ring. A deadline that is not running is alone in its ring.
   previous: Deadline = this;
-  /** @internal */
   next: Deadline = this;
 
   constructor(owner: DeadlineOwner) {

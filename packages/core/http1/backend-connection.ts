@@ -119,7 +119,7 @@ export class BackendConnection {
     if (looking.push(this) === 1) setImmediate(sendAll);
   }
 
-  /** @internal */
+  /** For `sendAll`. */
   sendWaiting(): void {
     // A destroyed socket emits `close` later. Then the owner is notified that nothing was sent.
     const owner = this.#owner;
@@ -267,7 +267,7 @@ export interface DialOwner {
   /** The socket is connected, over TLS if the address demands it. */
   onOpen(socket: Socket): void;
   onFailed(error: Error): void;
-  /** Bytes have arrived. Their memory is overwritten after this call. */
+  /** The memory of `bytes` is overwritten after this call. */
   onBytes(bytes: Buffer): void;
 }
 

@@ -115,11 +115,7 @@ export class ChunkReader {
         this.#readSize(byte);
         break;
       case stateSizeEnd:
-        if (this.#left > 0) {
-          this.#expect(byte, lineFeed, stateData, 'a chunk size that does not end in CR LF');
-        } else {
-          this.#expect(byte, lineFeed, stateOver, 'a chunk size that does not end in CR LF');
-        }
+        this.#expect(byte, lineFeed, this.#left > 0 ? stateData : stateOver, 'a chunk size that does not end in CR LF');
         break;
       default:
         this.#extensionBytes += 1;
@@ -130,11 +126,8 @@ export class ChunkReader {
   }
 
   #expect(byte: number, expected: number, state: number, reason: string): void {
-    if (byte === expected) {
-      this.#state = state;
-    } else {
-      this.#fail(reason);
-    }
+    if (byte === expected) this.#state = state;
+    else this.#fail(reason);
   }
 
   #readSize(byte: number): void {

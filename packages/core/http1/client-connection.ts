@@ -100,7 +100,7 @@ export class ClientConnection implements Connection, Transport, Requester, Sink<
       });
   }
 
-  /** @internal Changes the state. In tests, test/helpers/connection-states.ts checks it against the table of transitions. */
+  /** In tests, test/helpers/connection-states.ts checks it against the table of transitions. */
   enter(reading: ReadState, writing = this.#writing): void {
     this.#reading = reading;
     this.#writing = writing;
@@ -284,13 +284,11 @@ export class ClientConnection implements Connection, Transport, Requester, Sink<
     }
   };
 
-  /** @internal Continues after other connections have had their turn. */
   takeTurn(): void {
     this.#share.begin();
     this.#goOn();
   }
 
-  /** @internal */
   onHead(head: RequestHead): void {
     if (this.#isIdle) this.#beginHead();
     this.#share.countStart();
@@ -301,7 +299,6 @@ export class ClientConnection implements Connection, Transport, Requester, Sink<
     this.#incoming.start();
   }
 
-  /** @internal */
   onBody(piece: Buffer): void {
     this.#bodyBytes += piece.length;
     if (this.#incoming !== undefined) {
@@ -311,7 +308,6 @@ export class ClientConnection implements Connection, Transport, Requester, Sink<
     }
   }
 
-  /** @internal */
   onEnd(): void {
     // Without a body, the request was already complete after its head.
     if (this.#reading !== 'body') return;

@@ -66,9 +66,7 @@ export interface ServerLimits {
   readonly requestHeadersTimeoutMs: number;
   /** Time limit of head and body together [D35]. */
   readonly requestTimeoutMs: number;
-  /** How long a client may stop reading its reply [D35]. */
   readonly replyStallTimeoutMs: number;
-  /** How long a connection may be idle between two requests [D35]. */
   readonly idleTimeoutMs: number;
 }
 

@@ -1,7 +1,6 @@
 // The header fields that the gateway reads, and their lookup by the bytes of a name. All other fields are checked
 // against the grammar and dropped without creating a string.
 
-/** The fields that the gateway reads; names in lower case. */
 export const fieldNames = [
   'host',
   'origin',
@@ -30,17 +29,12 @@ export const fieldNames = [
 
 export type FieldName = (typeof fieldNames)[number];
 
-interface NamedBytes {
-  readonly name: FieldName;
-  readonly bytes: Uint8Array;
-}
-
-const none: readonly NamedBytes[] = [];
 export const nameBytesMax = Math.max(...fieldNames.map((name) => name.length));
 // Grouped by length of the name. Most of the other fields have a length with no group, so one lookup rejects them.
-const byLength: readonly (readonly NamedBytes[])[] = Array.from({ length: nameBytesMax + 1 }, (_, length) =>
+const byLength = Array.from({ length: nameBytesMax + 1 }, (_, length) =>
   fieldNames.filter((name) => name.length === length).map((name) => ({ name, bytes: Buffer.from(name, 'latin1') })),
 );
+const none: (typeof byLength)[number] = [];
 
 /** Returns the field whose name is in `bytes` from `start` to `end`, ignoring case; undefined for all other fields. */
 export function fieldNameAt(bytes: Uint8Array, start: number, end: number): FieldName | undefined {

@@ -23,7 +23,7 @@ export class SentAhead {
     return this.#bytes.buffer.byteLength;
   }
 
-  /** Appends a copy of `bytes`. */
+  /** Copies `bytes`. */
   hold(bytes: Buffer): void {
     this.#bytes = appendBytes(this.#bytes, bytes, bytesMax);
     this.isFull ||= this.#bytes.length >= bytesMax;
