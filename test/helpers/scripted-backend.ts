@@ -290,11 +290,8 @@ export class ScriptedBackend {
 
   /** Resolves when `isSo` returns true. `isSo` is called at each request and at each end of a connection. */
   async until(isSo: () => boolean, expected: string, limitMs = DEADLINE_MS): Promise<void> {
-    await this.#changes.until(
-      () => (isSo() ? true : undefined),
-      () => expected,
-      limitMs,
-    );
+    const attempt = () => (isSo() ? true : undefined);
+    await this.#changes.until(attempt, () => expected, limitMs);
   }
 
   /** Resolves when the gateway has closed the connection with that number. */
@@ -355,7 +352,7 @@ export class ScriptedBackend {
       if (isAnswering) return;
       const head = parseHead(received);
       if (!head) return;
-      if (head.violation) this.violations.push(head.violation);
+      if (!head.isPlain) this.violations.push(head.request.head);
       const exchange = (body: Buffer) =>
         new Exchange({ ...head.request, body, connection, indexOnConnection }, socket, closed);
       if (this.answersAtHead && !isHeadAnswered) {
@@ -379,16 +376,14 @@ export class ScriptedBackend {
         });
     };
     let pieces: Buffer[] = [];
-    let pieceLength = 0;
     socket.on('data', (data: Buffer) => {
       pieces.push(data);
-      pieceLength += data.length;
       // A large body is joined once, when all of it has arrived.
       const head = parseHead(received);
+      const pieceLength = pieces.reduce((sum, { length }) => sum + length, 0);
       if (head && received.length + pieceLength < head.length) return;
       received = Buffer.concat([received, ...pieces]);
       pieces = [];
-      pieceLength = 0;
       read();
     });
   }
@@ -396,35 +391,28 @@ export class ScriptedBackend {
 
 /** Parses the head at the start of `bytes`. A head that is not plain is a violation by the gateway. */
 function parseHead(bytes: Buffer) {
-  const headEnd = bytes.indexOf('\r\n\r\n');
-  if (headEnd < 0) return undefined;
-  const head = bytes.toString('latin1', 0, headEnd + 4);
+  const headLength = bytes.indexOf('\r\n\r\n') + 4;
+  if (headLength < 4) return undefined;
+  const head = bytes.toString('latin1', 0, headLength);
   const [requestLine = '', ...lines] = head.slice(0, -4).split('\r\n');
-  const match = /^([A-Z]+) (\/[\x21-\x7e]*) HTTP\/1\.1$/.exec(requestLine);
+  const [, method = requestLine, target = ''] = /^([A-Z]+) (\/[\x21-\x7e]*) HTTP\/1\.1$/.exec(requestLine) ?? [];
   const headers = lines.map((line): [string, string] => {
     const colon = line.indexOf(':');
     return [line.slice(0, colon), line.slice(colon + 1).trim()];
   });
   const valuesOf = (name: string) => headers.filter(([key]) => key.toLowerCase() === name).map(([, value]) => value);
-  const lengths = valuesOf('content-length');
+  const [length = '0', ...otherLengths] = valuesOf('content-length');
   const isPlain =
-    match &&
+    target !== '' &&
     lines.every((line) => /^[A-Za-z0-9-]+: [\x20-\x7e]*$/.test(line)) &&
-    lengths.length <= 1 &&
-    lengths.every((length) => /^[0-9]+$/.test(length)) &&
+    otherLengths.length === 0 &&
+    /^[0-9]+$/.test(length) &&
     valuesOf('transfer-encoding').length === 0 &&
     valuesOf('host').length === 1;
-  const headLength = headEnd + 4;
   return {
-    request: {
-      head,
-      method: match?.[1] ?? requestLine,
-      target: match?.[2] ?? '',
-      headers,
-      header: (name: string) => valuesOf(name)[0],
-    },
-    violation: isPlain ? undefined : head,
+    request: { head, method, target, headers, header: (name: string) => valuesOf(name)[0] },
+    isPlain,
     headLength,
-    length: headLength + (lengths.length === 1 ? Number(lengths[0]) : 0),
+    length: headLength + (isPlain ? Number(length) : 0),
   };
 }
