@@ -44,6 +44,13 @@ test('the connection that was used last is reused first', async () => {
   assert.deepEqual(later, [last, last, last]);
 });
 
+test('a connection that the backend closes after an answer no longer counts when the outcome is reported', async () => {
+  await using one = await start();
+  one.backend.answers(answer('{}', { headers: [['Connection', 'close']] }));
+  assert.equal((await one.call(get)).kind, 'ok');
+  assert.equal(one.client.connectionCount, 0);
+});
+
 test('an idle connection is reused until one second before the timeout in its Keep-Alive field', async (context) => {
   await using one = await start();
   let now = performance.now();
