@@ -11,6 +11,7 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { createInterface } from 'node:readline';
+import { text } from 'node:stream/consumers';
 
 import { CertificateFolder } from '../test/helpers/certificates.ts';
 
@@ -66,7 +67,7 @@ const root = resolve(import.meta.dirname, '..');
 const built = 'packages/core/json/scanner.wasm';
 // These tests need all parts: documents describe all parts, and `npm run secure` and the simulation use most parts.
 const testsOfAll =
-  /^test\/(?:examples\/(?:documents|secure)|simulation\/simulation|unit\/(?:documents|leave-out))\.test\.ts$/;
+  /^test\/(?:examples\/(?:documents|secure)|simulation\/simulation|builds\/leave-out|unit\/documents)\.test\.ts$/;
 const index = 'packages/core/hosts/index.ts';
 const lists = ['packages/command/command-parts.ts', 'packages/core/guards/guard-parts.ts', index];
 
@@ -82,38 +83,38 @@ const files = execFileSync('git', ['ls-files', '-co', '--exclude-standard'], { c
   .split('\n')
   .filter((path) => path !== '' && existsSync(join(root, path)));
 
-for (const [name, part] of Object.entries(parts)) {
-  if (names.length > 0 && !names.includes(name)) continue;
-  try {
-    await leaveOut(name, part);
-  } catch (error) {
-    process.exitCode = 1;
-    process.stdout.write(`${name}: ${error instanceof Error ? error.message : String(error)}\n`);
+// One copy for all parts, so that the compiler and Node use again what they know about files that stay the same.
+const copy = mkdtempSync(join(tmpdir(), 'leave-out-'));
+const environment = { PATH: process.env['PATH'], NODE_COMPILE_CACHE: join(copy, '.compiled') };
+try {
+  const needed = runsSuites ? files : files.filter((path) => /^(?:packages\/|[^/]*\.json$)/.test(path));
+  for (const path of [...needed, built]) cpSync(join(root, path), join(copy, path), { recursive: true });
+  symlinkSync(join(root, 'node_modules'), join(copy, 'node_modules'));
+  for (const [name, part] of Object.entries(parts)) {
+    if (names.length > 0 && !names.includes(name)) continue;
+    try {
+      await leaveOut(name, part);
+    } catch (error) {
+      process.exitCode = 1;
+      process.stdout.write(`${name}: ${error instanceof Error ? error.message : String(error)}\n`);
+    }
+    for (const path of [part.folder, ...lists]) cpSync(join(root, path), join(copy, path), { recursive: true });
   }
+} finally {
+  rmSync(copy, { recursive: true, force: true });
 }
 
 async function leaveOut(name: string, part: Part): Promise<void> {
   const startedAt = performance.now();
-  const copy = mkdtempSync(join(tmpdir(), 'leave-out-'));
-  try {
-    const needed = runsSuites ? files : files.filter((path) => /^(?:packages\/|[^/]*\.json$)/.test(path));
-    for (const path of [...needed, built]) {
-      cpSync(join(root, path), join(copy, path), { recursive: true });
-    }
-    symlinkSync(join(root, 'node_modules'), join(copy, 'node_modules'));
-    remove(copy, part.folder);
-    checkTypes(copy, part.folder);
-    const url = await checkServing(copy, name);
-    if (part.wish !== undefined) checkMessage(copy, part, url);
-    const suites = runsSuites ? `, ${runTests(copy, part)} test files pass` : '';
-    const seconds = ((performance.now() - startedAt) / 1_000).toFixed(0);
-    process.stdout.write(`${name}: without it types compile, the command serves${suites} (${seconds} s)\n`);
-  } finally {
-    rmSync(copy, { recursive: true, force: true });
-  }
+  remove(part.folder);
+  const [url] = await Promise.all([checkServing(name), checkTypes(part.folder)]);
+  if (part.wish !== undefined) checkMessage(part, url);
+  const suites = runsSuites ? `, ${runTests(part)} test files pass` : '';
+  const seconds = ((performance.now() - startedAt) / 1_000).toFixed(0);
+  process.stdout.write(`${name}: without it types compile, the command serves${suites} (${seconds} s)\n`);
 }
 
-function remove(copy: string, folder: string): void {
+function remove(folder: string): void {
   rmSync(join(copy, folder), { recursive: true });
   let removed = 0;
   for (const list of lists) {
@@ -133,17 +134,18 @@ function remove(copy: string, folder: string): void {
 }
 
 /** Compiles the packages of the copy, which shows that none of their files imports the part. */
-function checkTypes(copy: string, folder: string): void {
+async function checkTypes(folder: string): Promise<void> {
   const config = { extends: './tsconfig.json', include: ['packages'] };
   writeFileSync(join(copy, 'tsconfig.leave-out.json'), JSON.stringify(config));
   const compiler = join(root, 'node_modules/typescript-7/bin/tsc');
-  const args = [compiler, '--noEmit', '-p', 'tsconfig.leave-out.json'];
-  const { status, stdout } = spawnSync(process.execPath, args, { cwd: copy, encoding: 'utf8' });
-  if (status !== 0) throw new Error(`types do not compile without ${folder}:\n${stdout}`);
+  const flags = ['--noEmit', '--incremental', '--tsBuildInfoFile', '.types', '-p', 'tsconfig.leave-out.json'];
+  const child = spawn(process.execPath, [compiler, ...flags], { cwd: copy, stdio: ['ignore', 'pipe', 'inherit'] });
+  const [output] = await Promise.all([text(child.stdout), once(child, 'close')]);
+  if (child.exitCode !== 0) throw new Error(`types do not compile without ${folder}:\n${output}`);
 }
 
 /** Starts the command and calls each operation once. Returns the backend's address. */
-async function checkServing(copy: string, name: string): Promise<string> {
+async function checkServing(name: string): Promise<string> {
   const backend = createServer((request, response) => {
     request.resume().on('end', () => {
       response.writeHead(200, { 'content-type': 'application/json' }).end('{"id":1}');
@@ -153,7 +155,7 @@ async function checkServing(copy: string, name: string): Promise<string> {
   const backendUrl = `http://127.0.0.1:${(backend.address() as AddressInfo).port}`;
   const command = spawn(process.execPath, ['packages/command/main.ts', 'serve'], {
     cwd: copy,
-    env: { PATH: process.env['PATH'], PORT: '0', ADMIN_PORT: '0', LOG_FORMAT: 'json', BACKEND_URL: backendUrl },
+    env: { ...environment, PORT: '0', ADMIN_PORT: '0', LOG_FORMAT: 'json', BACKEND_URL: backendUrl },
     stdio: ['ignore', 'pipe', 'inherit'],
   });
   const exited = once(command, 'exit');
@@ -174,10 +176,10 @@ async function checkServing(copy: string, name: string): Promise<string> {
       }
     }
     const page = await fetch(`${adminUrl}/`);
-    const text = await page.text();
-    const isRight = name === 'dashboard' ? page.status === 404 && text.includes('packages/dashboard') : page.ok;
+    const shown = await page.text();
+    const isRight = name === 'dashboard' ? page.status === 404 && shown.includes('packages/dashboard') : page.ok;
     if (!isRight) {
-      throw new Error(`without ${name}, / of the admin listener gets ${page.status}: ${text.slice(0, 200)}`);
+      throw new Error(`without ${name}, / of the admin listener gets ${page.status}: ${shown.slice(0, 200)}`);
     }
     return backendUrl;
   } finally {
@@ -197,22 +199,17 @@ async function readReady(lines: AsyncIterable<string>): Promise<{ url: string; a
 }
 
 /** Checks that a command or setting that needs the part fails with one line that names the part's folder. */
-function checkMessage(copy: string, { folder, wish = {} }: Part, backendUrl: string): void {
-  const { command = ['serve'], environment = {} } = wish;
+function checkMessage({ folder, wish = {} }: Part, backendUrl: string): void {
+  const { command = ['serve'], environment: wished = {} } = wish;
   using certificates = new CertificateFolder();
-  const { certFile, keyFile } = environment['HTTP2'] === undefined ? {} : certificates.authority('localhost');
+  const { certFile, keyFile } = wished['HTTP2'] === undefined ? {} : certificates.authority('localhost');
   const { status, stderr } = spawnSync(process.execPath, ['packages/command/main.ts', ...command], {
     cwd: copy,
     encoding: 'utf8',
     timeout: 30_000,
     env: {
-      PATH: process.env['PATH'],
-      PORT: '0',
-      ADMIN_PORT: '0',
-      BACKEND_URL: backendUrl,
-      TLS_CERT_FILE: certFile,
-      TLS_KEY_FILE: keyFile,
-      ...environment,
+      ...{ ...environment, PORT: '0', ADMIN_PORT: '0', BACKEND_URL: backendUrl },
+      ...{ TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile, ...wished },
     },
   });
   const lines = stderr
@@ -224,7 +221,7 @@ function checkMessage(copy: string, { folder, wish = {} }: Part, backendUrl: str
 }
 
 /** Builds the copy and runs the tests that do not need the part. Returns their number. */
-function runTests(copy: string, part: Part): number {
+function runTests(part: Part): number {
   execFileSync(process.execPath, ['scripts/build.ts'], { cwd: copy, stdio: 'inherit' });
   const tests = findTests(part);
   const { status, stdout } = spawnSync(
