@@ -41,7 +41,7 @@ setting, unless its entry says otherwise.
 
 If settings are invalid, the command lists every problem, starts nothing and exits with 1. \`npm run check\`
 tests the settings and requests the backend's work items once. When \`serve\` is ready,
-it logs the settings in force, and marks settings from a flag, a variable or the settings file.
+it logs the settings in force, and marks those that are not defaults.
 
 ${groupSettings(settingNames).map(describeGroup).join('\n')}`;
   return await format(text, { ...(await resolveConfig(settingsDocPath)), parser: 'markdown' });

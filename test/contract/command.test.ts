@@ -258,6 +258,10 @@ describe('a backend that cannot be called', () => {
     assert.equal(code, 1, stdout);
     assert.match(stdout, /^BROKEN list: the backend does not answer at all$/m);
     assert.match(stdout, /ECONNREFUSED/);
+    // The check of one call says it once.
+    const { stderr } = await check([], { BACKEND_URL: backend.scripted.url });
+    const refused = `connect ECONNREFUSED ${new URL(backend.scripted.url).host}`;
+    assert.match(stderr, new RegExp(`/api/WorkItem: the backend does not answer at all: ${refused}\n`));
   });
 
   test('exit code 1 for a failed TLS handshake, with the reason [D61]', { skip: noOpenssl }, async (t) => {

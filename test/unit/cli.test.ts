@@ -302,7 +302,8 @@ describe('the command to run next', () => {
   test('the suggested command fits the way in which the gateway was started', async () => {
     for (const [title, environment, script, args, expected] of invocations) {
       const { stderr } = await run([...args, '--nope'], environment, script);
-      assert.equal(/`(.*)` lists every setting\.\n$/.exec(stderr)?.[1], expected, title);
+      const [, start, suggested] = /\n(.*)`(.*)` lists every setting\.\n$/.exec(stderr) ?? [];
+      assert.deepEqual([start, suggested], [args[0] === 'check' ? '' : 'Nothing was started. ', expected], title);
     }
     const { stdout } = await run(['serve', '--help'], npm('serve'), clone);
     assert.match(stdout, /^Usage: npm run serve -- \[flags\]\n/);

@@ -361,14 +361,14 @@ describe('warnings', () => {
 
   test('one names environment variables that are misspelt settings', () => {
     for (const [given = '', meant] of [
-      ['RATELIMIT', 'RATE_LIMIT'], ['rate_limit', 'RATE_LIMIT'], ['BACKEND-URL', 'BACKEND_URL'],
+      ['RATELIMIT', 'RATE_LIMIT'], ['LOGLEVEL', 'LOG_LEVEL'], ['rate_limit', 'RATE_LIMIT'], ['BACKEND-URL', 'BACKEND_URL'],
       ['BACKEND_ULR', 'BACKEND_URL'], ['BACKEND_URI', 'BACKEND_URL'], ['BACKEND_TIMEOUT', 'BACKEND_TIMEOUT_MS'],
       ['BACKEND_TIMEOUT_SECONDS', 'BACKEND_TIMEOUT_MS'], ['BACKEND_TIMOUT', 'BACKEND_TIMEOUT_MS'],
       ['IN_FLIGHT', 'IN_FLIGHT_MAX'], ['REQUEST_BYTES', 'REQUEST_BYTES_MAX'], ['TLS_CERT', 'TLS_CERT_FILE'],
       ['AUTH_JWKS', 'AUTH_JWKS_URL or AUTH_JWKS_FILE'], ['TRUSTED_PROXY', 'TRUSTED_PROXIES'],
       ['CORS_ORIGIN', 'CORS_ORIGINS'],
     ]) {
-      const message = `these environment variables are no settings and have no effect: ${given} (did you mean ${meant}?)`;
+      const message = `${given} is not a setting of the gateway: did you mean ${meant}?`;
       assert.deepEqual(warningsOf({ HOST: 'h', [given]: 'secret', RATE_LIMIT_KEY: 'client' }, 'did you mean'), [message]);
     } // prettier-ignore
   });

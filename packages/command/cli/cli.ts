@@ -29,6 +29,7 @@ const unboundColumns = 200;
 const indent = ' '.repeat(6);
 // Largest length of a list of choices in the help, in characters. Longer lists are only in docs/settings.md.
 const choicesLengthMax = 70;
+const starting: readonly Command[] = ['serve', 'dev', 'backend'];
 // npm's own setting of this name is often in a file of npm's settings.
 const settingOfNpm = '--audit';
 // Makes commander accept a value for a switch, too. The help does not show this text.
@@ -170,8 +171,9 @@ async function runCommand(line: CommandLine, terminal: Terminal, parts: Partial<
       terminal.write(`${JSON.stringify(report)}\n`);
       return exitCode;
     }
-    const help = `Nothing was started. \`${invocation.line(name, '--help')}\` lists every setting.\n`;
     terminal.writeError(problems.map((problem) => `error: ${problem}\n`).join(''));
+    const start = starting.includes(name) ? 'Nothing was started. ' : '';
+    const help = `${start}\`${invocation.line(name, '--help')}\` lists every setting.\n`;
     if (error instanceof SettingsError) terminal.writeError(help);
     return exitCode;
   }

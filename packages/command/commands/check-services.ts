@@ -16,7 +16,7 @@ import type { CheckResult } from './command.ts';
 export async function checkBackend(settings: Settings, tls: ClientTls | undefined): Promise<CheckResult> {
   // Loaded here, so that other commands do not load these files.
   const { Calls } = await import('../../backend-probe/calls.ts');
-  const { explainFailure } = await import('../../backend-probe/failures.ts');
+  const { explainFailure, show } = await import('../../backend-probe/failures.ts');
   const list = async (url: URL, end?: AbortSignal): Promise<Call> => {
     const calls = new Calls({ ...settings, backendUrl: url }, tls, end);
     const call = await calls.make('list');
@@ -32,7 +32,9 @@ export async function checkBackend(settings: Settings, tls: ClientTls | undefine
     return { lines: [`backend: ${target} ${text}`] };
   }
   const { code, title, came, advice } = explainFailure(call, backendUrl);
-  const problems = [`backend: ${target}: ${title}: ${came}`, `  ${advice}`];
+  // Without an answer, the title says so, and the cause says why.
+  const why = call.answer === undefined && call.cause !== undefined ? show(call.cause, 400) : came;
+  const problems = [`backend: ${target}: ${title}: ${why}`, `  ${advice}`];
   // The address may have a part of a page's path, so the shorter paths are tried, all of them in the time of one call.
   const names = withoutEndSlashes(backendUrl.pathname).split('/').slice(0, -1);
   const bases = names.map((_, count) => names.slice(0, names.length - count).join('/')).slice(-basesMax);

@@ -49,13 +49,7 @@ export function findWarnings(settings: Settings, environment: Readonly<Record<st
   }
   const proxyWarning = findProxyWarning(settings, environment);
   if (proxyWarning !== undefined) warnings.push({ message: proxyWarning, facts: {} });
-  const misspelt = findMisspelt(environment);
-  if (misspelt.length > 0) {
-    warnings.push({
-      message: `these environment variables are no settings and have no effect: ${misspelt.join(', ')}`,
-      facts: {},
-    });
-  }
+  warnings.push(...findMisspelt(environment).map((message) => ({ message, facts: {} })));
   const unused = findUnusedVariables(environment);
   if (unused.length > 0) {
     warnings.push({ message: `these variables of OpenTelemetry have no effect: ${unused.join(', ')}`, facts: {} });
@@ -75,7 +69,7 @@ const lastWord = /_(?:MS|S|SEC|SECONDS|BYTES|MAX|FILE|PATH|URL|URI)$/;
 const nameLengthMin = 8;
 const stemLengthMin = 6;
 
-/** Returns the variables that differ from a setting's in one letter, in underscores or in the last word. */
+/** Returns a message for each variable that differs from a setting's in one letter, in underscores or in the last word. */
 function findMisspelt(environment: Readonly<Record<string, string | undefined>>): string[] {
   const known = settingNames.map(variableOf).map((name) => ({ name, forms: formsOf(name) }));
   return Object.keys(environment).flatMap((given) => {
@@ -89,7 +83,8 @@ function findMisspelt(environment: Readonly<Record<string, string | undefined>>)
         (one.slice(0, 3) === other.slice(0, 3) || one.slice(-3) === other.slice(-3)) &&
         countEdits(one, other) === 1);
     const meant = known.filter(({ forms }) => forms.some((form) => written.some((each) => isClose(each, form))));
-    return meant.length === 0 ? [] : [`${given} (did you mean ${joinWithOr(meant.map(({ name }) => name))}?)`];
+    const names = joinWithOr(meant.map(({ name }) => name));
+    return meant.length === 0 ? [] : [`${given} is not a setting of the gateway: did you mean ${names}?`];
   });
 }
 
