@@ -13,12 +13,11 @@ import { createServer, type TlsOptions } from 'node:tls';
 import { startEmbeddedBackend } from '../../packages/stand-in-backend/stand-in-server.ts';
 import { version } from '../../packages/core/version.ts';
 import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
-import { ItemBackend, type Instead, type Item } from './item-backend.ts';
+import { assertOthersUntouched, type Instead, type Item, ItemBackend, leftIn } from './item-backend.ts';
 import { runCommand } from '../helpers/command.ts';
 import { runHere } from '../helpers/run-cli.ts';
 import { answer, noContent, type Answer } from '../helpers/scripted-backend.ts';
 import { useFolder } from '../helpers/suites.ts';
-import { assertOthersUntouched, leftIn } from './run.ts';
 
 const folder = useFolder();
 

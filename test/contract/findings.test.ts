@@ -3,7 +3,17 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
-import { ItemBackend, type Instead, type Item, type Operation } from './item-backend.ts';
+import {
+  assertOthersUntouched,
+  codesOf,
+  type Instead,
+  type Item,
+  ItemBackend,
+  leftIn,
+  type Operation,
+  runContract,
+  type Settings,
+} from './item-backend.ts';
 import {
   answer,
   answerBytes,
@@ -20,7 +30,6 @@ import {
   type Answer,
 } from '../helpers/scripted-backend.ts';
 import type { ContractOptions } from '../../packages/contract-check/session.ts';
-import { assertOthersUntouched, codesOf, leftIn, runContract, type Settings } from './run.ts';
 
 interface Case {
   readonly title: string;

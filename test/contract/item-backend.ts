@@ -1,5 +1,11 @@
-// A scripted backend that stores work items. The functions in `instead` can replace any answer.
+// A scripted backend that stores work items, and the contract check against it, in this process.
 
+import assert from 'node:assert/strict';
+import { checkContract, type ContractReport } from '../../packages/contract-check/contract.ts';
+import type { ContractOptions } from '../../packages/contract-check/session.ts';
+import { defaultTemplate } from '../../packages/contract-check/items.ts';
+import { gatewayRows } from '../../packages/core/options/gateway-options.ts';
+import { defaultsOf } from '../../packages/core/options/rows.ts';
 import { answer, noContent, ScriptedBackend, type Answer, type Exchange } from '../helpers/scripted-backend.ts';
 
 export type Item = Record<string, unknown>;
@@ -9,6 +15,7 @@ export type Operation = 'list' | 'create' | 'read' | 'update' | 'delete';
 /** Returns an answer to send instead of the usual one, or undefined. `id` comes from the path. */
 export type Instead = (exchange: Exchange, backend: ItemBackend, id: string) => Answer | undefined;
 
+/** Its functions in `instead` can replace any answer. */
 export class ItemBackend implements AsyncDisposable {
   readonly scripted: ScriptedBackend;
   readonly items = new Map<string, Item>();
@@ -82,3 +89,41 @@ export class ItemBackend implements AsyncDisposable {
 }
 
 const writes: Readonly<Record<string, Operation>> = { POST: 'create', PUT: 'update', DELETE: 'delete' };
+
+export type Settings = Partial<ContractOptions['settings']>;
+
+export function runContract(
+  url: string,
+  settings: Settings = {},
+  options: Partial<Omit<ContractOptions, 'settings'>> = {},
+): Promise<ContractReport> {
+  return checkContract({
+    settings: { ...defaultsOf(gatewayRows), backendUrl: new URL(url), ...settings },
+    tls: undefined,
+    write: defaultTemplate,
+    stop: new AbortController().signal,
+    cut: new AbortController().signal,
+    idleWaitMsMax: 1,
+    ...options,
+  });
+}
+
+/** The findings in the form `breaks create: empty-success`. */
+export function codesOf({ findings }: ContractReport): string[] {
+  return findings.map(({ severity, operations, code }) => `${severity} ${operations.join(',')}: ${code}`);
+}
+
+/** Asserts that the check wrote only to items that it created, and that the other items exist. */
+export function assertOthersUntouched(backend: ItemBackend): void {
+  for (const { method, id } of backend.writes) {
+    assert.ok(backend.created.has(id), `${method} of ${id}, an item of another owner`);
+  }
+  for (const id of ['1', '2', '3']) {
+    assert.deepEqual(backend.items.get(id), { id: Number(id), title: `of another owner, ${id}` });
+  }
+}
+
+/** The check's items that still exist. */
+export function leftIn(backend: ItemBackend): string[] {
+  return [...backend.created].filter((id) => backend.items.has(id));
+}

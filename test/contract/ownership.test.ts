@@ -3,9 +3,17 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { ItemBackend, type Instead, type Item, type Operation } from './item-backend.ts';
+import {
+  assertOthersUntouched,
+  codesOf,
+  type Instead,
+  type Item,
+  ItemBackend,
+  leftIn,
+  type Operation,
+  runContract,
+} from './item-backend.ts';
 import { answer, resetPeer, timeout, type Exchange } from '../helpers/scripted-backend.ts';
-import { assertOthersUntouched, codesOf, leftIn, runContract } from './run.ts';
 
 const bodyOf = ({ request }: Exchange): Item => JSON.parse(request.body.toString()) as Item;
 

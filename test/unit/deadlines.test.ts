@@ -126,27 +126,6 @@ test('a deadline that starts right after a pause is not extended, and passes bef
   clear(0, 1);
 });
 
-test('deadlines that start while others pass add no timers', async (t) => {
-  const timers = t.mock.method(globalThis, 'setTimeout');
-  const line = new Deadlines(durationMs);
-  let passes = 0;
-  const onDeadlinePassed = (deadline: Deadline) => {
-    passes += 1;
-    line.start(deadline);
-  };
-  const deadlines = Array.from({ length: 4 }, () => new Deadline({ onDeadlinePassed }));
-  const before = timers.mock.callCount();
-  for (const deadline of deadlines) {
-    line.start(deadline);
-    for (const until = performance.now() + 2; performance.now() < until;);
-  }
-  while (passes < 100) await nextTurn();
-  for (const deadline of deadlines) deadline.clear();
-  // Each pass needs at most a timer for the next deadline, and one that it starts itself.
-  const made = timers.mock.callCount() - before;
-  assert.ok(made <= 2 * passes + 1, `${made} timers for ${passes} passes`);
-});
-
 test('a deadline of a call and of the process passes, even if every timer fires 0.9 s late', async (t) => {
   const now = performance.now.bind(performance);
   let addedMs = 0;

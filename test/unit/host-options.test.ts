@@ -114,11 +114,7 @@ test('all invalid or incomplete options of guards are reported together, and no 
       `${algorithms}: did you mean RS256, PS256 or ES256?`,
     ]),
     [{ ...whole, authAudience: ['a', 'b c'] }, 'authAudience must be a string without spaces and control characters'],
-    [
-      { ...whole, authIssuer: 'https://a.example,https://b.example' },
-      'authIssuer must be one issuer, as in the claim iss, not a list (start one gateway for each issuer)',
-    ],
-    ...['a b', '', '$.a[*]', 7, null, [], ['a', 7], ['a,b'], [''], {}].map((authScopeClaim): [object, string] => [
+    ...['a b', 7, null, [], ['a', 7], ['a,b'], {}].map((authScopeClaim): [object, string] => [
       { ...scoped, authScopeClaim },
       claims,
     ]),
@@ -131,8 +127,6 @@ test('all invalid or incomplete options of guards are reported together, and no 
       'authIssuer is set, but neither authJwksUrl nor authJwksFile: there are no keys',
     ],
     [{ authAudience: [audience] }, `authAudience ${noTokens}`],
-    [{ backendIdentityHeader: 'x-user' }, `backendIdentityHeader ${noTokens}`],
-    [{ ...whole, authJwksFile: 'keys' }, 'authJwksUrl and authJwksFile are both set: set only one of them'],
     [
       withTokens('http://user:geheim@keys.example', {
         ...{ authAudience: audience, authAlgorithms: ['HS256'], authClockSkewMs: 600_001 },
@@ -149,22 +143,11 @@ test('all invalid or incomplete options of guards are reported together, and no 
       'authClockSkewMs must be a whole number from 0 to 600000',
     ],
     [
-      { ...withTokens('http://keys.example'), authJwksRefreshMs: 5_000, authJwksStaleMs: 4_000, authScopeClaim: 'scp' },
-      'authJwksUrl must be an https address (plain http only for localhost, 127.0.0.1 and [::1])',
-      'authScopeClaim is set, but authScopes is not: no scope is checked',
-      'authJwksStaleMs is below authJwksRefreshMs: keys would expire before the next fetch',
-    ],
-    [
       { rateLimit: '100', rateLimitKey: 'ip', rateLimitRedisUrl: 'http://:geheim@redis', rateLimitFallback: true },
       'rateLimit must be requests/window, for instance 100/60s, 10/1s, 1000/5m or 10000/1h: at most 1000000 requests, in a window of 1s to 24h',
       "rateLimitKey must be 'address' or 'identity'",
       'rateLimitRedisUrl must be an address such as redis://redis.internal:6379/0 or, over TLS, rediss://user:password@redis.internal, with special characters of user name and password percent-encoded',
       "rateLimitFallback must be 'local' or 'allow' or 'deny'",
-    ],
-    [
-      { rateLimit: '1/1s', rateLimitKey: 'identity', rateLimitFallback: 'deny' },
-      'rateLimitFallback is set, but has no effect without rateLimitRedisUrl',
-      'rateLimitKey is identity, but tokens are off: authIssuer is not set',
     ],
     [{ authIsuer: issuerName }, 'authIsuer is unknown: did you mean authIssuer?'],
   ];

@@ -12,16 +12,10 @@ import { quietMs } from '../../packages/command/service/outage-lines.ts';
 import type { TraceOptions } from '../../packages/command/service/process-parts.ts';
 import { createSpanWriter } from '../../packages/command/traces/call-spans.ts';
 import { SpanExport } from '../../packages/command/traces/span-export.ts';
-import { createSampler, spanIdOf, traceIdOf, traceParents } from '../../packages/command/traces/trace-parent.ts';
+import { createSampler } from '../../packages/command/traces/trace-parent.ts';
 import type { RequestHead } from '../../packages/core/http1/head.ts';
 import { createCallRecord } from '../helpers/call-record.ts';
 import { HandClock } from '../helpers/hand-clock.ts';
-
-test('a new trace parent has the flag `random`, but not `sampled`', () => {
-  const traceParent = traceParents.draw();
-  assert.match(traceParent, /^00-[0-9a-f]{32}-[0-9a-f]{16}-02$/);
-  assert.equal(`00-${traceIdOf(traceParent)}-${spanIdOf(traceParent)}-02`, traceParent);
-});
 
 const withLastBits = (bits: number): string =>
   `00-${'5'.repeat(24)}${bits.toString(16).padStart(8, '0')}-${'1'.repeat(16)}-02`;
@@ -178,17 +172,6 @@ test('close() returns the number of lost spans that are not reported yet; afterw
   await answer(failed('b'));
   await clock.pass(10 * quietMs);
   assert.deepEqual([lines.length, dropped, clock.waits], [1, 3 * batch, []]);
-});
-
-test('flush() exports an incomplete batch, and ends when the collector has accepted it or its limit is reached', async () => {
-  add(1);
-  const flushed = spans.flush(60_000);
-  await nextTurn();
-  await answer(accepted);
-  await flushed;
-  add(1);
-  await spans.flush(1);
-  assert.equal(spans.close(), 1);
 });
 
 test('a failure is logged with its status, message or code, in one line', async () => {
