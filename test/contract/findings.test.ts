@@ -204,7 +204,7 @@ const cases: Case[] = [
     instead: lists(redirect(308, 'Location: /api/WorkItem/\r\n')),
     codes: ['breaks list: redirect', notWritten], says: { advice: /slash at the end/ } },
   { title: 'a redirect to a sign-in page',
-    instead: lists(redirect(302, 'Location: /login?to=x\r\n')),
+    instead: lists(redirect(302, 'Location: /login?to=secret\r\n')),
     codes: ['breaks list: redirect', notWritten], says: { advice: /sign-in page/ } },
   { title: 'a redirect without a location', instead: lists(redirect(302, '')),
     codes: ['breaks list: redirect', notWritten], says: { advice: /Often|names no place/ } },
