@@ -22,9 +22,8 @@ export interface ContractReport {
 
 /** The JSON report has the same property names in the same order. */
 interface ConnectionFacts {
-  /** The HTTP version, such as `1.1`; undefined without an answer. */
+  /** Undefined without an answer. */
   readonly httpVersion: string | undefined;
-  /** True if the backend closes the connection after every answer. */
   readonly closesAlways: boolean;
   /** The `timeout` in the backend's `keep-alive` header. */
   readonly keepAliveSeconds: number | undefined;

@@ -69,15 +69,9 @@ export async function checkTokens(settings: Settings): Promise<CheckResult> {
       const first = `keys: ${place} has ${names.length} usable ${names.length === 1 ? 'key' : 'keys'}`;
       return { lines: [first, ...names] };
     }
-    return flaws.length === 0
-      ? { problems: [`keys: ${place} has an empty key set`, adviseOnPlace(settings)] }
-      : {
-          problems: [
-            `keys: ${place} has no usable key`,
-            ...flaws.map((flaw) => `  ${flaw}`),
-            `  The issuer must publish a usable key for one of AUTH_ALGORITHMS (${settings.authAlgorithms.join(',')}).`,
-          ],
-        };
+    if (flaws.length === 0) return { problems: [`keys: ${place} has an empty key set`, adviseOnPlace(settings)] };
+    const advice = `  The issuer must publish a usable key for one of AUTH_ALGORITHMS (${settings.authAlgorithms.join(',')}).`;
+    return { problems: [`keys: ${place} has no usable key`, ...flaws.map((flaw) => `  ${flaw}`), advice] };
   } catch (error) {
     const cause = error instanceof Error ? error.message : String(error);
     return { problems: [`keys: ${place}: ${escapeControls(cause)}`, adviseOnPlace(settings)] };

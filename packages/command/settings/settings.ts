@@ -142,26 +142,15 @@ interface ReloadPlan {
 
 /** Plans a reload from `before` to `after`. `hasWorkers`: worker processes serve the clients. */
 export function planReload(before: Settings, after: Settings, hasWorkers: boolean): ReloadPlan {
-  let needsConnections = false;
-  const kept: SettingName[] = [];
-  for (const name of changedSettings(before, after)) {
-    switch (rowOf(name).changeNeeds) {
-      case 'nothing':
-        break;
-      case 'connections':
-        needsConnections = true;
-        break;
-      case 'workers':
-        // The share of each worker changes, too.
-        if (hasWorkers) needsConnections = true;
-        else kept.push(name);
-        break;
-      case 'restart':
-        kept.push(name);
-        break;
-    }
-  }
-  return { needsConnections, kept };
+  const needs = changedSettings(before, after).map((name) => {
+    const { changeNeeds } = rowOf(name);
+    // With workers, the share of each changes, too.
+    return [name, changeNeeds === 'workers' ? (hasWorkers ? 'connections' : 'restart') : changeNeeds] as const;
+  });
+  return {
+    needsConnections: needs.some(([, need]) => need === 'connections'),
+    kept: needs.filter(([, need]) => need === 'restart').map(([name]) => name),
+  };
 }
 
 /** The changed settings as `old → new`, for the log, without secrets. */

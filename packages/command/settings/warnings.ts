@@ -21,44 +21,41 @@ const ownDescriptors = 150;
 export function findWarnings(settings: Settings, environment: Readonly<Record<string, string | undefined>>): Warning[] {
   const { connectionsMax, inFlightMax, bufferedBytesMax, workers } = settings;
   const warnings: Warning[] = [];
-  // The file descriptors that one process needs at its limits.
+  const warn = (message: string, facts: Warning['facts'] = {}): void => void warnings.push({ message, facts });
   const share = shareOf(settings);
-  const needed = share.connectionsMax + share.inFlightMax + ownDescriptors;
-  const descriptors = { limit: readDescriptorLimit(), needed };
+  // The needs of one process at its limits.
+  const descriptors = {
+    limit: readDescriptorLimit(),
+    needed: share.connectionsMax + share.inFlightMax + ownDescriptors,
+  };
   if (descriptors.limit < descriptors.needed) {
-    warnings.push({
-      message:
-        'too few file descriptors for the configured limits: raise ulimit -n, or lower CONNECTIONS_MAX or IN_FLIGHT_MAX',
-      facts: { ...descriptors, connectionsMax, inFlightMax },
-    });
+    warn(
+      'too few file descriptors for the configured limits: raise ulimit -n, or lower CONNECTIONS_MAX or IN_FLIGHT_MAX',
+      { ...descriptors, connectionsMax, inFlightMax },
+    );
   }
   const memory = { limit: readMemoryLimit(), needed: neededMemory(settings, connectionKindOf(settings)) };
   if (memory.limit < memory.needed) {
-    warnings.push({
-      message:
-        'too little memory for the configured limits: give the gateway more memory, or lower BUFFERED_BYTES_MAX, CONNECTIONS_MAX or WORKERS',
-      facts: { ...memory, bufferedBytesMax, connectionsMax, workers },
-    });
+    warn(
+      'too little memory for the configured limits: give the gateway more memory, or lower BUFFERED_BYTES_MAX, CONNECTIONS_MAX or WORKERS',
+      { ...memory, bufferedBytesMax, connectionsMax, workers },
+    );
   }
   if (environment['NODE_TLS_REJECT_UNAUTHORIZED'] === '0') {
-    warnings.push({
-      message:
-        'NODE_TLS_REJECT_UNAUTHORIZED=0 has no effect: certificates of the backend, the issuer, Redis and the collector are always verified',
-      facts: {},
-    });
+    warn(
+      'NODE_TLS_REJECT_UNAUTHORIZED=0 has no effect: certificates of the backend, the issuer, Redis and the collector are always verified',
+    );
   }
   const proxyWarning = findProxyWarning(settings, environment);
-  if (proxyWarning !== undefined) warnings.push({ message: proxyWarning, facts: {} });
-  warnings.push(...findMisspelt(environment).map((message) => ({ message, facts: {} })));
+  if (proxyWarning !== undefined) warn(proxyWarning);
+  for (const message of findMisspelt(environment)) warn(message);
   const unused = findUnusedVariables(environment);
-  if (unused.length > 0) {
-    warnings.push({ message: `these variables of OpenTelemetry have no effect: ${unused.join(', ')}`, facts: {} });
-  }
+  if (unused.length > 0) warn(`these variables of OpenTelemetry have no effect: ${unused.join(', ')}`);
   if (!['true', 'false', ''].includes(settings.otelSdkDisabled)) {
-    warnings.push({ message: 'OTEL_SDK_DISABLED has no effect unless it is true', facts: {} });
+    warn('OTEL_SDK_DISABLED has no effect unless it is true');
   }
   if (settings.otelTracesExporter.some((each) => each !== 'otlp' && each !== 'none')) {
-    warnings.push({ message: 'of OTEL_TRACES_EXPORTER only otlp and none have an effect', facts: {} });
+    warn('of OTEL_TRACES_EXPORTER only otlp and none have an effect');
   }
   return warnings;
 }
