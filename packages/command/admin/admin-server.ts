@@ -99,24 +99,15 @@ export function createAdminServer(sources: AdminSources, createDashboard?: Creat
     const onGone = (): void => {
       isGone = true;
     };
-    // No reply depends on a body or waits for its end.
-    return {
-      start: () => transport.holdBody(),
-      onGone,
-      onBody: ignore,
-      onBodyEnd: ignore,
-      onBroken: ignore,
-      onStall: ignore,
-    };
+    const start = () => transport.holdBody();
+    return { start, onGone, onBody: ignore, onBodyEnd: ignore, onBroken: ignore, onStall: ignore };
   };
   const refuse = (reason: BrokenReason): Reply => closingReply(describeBroken(reason).reply, []);
   const handler = { accept, refuse, onFault: sources.onFault };
   return { connections: new ClientListener(limits, handler), endRecording: record(history, sources, dashboard) };
 }
 
-function ignore(): void {
-  // Some events need no reaction.
-}
+const ignore = (): void => undefined;
 
 function closingReply(head: FixedReply, fields: readonly string[]): Reply {
   const body = BorrowedBytes.ofConstant(head.body);
@@ -124,7 +115,7 @@ function closingReply(head: FixedReply, fields: readonly string[]): Reply {
   return { head, added: [], requestId, body, closes: true, drains: false };
 }
 
-// Starts recording the history. Returns the function that ends the recording.
+// Returns the function that ends the recording.
 function record(
   history: History,
   { reports, onFault }: AdminSources,
@@ -152,16 +143,12 @@ function describeReadiness(reports: Reports, isDraining: boolean, history: Histo
   const status = isDraining ? 'draining' : reports.isServing ? 'ready' : 'no worker answers';
   return json(status === 'ready' ? 200 : 503, {
     status,
-    ...(backend === undefined
-      ? {}
-      : {
-          backend: {
-            reachable: backend.isReachable,
-            since: new Date(backend.since).toISOString(),
-            ...(backend.cause === undefined ? {} : { cause: backend.cause }),
-            ...(history.hasNoSuccess(addFigures(reports)) ? { problem: noSuccess } : {}),
-          },
-        }),
+    backend: backend && {
+      reachable: backend.isReachable,
+      since: new Date(backend.since).toISOString(),
+      cause: backend.cause,
+      problem: history.hasNoSuccess(addFigures(reports)) ? noSuccess : undefined,
+    },
   });
 }
 

@@ -16,7 +16,6 @@ import {
   type CertificateFiles,
   type CertificateSet,
   type CertificateUse,
-  type FileText,
   type FileTexts,
   type NamedFile,
   type TlsInForce,
@@ -28,7 +27,6 @@ type Files = Readonly<Record<CertificateUse, CertificateFiles>>;
 interface CertificateOptions {
   readonly tlsMinVersion: '1.2' | '1.3';
   readonly tlsReloadMs: number;
-  /** If empty, the host name in the backend's address is used. */
   readonly backendServerName: string;
 }
 
@@ -37,7 +35,6 @@ interface Use {
   readonly files: CertificateFiles;
   /** The files' texts at the last check. */
   seen: FileTexts;
-  /** The texts of the set in force. */
   inForce: FileTexts;
   set: CertificateSet;
   problems: readonly string[];
@@ -47,7 +44,6 @@ interface Use {
 
 /** The files that the settings name, and their contents. If a reload names other files, it replaces the whole source. */
 interface Source {
-  /** The files and options as text. */
   readonly name: string;
   readonly options: CertificateOptions;
   readonly uses: readonly Use[];
@@ -93,20 +89,11 @@ export class CertificateStore {
     const uses = (['clients', 'backend'] as const)
       .map((name) => readUse(name, files[name], texts[name], previous))
       .filter((use) => use !== undefined);
-    for (const use of uses) {
-      this.#describe(use, 'certificate in force');
-    }
-    return {
-      name: nameOf(files, options),
-      options,
-      uses,
-      ...drawTicketKeys(),
-      last: Promise.resolve(),
-      next: undefined,
-    };
+    for (const use of uses) this.#describe(use, 'certificate in force');
+    const name = nameOf(files, options);
+    return { name, options, uses, ...drawTicketKeys(), last: Promise.resolve(), next: undefined };
   }
 
-  /** The status of each use that has files. */
   status(): CertificateStatus[] {
     return this.#source.uses.map(({ name, set: { own }, problems, taken, refused }) => ({
       use: name,
@@ -125,12 +112,9 @@ export class CertificateStore {
 
   #startTimer({ tlsReloadMs }: CertificateOptions): void {
     clearInterval(this.#timer);
-    this.#timer = setInterval(() => {
-      void this.look();
-    }, tlsReloadMs).unref();
+    this.#timer = setInterval(() => void this.look(), tlsReloadMs).unref();
   }
 
-  /** Stops checking the files. */
   end(): void {
     clearInterval(this.#timer);
     this.#timer = undefined;
@@ -231,20 +215,15 @@ export class CertificateStore {
     const days = Math.floor(daysLeft(own.validTo, Date.now()));
     const facts = { use: name, subject: own.subject, names: own.names, expires: dateOf(own.validTo), daysLeft: days };
     const flaw = findValidityProblem(files, set, Date.now());
-    if (flaw !== undefined) {
-      logger.error(facts, `${message}, but ${flaw}`);
-    } else if (days < certificateDaysMin) {
-      logger.warn(facts, `${message}, but it expires in ${days === 1 ? '1 day' : `${days} days`}`);
-    } else {
-      logger.info(facts, message);
-    }
+    if (flaw !== undefined) logger.error(facts, `${message}, but ${flaw}`);
+    else if (days >= certificateDaysMin) logger.info(facts, message);
+    else logger.warn(facts, `${message}, but it expires in ${days === 1 ? '1 day' : `${days} days`}`);
   }
 }
 
 function compose({ uses, options, ticketKeys }: Source): TlsInForce {
-  const [clients, backend] = (['clients', 'backend'] as const).map(
-    (name) => uses.find((use) => use.name === name)?.set,
-  );
+  const setOf = (name: CertificateUse) => uses.find((use) => use.name === name)?.set;
+  const [clients, backend] = [setOf('clients'), setOf('backend')];
   const { tlsMinVersion: minVersion, backendServerName } = options;
   const serverName = backendServerName === '' ? undefined : backendServerName;
   return {
@@ -296,7 +275,7 @@ async function readSettled(files: CertificateFiles, seen: FileTexts): Promise<Fi
 
 // Asynchronous, unlike the reading at the start, because a hanging file system must not delay clients.
 async function readTexts(files: CertificateFiles): Promise<FileTexts> {
-  const read = async ({ path }: NamedFile): Promise<FileText> =>
+  const read = async ({ path }: NamedFile) =>
     path === '' ? undefined : await readFile(path, 'latin1').catch(describeMissing);
   const [cert, key, ca] = await Promise.all([read(files.cert), read(files.key), read(files.ca)]);
   return { cert, key, ca };

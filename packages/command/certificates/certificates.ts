@@ -7,7 +7,6 @@ import { nameWithPath } from '../../core/options/accepted-values.ts';
 import type { ClientTls } from '../../core/hosts/dialing/open-socket.ts';
 import type { ServerTls } from '../../core/hosts/clients/handshake.ts';
 
-/** The files of one `CertificateUse`. */
 export interface CertificateFiles {
   readonly cert: NamedFile;
   readonly key: NamedFile;
@@ -17,16 +16,16 @@ export interface CertificateFiles {
 export interface NamedFile {
   /** The setting that names the file. */
   readonly variable: string;
-  /** Empty if no file is configured. */
+  /** May be empty. */
   readonly path: string;
 }
 
 /** The text of a file, or the system's error code; undefined if no file is configured. */
-export type FileText = string | { readonly code: string } | undefined;
+type FileText = string | { readonly code: string } | undefined;
 
 export type FileTexts = Readonly<Record<keyof CertificateFiles, FileText>>;
 
-/** The use of certificates: for connections from clients, or for connections to the backend. */
+/** Connections from clients, or to the backend. */
 export type CertificateUse = 'clients' | 'backend';
 
 export function hasFiles({ cert, key, ca }: CertificateFiles): boolean {
@@ -61,7 +60,6 @@ export interface CertificateSet {
   readonly ca: string | undefined;
   /** The leaf certificate; undefined if `cert` is undefined. */
   readonly own: CertificateFacts | undefined;
-  /** The certificates after the leaf, in the order of the file. */
   readonly chain: readonly CertificateFacts[];
   readonly authorities: readonly CertificateFacts[];
 }
@@ -71,7 +69,7 @@ export interface CertificateFacts {
   readonly issuer: string;
   /** Such as `DNS:gateway.example.com` or `IP Address:10.0.0.1`. */
   readonly names: readonly string[];
-  /** Milliseconds since 1970. */
+  /** In ms since 1970, as `validTo`. */
   readonly validFrom: number;
   readonly validTo: number;
   readonly isAuthority: boolean;
@@ -88,9 +86,7 @@ export function readCertificateSet(files: CertificateFiles, texts: FileTexts): C
     problems.push(`${nameOf(files[part])} cannot be read (${text.code})`);
     return undefined;
   };
-  const cert = read('cert');
-  const key = read('key');
-  const ca = read('ca');
+  const [cert, key, ca] = [read('cert'), read('key'), read('ca')];
   const certificates = cert === undefined ? [] : parseCertificates(files.cert, cert, problems);
   const authorities = ca === undefined ? [] : parseCertificates(files.ca, ca, problems);
   if (key !== undefined) checkKey(files, key, certificates, problems);

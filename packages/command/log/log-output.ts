@@ -23,7 +23,6 @@ interface LogOutputOptions {
   /** Largest batch, in bytes; a longer line is a batch of its own. */
   readonly gatherBytesMax: number;
   readonly heldBytesMax: number;
-  /** Makes the line that says how many lines were dropped. */
   readonly describeGap: (lines: number) => string;
 }
 
@@ -32,7 +31,6 @@ const pauseMsMin = 1;
 const pauseMsMax = 100;
 
 interface Batch {
-  /** The bytes not written yet. */
   bytes: Buffer;
   readonly lines: number;
   /** Number of dropped lines that this batch reports. */
@@ -41,11 +39,10 @@ interface Batch {
 }
 
 export class LogOutput {
-  /** Called with the number of lines dropped. */
   onDrop: (lines: number) => void = () => undefined;
 
   readonly #options: LogOutputOptions;
-  // The gathered lines. Each line is encoded immediately, because lines collected in a string would be scanned three
+  // Each line is encoded immediately, because lines collected in a string would be scanned three
   // times: when measured, when joined and when encoded.
   readonly #gathered: Buffer;
   #length = 0;
@@ -104,28 +101,25 @@ export class LogOutput {
   /** Resolves when everything is written, or after `limitMs`. Lines not written by then are lost. */
   async end(limitMs: number): Promise<void> {
     this.flush();
-    if (this.#batches.length > 0) {
-      const { promise, resolve } = Promise.withResolvers<undefined>();
-      this.#onEmpty = resolve;
-      const callOff = startDeadline(limitMs, () => resolve(undefined));
-      await promise;
-      callOff();
-    }
+    if (this.#batches.length === 0) return;
+    const { promise, resolve } = Promise.withResolvers<undefined>();
+    this.#onEmpty = resolve;
+    const callOff = startDeadline(limitMs, () => resolve(undefined));
+    await promise;
+    callOff();
   }
 
   #drop(lines: number): void {
-    if (lines > 0) {
-      this.#missing += lines;
-      this.onDrop(lines);
-    }
+    if (lines === 0) return;
+    this.#missing += lines;
+    this.onDrop(lines);
   }
 
   #describeGap(): void {
-    if (this.#missing > 0) {
-      const gap = this.#missing;
-      this.#missing = 0;
-      this.#gather(this.#options.describeGap(gap), 0, gap);
-    }
+    const gap = this.#missing;
+    if (gap === 0) return;
+    this.#missing = 0;
+    this.#gather(this.#options.describeGap(gap), 0, gap);
   }
 
   #gather(line: string, lines: number, gap: number): void {

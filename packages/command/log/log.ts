@@ -23,7 +23,6 @@ export interface Log {
   readonly output: LogOutput;
   /** True if the output is a terminal, unless LOG_FORMAT is json. */
   readonly hasReader: boolean;
-  /** Uses this level and format from now on. */
   readonly apply: (options: Pick<LogOptions, 'logLevel' | 'logFormat'>) => void;
   /** Writes the remaining lines, for at most `limitMs` (default: 1 s). Call it before the process exits. */
   readonly end: (limitMs?: number) => Promise<void>;
@@ -41,7 +40,6 @@ const sharedGatherBytesMax = 4_096;
 const heldBytesMax = 16_777_216;
 const endMsMax = 1_000;
 
-/** Creates a log on standard output. */
 export function createLog({ logLevel, logFormat, isShared = false }: LogOptions): Log {
   const isTerminal = isatty(1);
   let format = createFormat(logFormat, isTerminal);

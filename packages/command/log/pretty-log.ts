@@ -4,7 +4,7 @@ import { createRequire } from 'node:module';
 
 import { escapeControls } from '../../core/text/escape.ts';
 
-/** Formats one JSON line as one or several lines of text. */
+/** Formats one JSON line as lines of text. */
 export type Format = (line: string) => string;
 
 /**

@@ -37,13 +37,11 @@ const prefix = 'work_item_gateway_';
 interface Sample {
   readonly labels: Readonly<Record<string, string | number>>;
   readonly value: number;
-  /** Given only if it differs from the metric's name. */
   readonly metricName?: string;
 }
 
 export const metricsContentType: PrometheusContentType = 'text/plain; version=0.0.4; charset=utf-8';
 
-/** Creates a registry with the sum of `reports`, the status of `certificates`, and `troubles`. */
 export function createRegistry(
   reports: Reports,
   certificates: readonly CertificateStatus[],
@@ -136,17 +134,14 @@ function countersOf(figures: Figures): ProcessMetric[] {
     counter(
       'invalid_tokens_total',
       'Calls with an invalid token, by reason.',
-      tokenFlawNames
-        .map((reason) => ({ labels: { reason }, value: figures.counted(`token ${reason}`) }))
-        .filter(({ value }) => value > 0),
+      samplesOf('reason', tokenFlawNames, (reason) => figures.counted(`token ${reason}`)).filter(
+        ({ value }) => value > 0,
+      ),
     ),
     counter(
       'key_fetches_total',
       "Fetches of the issuer's keys, by outcome: `ok` or `failed`.",
-      (['ok', 'failed'] as const).map((outcome) => ({
-        labels: { outcome },
-        value: figures.counted(`key fetch ${outcome}`),
-      })),
+      samplesOf('outcome', ['ok', 'failed'], (outcome) => figures.counted(`key fetch ${outcome}`)),
     ),
     counter(
       'tls_handshakes_failed_total',
@@ -162,7 +157,7 @@ function countersOf(figures: Figures): ProcessMetric[] {
     counter(
       'worker_deaths_total',
       'Workers that ended unexpectedly, by cause.',
-      deathCauses.map((cause) => ({ labels: { cause }, value: figures.counted(`death ${cause}`) })),
+      samplesOf('cause', deathCauses, (cause) => figures.counted(`death ${cause}`)),
     ),
   ];
 }
@@ -256,13 +251,22 @@ function metricOfTroubles(troubles: CurrentTroubles | undefined): ProcessMetric 
   );
 }
 
+/** Returns a sample for each value of a label. */
+function samplesOf<const Value extends string>(
+  label: string,
+  values: readonly Value[],
+  count: (value: Value) => number,
+) {
+  return values.map((value): Sample => ({ labels: { [label]: value }, value: count(value) }));
+}
+
 const counter = metricOf('counter');
 const gauge = metricOf('gauge');
 
-/** Returns a function that makes metrics. Its argument `values` is a list of samples, or one number without labels. */
+/** Returns a function that makes metrics. A number is one sample without labels. */
 function metricOf(type: 'counter' | 'gauge' | 'histogram') {
   return (name: string, help: string, values: number | readonly Sample[]): ProcessMetric => {
-    const samples = typeof values === 'number' ? [{ labels: {}, value: values }] : values;
+    const samples: readonly Sample[] = typeof values === 'number' ? [{ labels: {}, value: values }] : values;
     const metric = { name: prefix + name, help, type, values: samples };
     return metric;
   };

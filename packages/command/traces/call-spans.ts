@@ -22,7 +22,7 @@ export interface SampledCall {
   /** The client's `traceparent`, if it sent one. */
   readonly parent: string | undefined;
   readonly traceState: string | undefined;
-  /** In milliseconds since 1970. */
+  /** In ms since 1970. */
   readonly startedAt: number;
   /** The prepared call to the backend; undefined if the request needed none. */
   backendCall: BackendCall | undefined;

@@ -52,7 +52,7 @@ export function createTraces(
             { head, traceParent, parent, traceState, startedAt: Date.now(), backendCall: undefined },
             writeSpans,
           )
-        : new UnsampledTrace(traceParent, traceState);
+        : new UnsampledTrace(traceContext(traceParent, traceState));
     },
     end: async (limitMs) => {
       await spanExport.flush(limitMs);
@@ -85,18 +85,16 @@ class SampledTrace implements CallTrace {
   }
 }
 
-// A call that is not sampled. The backend gets this decision, because it would otherwise make its own decision.
+// The backend gets the decision not to sample, because it would otherwise make its own.
 class UnsampledTrace implements CallTrace {
-  readonly #traceParent: string;
-  readonly #traceState: string | undefined;
+  readonly #context: readonly string[];
 
-  constructor(traceParent: string, traceState: string | undefined) {
-    this.#traceParent = traceParent;
-    this.#traceState = traceState;
+  constructor(context: readonly string[]) {
+    this.#context = context;
   }
 
   startBackendCall(): readonly string[] {
-    return traceContext(this.#traceParent, this.#traceState);
+    return this.#context;
   }
 
   end(): void {
