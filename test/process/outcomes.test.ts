@@ -27,7 +27,7 @@ async function countersOf(command: Command): Promise<Record<string, number>> {
   const counters = (await command.metrics()).matchAll(
     /^work_item_gateway_(request|backend)_outcomes_total\{operation="(.*)",outcome="(.*)",fault="(.*)"\} ([1-9]\d*)$/gm,
   );
-  return Object.fromEntries([...counters].map(([, ...parts]) => [parts.slice(0, 4).join(' '), Number(parts[4])]));
+  return Object.fromEntries([...counters].map(([, ...parts]) => [parts.slice(0, 4).join('/'), Number(parts[4])]));
 }
 
 describe('the log line and the counters of every outcome', () => {
@@ -86,18 +86,18 @@ describe('the log line and the counters of every outcome', () => {
     return id;
   };
   for (const [what, send, expected, ...counted] of [
-    ['a read', call('GET', item), 'info 200 ok: request', 'request read ok nobody', 'backend read ok nobody'],
-    ['OPTIONS', call('OPTIONS', '/api/work-items'), 'info 204 ok: request', 'request none ok nobody'],
-    ['a read of an unknown item', call('GET', item, undefined, status(404)), 'info 404 not-found: request', 'request read not-found client', 'backend read not-found client'],
-    ['a DELETE of an unknown item', call('DELETE', item, undefined, status(404)), 'info 500 rejected: request, status 404', 'request delete rejected client', 'backend delete rejected client'],
-    ['a POST that the backend rejects', call('POST', '/api/work-items', '{}', status(422)), 'info 500 rejected: request, status 422', 'request create rejected client', 'backend create rejected client'],
-    ['a backend that fails', call('PUT', item, '{}', status(500)), 'warn 500 refused: backend call failed, status 500', 'request update refused backend', 'backend update refused backend'],
-    ['an invalid id', call('GET', '/api/work-items/x'), 'info 400 invalid-id: request', 'request read invalid-id client'],
-    ['an unknown path', call('GET', '/nowhere'), 'info 404 no-operation: request', 'request none no-operation client'],
-    ['malformed bytes', raw('x\r\n\r\n'), 'info 400 bad-request: malformed request', 'request none bad-request client'],
-    ['a CONNECT request', raw('CONNECT x:1 HTTP/1.1\r\nHost: x:1\r\n\r\n'), 'info 405 no-operation: request', 'request none no-operation client'],
-    ['a call beyond IN_FLIGHT_MAX', beyondLimit, 'warn 503 overload: turned away', 'request read overload gateway', 'request read ok nobody', 'backend read ok nobody'],
-    ['a call whose client leaves', leaving, 'info 0 client-gone: request', 'request read client-gone nobody', 'backend read cancelled nobody'],
+    ['a read', call('GET', item), 'info 200 ok: request', 'request/read/ok/nobody', 'backend/read/ok/nobody'],
+    ['OPTIONS', call('OPTIONS', '/api/work-items'), 'info 204 ok: request', 'request/none/ok/nobody'],
+    ['a read of an unknown item', call('GET', item, undefined, status(404)), 'info 404 not-found: request', 'request/read/not-found/client', 'backend/read/not-found/client'],
+    ['a DELETE of an unknown item', call('DELETE', item, undefined, status(404)), 'info 500 rejected: request, status 404', 'request/delete/rejected/client', 'backend/delete/rejected/client'],
+    ['a POST that the backend rejects', call('POST', '/api/work-items', '{}', status(422)), 'info 500 rejected: request, status 422', 'request/create/rejected/client', 'backend/create/rejected/client'],
+    ['a backend that fails', call('PUT', item, '{}', status(500)), 'warn 500 refused: backend call failed, status 500', 'request/update/refused/backend', 'backend/update/refused/backend'],
+    ['an invalid id', call('GET', '/api/work-items/x'), 'info 400 invalid-id: request', 'request/read/invalid-id/client'],
+    ['an unknown path', call('GET', '/nowhere'), 'info 404 no-operation: request', 'request/none/no-operation/client'],
+    ['malformed bytes', raw('x\r\n\r\n'), 'info 400 bad-request: malformed request', 'request/none/bad-request/client'],
+    ['a CONNECT request', raw('CONNECT x:1 HTTP/1.1\r\nHost: x:1\r\n\r\n'), 'info 405 no-operation: request', 'request/none/no-operation/client'],
+    ['a call beyond IN_FLIGHT_MAX', beyondLimit, 'warn 503 overload: turned away', 'request/read/overload/gateway', 'request/read/ok/nobody', 'backend/read/ok/nobody'],
+    ['a call whose client leaves', leaving, 'info 0 client-gone: request', 'request/read/client-gone/nobody', 'backend/read/cancelled/nobody'],
   ] as const) {
     test(`the log line of ${what} is "${expected}"`, async () => {
       const id = await send(what.replaceAll(' ', '-'));
@@ -106,7 +106,7 @@ describe('the log line and the counters of every outcome', () => {
       const [line = {}, ...others] = command.logs.filter(({ requestId }) => requestId === id) as Partial<Record<string, string>>[];
       assert.deepEqual(others, [], 'only one log line');
       const { level, status: replied, outcome, msg, cause, operation = 'none' } = line;
-      assert.equal(operation, counted[0].split(' ')[1]);
+      assert.equal(operation, counted[0].split('/')[1]);
       const [why = ''] = /^status \d+(?=;|$)/.exec(outcome === 'not-found' ? '' : (cause ?? '')) ?? [];
       assert.equal(`${level} ${replied} ${outcome}: ${msg}${why && `, ${why}`}`, expected);
     });
@@ -163,7 +163,7 @@ test('the verdict is good after calls for unknown items and calls with rejected 
   }
   assert.equal(flows.all.failed.backend, 0);
   // The alert with severity `page` sums the counters with these two faults, so these counters must be 0.
-  assert.doesNotMatch(Object.keys(await countersOf(command)).join(), / (?:backend|gateway)(?:,|$)/);
+  assert.doesNotMatch(Object.keys(await countersOf(command)).join(), /\/(?:backend|gateway)(?:,|$)/);
   assert.deepEqual([...new Set(command.logs.map(({ level }) => level))], ['info']);
 });
 

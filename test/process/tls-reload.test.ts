@@ -22,6 +22,7 @@ const path = '/api/work-items/7';
 const item = '{"id":7}';
 const taken = 'new certificate in force';
 const refused = 'new certificate files refused: the previous certificates stay in force';
+const changed = 'SIGHUP: new connections use the new settings';
 const again = 'certificate files again match the certificates in force';
 
 const backend = await useBackend(item);
@@ -134,24 +135,25 @@ describe('new certificate files', { skip: noOpenssl }, () => {
       const hangUp = () => gateway.signal('SIGHUP');
       gateway.write({ TLS_RELOAD_MS: '3600000' });
       hangUp();
-      await nth(1, gateway, 'reloaded');
+      await nth(1, gateway, changed);
       gateway.put(second);
       hangUp();
       hangUp();
       await nth(3, gateway, taken);
-      await nth(2, gateway, 'reloaded');
-      assert.equal(await shownName(gateway), 'second');
+      await poll(async () => (await shownName(gateway)) === 'second', 'the new certificate is shown');
       gateway.put({ cert: first.cert, key: second.key });
+      gateway.write({ TLS_RELOAD_MS: '3600000', DOCS: 'true' });
       hangUp();
       await nth(7, gateway, refused);
-      await nth(3, gateway, 'reloaded');
+      await nth(2, gateway, changed);
       assert.equal(await shownName(gateway), 'second');
+      assert.equal((await nth(3, gateway, taken))['subject'], 'CN=second');
     });
 
     test('do not affect a drain [D33]', async () => {
       gateway.write();
       gateway.signal('SIGHUP');
-      await nth(4, gateway, 'reloaded');
+      await nth(3, gateway, changed);
       const gate = createGate();
       backend.answersOnce(behind(gate, answer(item)));
       await using client = await connect(gateway);
