@@ -95,7 +95,7 @@ const rows: readonly [name: string, files: string, of: RegExp, traits?: Omit<Bat
     /packages\/(core\/guards\/rate-limit\/windows|command\/cluster\/primary-counter)\.ts/],
   ['slow clients', 'process/hostile-clients',
     /packages\/core\/(http1\/client-connection|hosts\/clients\/(client-listener|stall-watch))\.ts/, { isTimed: true, isCommand: true }],
-  ['simulated workers', 'simulation/workers unit/distributor',
+  ['simulated workers', 'simulation/workers unit/distributor unit/worker-pool',
     /packages\/command\/cluster\/(distributor|member|worker-pool|worker-state)\.ts/],
   ['a worker process', 'unit/worker',
     /packages\/command\/cluster\/(messages|worker)\.ts/, { isTimed: true, isForked: true }],

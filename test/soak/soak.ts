@@ -285,7 +285,7 @@ const allowances: readonly [metric: string, unit: number, allowance: number][] =
   ['nodejs_external_memory_bytes', mib, 8],
   ['process_resident_memory_bytes', mib, 64],
 ];
-/** The metrics that must be 0 at rest. */
+/** The metrics that must be 0 for an idle gateway. */
 const leftovers = ['requests_in_flight', 'buffered_bytes', 'backend_connections', 'bugs_total'];
 
 /** Waits up to half a minute until the gateway has no calls, buffers or backend connections; returns its resources. */
@@ -299,7 +299,7 @@ async function rest(): Promise<Map<string, readonly [value: number, allowance: n
     const { text } = await gateway.admin('/metrics');
     const left = leftovers.filter((name) => figureIn(text, `work_item_gateway_${name}`) !== 0);
     if (left.length > 0 && attempt < 30) continue;
-    if (left.length > 0) problems.push(`not 0 at rest: ${left.join()}`);
+    if (left.length > 0) problems.push(`not 0 in an idle gateway: ${left.join()}`);
     const active = text.matchAll(/^nodejs_active_resources\{type="([^"]+)"\} (\d+)$/gm);
     return new Map([
       ...allowances.map(([name, unit, most]) => [name, [(figureIn(text, name) ?? NaN) / unit, most]] as const),

@@ -68,7 +68,7 @@ export class Member implements Receiver {
   #departure: Departure | undefined;
   readonly #process: ChildProcess;
   readonly #observer: MemberObserver;
-  // The receivers of awaited answers, by the answer's kind and id.
+  // By the answer's kind and id.
   readonly #awaitedAnswers = new Map<string, (answer: Answer) => void>();
   // Connections that the worker has not confirmed, by number, and the time when they were passed.
   readonly #unconfirmed = new Map<number, { readonly socket: Socket; readonly at: number }>();
@@ -76,14 +76,12 @@ export class Member implements Receiver {
   // The number of the worker's connections in its last `pong`, and the number of the connection sent before the `ping`.
   #open = 0;
   #openSince = 0;
-  // The certificates last sent to the worker.
   #tls: TlsInForce;
   #lastReport: Report | undefined;
   #nextId = 0;
   #missedBeats = 0;
   #isKilled = false;
 
-  /** `child` is a worker process that waits for its first message. */
   constructor(child: ChildProcess, settings: Settings, start: WorkerStart, observer: MemberObserver) {
     this.#process = child;
     this.#observer = observer;
@@ -111,7 +109,6 @@ export class Member implements Receiver {
     return this.#departure;
   }
 
-  /** True if the worker serves and has answered one of the last heartbeats. */
   get isAnswering(): boolean {
     return this.#state === 'serving' && this.#missedBeats < silentBeats;
   }
@@ -179,7 +176,7 @@ export class Member implements Receiver {
   async reload(settings: Settings, tls: TlsInForce): Promise<{ readonly finished: Promise<unknown> }> {
     this.settings = settings;
     this.#tls = tls;
-    const id = this.#takeId();
+    const id = (this.#nextId += 1);
     this.send({ kind: 'reload', id, settings: toPlain(settings), tls });
     const finished = this.#answer('reload-finished', id);
     const reloaded = await this.#answer('reloaded', id);
@@ -190,7 +187,7 @@ export class Member implements Receiver {
   /** Requests a report. Resolves when `lastReport` is new, or when the worker does not answer or has ended. */
   async report(request: ReportRequest): Promise<void> {
     if (this.#readyAt === undefined || this.#missedBeats > 1) return;
-    const id = this.#takeId();
+    const id = (this.#nextId += 1);
     const timeout = Promise.withResolvers<undefined>();
     const callOff = startDeadline(reportTimeoutMs, () => timeout.resolve(undefined));
     this.send({ kind: 'report', id, request });
@@ -214,11 +211,6 @@ export class Member implements Receiver {
   kill(): void {
     this.#isKilled = true;
     this.#process.kill('SIGKILL');
-  }
-
-  #takeId(): number {
-    this.#nextId += 1;
-    return this.#nextId;
   }
 
   // Resolves with the worker's answer, or with undefined if the worker ends or `timeout` resolves first.

@@ -13,7 +13,6 @@ export interface WorkerStart {
   readonly keys: FetchedKeys | undefined;
 }
 
-/** A request that the primary counts for the rate limit. */
 export interface CountRequest {
   readonly key: string;
   readonly rate: Rate;

@@ -172,7 +172,6 @@ class WorkerPool implements ServingProcesses {
     return this.#url.replace(/^https?/, this.#tls.clients === undefined ? 'http' : 'https');
   }
 
-  /** @internal */
   async start(): Promise<void> {
     const { port } = this.#settings;
     if (this.#passed.length === 0 && port !== 0) await checkPort('clients', this.#settings, this.#logger);
@@ -202,9 +201,7 @@ class WorkerPool implements ServingProcesses {
     this.#tls = tls;
     const ends: Promise<unknown>[] = [];
     try {
-      for (const member of this.#serving()) {
-        ends.push((await member.reload(this.#settings, tls)).finished);
-      }
+      for (const member of this.#serving()) ends.push((await member.reload(this.#settings, tls)).finished);
     } catch (error) {
       ({ settings: this.#settings, tls: this.#tls } = previous);
       decision.resolve(undefined);
@@ -234,12 +231,9 @@ class WorkerPool implements ServingProcesses {
     }
   }
 
-  // A worker that is still starting gets the certificates when it is ready.
   renewTls(tls: TlsInForce): void {
     this.#tls = tls;
-    for (const member of this.#members) {
-      member.renewTls(tls);
-    }
+    for (const member of this.#members) member.renewTls(tls);
   }
 
   readonly reports = async (request: ReportRequest): Promise<Reports> => {
@@ -272,9 +266,7 @@ class WorkerPool implements ServingProcesses {
     await this.#stopServing();
     this.#tellAll({ kind: 'cut' });
     const callOff = startDeadline(killTimeoutMs, () => {
-      for (const member of this.#members) {
-        this.#kill(member, 'a worker does not exit: killing it');
-      }
+      for (const member of this.#members) this.#kill(member, 'a worker does not exit: killing it');
     });
     await this.#allExited();
     callOff();
@@ -289,9 +281,7 @@ class WorkerPool implements ServingProcesses {
     await listener?.close();
     // The waiting connections go to the workers first, so each worker receives them before `finish-drain`.
     this.#distributor.close();
-    for (const member of this.#members) {
-      member.leave('stop');
-    }
+    for (const member of this.#members) member.leave('stop');
   }
 
   async #allExited(): Promise<void> {
@@ -299,17 +289,13 @@ class WorkerPool implements ServingProcesses {
   }
 
   #tellAll(message: ToWorker): void {
-    for (const member of this.#members) {
-      member.send(message);
-    }
+    for (const member of this.#members) member.send(message);
   }
 
-  // The workers that get connections.
   #serving(): Member[] {
     return [...this.#members].filter(({ state }) => state === 'serving');
   }
 
-  // True until the client listener is to be closed.
   #isOpen(): boolean {
     return this.#phase === 'running' || this.#phase === 'announced';
   }
@@ -317,9 +303,7 @@ class WorkerPool implements ServingProcesses {
   // Starts missing workers and retires surplus ones. Called after each change of the workers.
   #reconcile(): void {
     if (!this.#isOpen() || this.#pause !== undefined) return;
-    for (const launched of this.#launchMissing()) {
-      launched.catch((error: unknown) => this.#onLaunchFailure(error));
-    }
+    for (const launched of this.#launchMissing()) launched.catch((error: unknown) => this.#onLaunchFailure(error));
     for (const surplus of this.#serving().slice(this.#settings.workers)) {
       surplus.leave('surplus');
       surplus.send({ kind: 'begin-drain' });

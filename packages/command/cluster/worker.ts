@@ -62,7 +62,6 @@ async function run(
     await log.end(logEndMs);
     process.exit(1);
   }
-  // The connections that are being confirmed.
   const confirming = new Set<Promise<void>>();
   const open = (): number => service.connectionCount + confirming.size;
   // After a fault or during a drain, connections are not confirmed: the primary process passes them to another worker.

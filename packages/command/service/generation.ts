@@ -37,7 +37,7 @@ export interface Generation extends ReportedGeneration, Pick<ServingProcesses, '
   drain(signal: AbortSignal): Promise<void>;
 }
 
-/** The objects that the successive generations of a process share. */
+/** Shared by the successive generations of a process. */
 interface GenerationContext {
   readonly logger: Logger;
   readonly records: Pick<Records, 'figures' | 'failures'>;
@@ -168,7 +168,6 @@ export async function createGeneration(
   };
 }
 
-// Reports requests to the log and the figures.
 function createObserver(
   logger: Logger,
   { figures, failures, backend }: Records,

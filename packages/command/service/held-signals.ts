@@ -25,9 +25,7 @@ export function holdSignals(source: NodeJS.Process): HeldSignals {
     source.off(name, hold);
     return came.delete(name);
   };
-  for (const name of heldSignals) {
-    source.on(name, hold);
-  }
+  for (const name of heldSignals) source.on(name, hold);
   source.on('SIGUSR1', () => undefined);
   return {
     on: (name: NodeJS.Signals | 'uncaughtException' | 'unhandledRejection', listener) => {

@@ -115,9 +115,8 @@ export function listenForReloads(source: SignalSource): (reload: () => Promise<v
       isWaiting = true;
       last = last.then(async () => {
         isWaiting = false;
-        await (
-          await begun.promise
-        )();
+        const reload = await begun.promise;
+        await reload();
       });
     }
   });
@@ -139,11 +138,16 @@ export async function runUntilStopped(
   service.beginDrain();
   const { shutdownDelayMs, shutdownTimeoutMs } = settingsInForce();
   await delay(shutdownDelayMs, undefined, { signal: stop.cut.signal }).catch(() => undefined);
-  const timeout = startShutdownTimeout(shutdownTimeoutMs, logger);
+  // Limits the time in which calls in flight may finish [D33].
+  const timeout = new AbortController();
+  const callOff = startDeadline(shutdownTimeoutMs, () => {
+    logger.warn({ shutdownTimeoutMs }, 'shutdown timeout reached: cutting requests still in flight');
+    timeout.abort();
+  });
   const cut = AbortSignal.any([stop.cut.signal, timeout.signal]);
   // Stops waiting when `cut` is aborted, because after an internal error the drain may never finish.
   await Promise.race([service.finishDrain(cut), untilAborted(cut)]);
-  timeout.callOff();
+  callOff();
   const late = Promise.withResolvers<boolean>();
   const callOffLate = startDeadline(stopMsMax, () => late.resolve(false));
   const isStopped = await Promise.race([service.stop().then(() => true), late.promise]);
@@ -156,17 +160,4 @@ export async function runUntilStopped(
 
 export async function untilAborted(signal: AbortSignal): Promise<void> {
   if (!signal.aborted) await once(signal, 'abort');
-}
-
-/** Limits the time in which calls in flight may finish [D33]. When the time is over, logs this and aborts `signal`. */
-function startShutdownTimeout(
-  shutdownTimeoutMs: number,
-  logger: Logger,
-): { readonly signal: AbortSignal; readonly callOff: () => void } {
-  const timeout = new AbortController();
-  const callOff = startDeadline(shutdownTimeoutMs, () => {
-    logger.warn({ shutdownTimeoutMs }, 'shutdown timeout reached: cutting requests still in flight');
-    timeout.abort();
-  });
-  return { signal: timeout.signal, callOff };
 }

@@ -89,9 +89,7 @@ export async function startLocalService(
     },
     beginDrain: () => {
       isDraining = true;
-      for (const each of generations) {
-        each.beginDrain();
-      }
+      for (const each of generations) each.beginDrain();
     },
     finishDrain: async (signal) => {
       isEnding = true;

@@ -19,9 +19,7 @@ export interface Parts {
   readonly dashboard: () => Promise<{ readonly createDashboard: CreateDashboard }>;
   readonly standInBackend: () => Promise<StandInBackendPart>;
   readonly contractCheck: () => Promise<ContractCheckPart>;
-  /** Needed by the primary process: starts several workers. */
   readonly cluster: () => Promise<ClusterPart>;
-  /** Needed by each worker: serves clients. */
   readonly worker: () => Promise<{ readonly serveAsWorker: (parts: Partial<Parts>) => void }>;
   readonly traces: () => Promise<{
     /** `onDropped` is called whenever spans are lost, with the number of lost spans. */
@@ -69,7 +67,6 @@ interface ContractCheckPart {
 
 export interface ServingProcesses extends Service, Reporter {
   readonly url: string;
-  /** True if worker processes serve the clients, false if this process does. */
   readonly hasWorkers: boolean;
   /** Uses `tls` for new connections, from clients and to the backend. Open connections stay open [D37]. */
   renewTls(tls: TlsInForce): void;
@@ -83,7 +80,6 @@ export interface ServingProcesses extends Service, Reporter {
 }
 
 interface ClusterPart {
-  /** If the start fails, stops all processes and rejects with a StartError. */
   readonly startPool: (
     settings: Settings,
     log: Log,
