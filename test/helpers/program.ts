@@ -3,13 +3,17 @@
 import { spawn, type ChildProcess, type SpawnOptions } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
+import { after } from 'node:test';
 import { Changes, DEADLINE_MS, poll } from './changes.ts';
 import { isRefused } from './raw-client.ts';
 
 const running = new Set<ChildProcess>();
-process.on('exit', () => {
+const killAll = (): void => {
   for (const child of running) child.kill('SIGKILL');
-});
+};
+process.on('exit', killAll);
+// If a test fails, its programs may go on. They would keep the test's process alive until its time limit.
+if (process.argv[1]?.endsWith('.test.ts') === true) after(() => void setTimeout(killAll, 10_000).unref());
 
 // Debian installs servers in folders that a user's PATH may not have.
 const folders = [

@@ -344,31 +344,19 @@ for (const fault of ['rejection', 'log and exceptions']) {
   });
 }
 
-test('64 connections are spread evenly over 4 workers, also after the death of a worker', async () => {
+test('64 connections are spread evenly over 4 workers', async () => {
   await using command = await start({ WORKERS: '4' });
-  const clients = new Set<RawClient>();
-  /** Opens connections until 64 are open, then calls on all; each worker serves 16 of the calls, or 25 % more or fewer. */
-  const assertEven = async (path: string): Promise<void> => {
-    // One at a time: on a busy machine, a worker that is late would get fewer simultaneous connections.
-    while (clients.size < 64) {
-      const client = await command.connect();
-      assert.equal((await client.call('GET', '/api/work-items')).status, 200);
-      clients.add(client);
-    }
-    await Promise.all(Array.from(clients, (client) => client.call('GET', path)));
-    const calls = () => command.logs.filter((line) => isCall(line) && line['path'] === path);
-    await poll(() => calls().length === 64, 'all calls are logged');
-    const counts = workersOf(command).map((worker) => calls().filter(({ pid }) => pid === worker).length);
-    assert.ok(counts.length === 4 && counts.every((count) => count >= 12 && count <= 20), counts.join());
-  };
-  await assertEven('/api/work-items/1');
-  const [victim] = workersOf(command);
-  kill(victim, 'SIGKILL');
-  await poll(
-    async () => !workersOf(command).includes(victim) && (await metric(command, 'workers')) === 4,
-    'a successor serves',
-  );
-  for (const client of clients) if (!client.isOpen) clients.delete(client);
-  await assertEven('/api/work-items/2');
+  const clients: RawClient[] = [];
+  // One at a time: on a busy machine, a worker that is late would get fewer simultaneous connections.
+  while (clients.length < 64) {
+    const client = await command.connect();
+    clients.push(client);
+    assert.equal((await client.call('GET', '/api/work-items')).status, 200);
+  }
+  const calls = () => command.logs.filter(isCall);
+  await poll(() => calls().length === 64, 'all calls are logged');
+  const counts = workersOf(command).map((worker) => calls().filter(({ pid }) => pid === worker).length);
+  // 16, or 25 % more or fewer.
+  assert.ok(counts.length === 4 && counts.every((count) => count >= 12 && count <= 20), counts.join());
   for (const client of clients) client.destroy();
 });
