@@ -10,25 +10,8 @@ import { createChoices } from '../wire/http-messages.ts';
 import { createRandom } from '../json/texts.ts';
 import { poll } from './changes.ts';
 import { startGateway } from './gateway.ts';
-import {
-  closedWindow,
-  data,
-  fieldBlock,
-  flags,
-  frame,
-  frameTypes,
-  get,
-  headers,
-  ping,
-  preface,
-  put,
-  requestFields,
-  resetStream,
-  settingIds,
-  settings,
-  windowUpdate,
-  type Fields,
-} from './http2-frames.ts';
+import * as frames from './http2-frames.ts';
+import { data, flags, frame, frameTypes, get, headers, put, requestFields, settings } from './http2-frames.ts';
 import { accounted } from './leftovers.ts';
 import { answer, latency, timeout, type Answer } from './scripted-backend.ts';
 
@@ -114,16 +97,16 @@ async function attack(port: number, seed: number): Promise<HostileClient> {
   let stream = -1;
   const next = () => (stream += 2);
   const any = () => (chance(0.8) ? Math.max(1, stream) : 2 * below(20) + 1);
-  const read = (path: string, others: Fields = []) =>
+  const read = (path: string, others: frames.Fields = []) =>
     headers(
       next(),
       requestFields(pick(['GET', 'GET', 'HEAD', 'DELETE']), path, others),
       (chance(0.6) ? flags.endStream : 0) | (chance(0.95) ? flags.endHeaders : 0),
     );
-  const write = (...others: Fields) => put(next(), item, others);
+  const write = (...others: frames.Fields) => put(next(), item, others);
   const bytes = (length: number) => data(any(), '1'.repeat(length), chance(0.3) ? flags.endStream : 0);
   const leave = (error: number) => frame(frameTypes.goAway, 0, 0, Buffer.from([0, 0, 0, below(2), 0, 0, 0, error]));
-  const window = () => settings([[settingIds.initialWindowSize, pick([0, 0, 1, 65_535, largestWindow])]]);
+  const window = () => settings([[frames.settingIds.initialWindowSize, pick([0, 0, 1, 65_535, largestWindow])]]);
   const usual: readonly [() => Buffer, ...(() => Buffer)[]] = [
     () => read('/nope'),
     () => read(item),
@@ -133,12 +116,12 @@ async function attack(port: number, seed: number): Promise<HostileClient> {
     () => write(['expect', '100-continue']),
     () => bytes(below(20)),
     () => bytes(16_384),
-    () => resetStream(any(), pick([0, 0, 1, 2, 5, 8, 11])),
-    () => windowUpdate(pick([0, any()]), pick([1, 100, 100_000])),
+    () => frames.resetStream(any(), pick([0, 0, 1, 2, 5, 8, 11])),
+    () => frames.windowUpdate(pick([0, any()]), pick([1, 100, 100_000])),
     window,
     () => settings(),
     () => frame(frameTypes.settings, flags.ack),
-    () => ping,
+    () => frames.ping,
     () => leave(0),
     () => Buffer.concat([leave(0), leave(0)]),
     () => frame(0x77, below(256), below(9), Buffer.alloc(below(300))),
@@ -147,9 +130,9 @@ async function attack(port: number, seed: number): Promise<HostileClient> {
   const broken: typeof usual = [
     () => longFrame,
     () => brokenHead(next()),
-    () => windowUpdate(pick([0, any()]), pick([0, largestWindow])),
-    () => settings([[settingIds.initialWindowSize, 2 ** 31]]),
-    () => settings(Array.from({ length: 40 }, () => [settingIds.headerTableSize, below(9_000)] as const)),
+    () => frames.windowUpdate(pick([0, any()]), pick([0, largestWindow])),
+    () => settings([[frames.settingIds.initialWindowSize, 2 ** 31]]),
+    () => settings(Array.from({ length: 40 }, () => [frames.settingIds.headerTableSize, below(9_000)] as const)),
     () => frame(frameTypes.ping, 0, pick([0, 1]), Buffer.alloc(7)),
     () => leave(pick([1, 2, 11])),
     () => frame(frameTypes.priority, 0, any(), Buffer.from([0, 0, 0, any(), 1])),
@@ -161,16 +144,16 @@ async function attack(port: number, seed: number): Promise<HostileClient> {
     () => bytes(below(5_000)),
     () => get(pick([0, 2, 1]), item),
     () => get(next(), item, [['Bad Name', 'x']]),
-    () => frame(frameTypes.headers, 0x28 | flags.endHeaders, next(), Buffer.concat([Buffer.alloc(6), fieldBlock(requestFields('GET', item))])),
+    () => frame(frameTypes.headers, 0x28 | flags.endHeaders, next(), Buffer.concat([Buffer.alloc(6), frames.fieldBlock(requestFields('GET', item))])),
     () => Buffer.from(Array.from({ length: below(60) }, () => below(256))),
     () => Buffer.alloc(20),
     () => read(item).subarray(0, below(30)),
   ]; // prettier-ignore
-  if (chance(0.97)) client.send(preface);
+  if (chance(0.97)) client.send(frames.preface);
   if (chance(0.97)) client.send(chance(0.6) ? window() : settings());
   // node:http2 stops reading after some errors. Such connections are frequent here, because chance seldom leads to them.
   if (chance(0.3)) {
-    client.send(settings(closedWindow), pick([() => read('/nope'), () => write()])(), leave(0));
+    client.send(settings(frames.closedWindow), pick([() => read('/nope'), () => write()])(), leave(0));
     client.send(pick(broken)());
     await wait(40);
   }

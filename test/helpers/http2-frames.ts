@@ -1,8 +1,9 @@
 // An HTTP/2 client that sends and reads any frames, including invalid ones. It writes HPACK fields as literals.
 
+import { once } from 'node:events';
 import type { Socket } from 'node:net';
 import { connect, type TLSSocket } from 'node:tls';
-import { Changes, DEADLINE_MS } from './changes.ts';
+import { Changes } from './changes.ts';
 
 /** RFC 9113, 6. */
 export const frameTypes = {
@@ -55,8 +56,10 @@ export function frame(type: number, frameFlags = 0, stream = 0, payload: Uint8Ar
   return Buffer.concat([head, payload]);
 }
 
+type Settings = readonly (readonly [id: number, value: number])[];
+
 /** A SETTINGS frame of these ids and values. */
-export function settings(values: readonly (readonly [id: number, value: number])[] = []): Buffer {
+export function settings(values: Settings = []): Buffer {
   const payload = Buffer.alloc(6 * values.length);
   for (const [index, [id, value]] of values.entries()) {
     payload.writeUInt16BE(id, 6 * index);
@@ -101,18 +104,12 @@ export function firstOfTable(count: number): Buffer {
   return Buffer.alloc(count, 0x80 | 62);
 }
 
+// The length is an integer with a prefix of 7 bits [RFC 7541, 5.1].
 function hpackString(text: string): [length: Buffer, bytes: Buffer] {
-  const bytes = Buffer.from(text, 'latin1');
-  return [hpackInteger(bytes.length), bytes];
-}
-
-// An integer with a prefix of 7 bits [RFC 7541, 5.1].
-function hpackInteger(value: number): Buffer {
-  if (value < 127) return Buffer.of(value);
-  const bytes = [127];
-  let rest = value - 127;
+  const bytes = [Math.min(text.length, 127)];
+  let rest = text.length - 127;
   for (; rest >= 128; rest = Math.floor(rest / 128)) bytes.push((rest % 128) + 128);
-  return Buffer.from([...bytes, rest]);
+  return [Buffer.from(rest < 0 ? bytes : [...bytes, rest]), Buffer.from(text, 'latin1')];
 }
 
 /** A HEADERS frame; by default it is a complete request without a body. */
@@ -155,9 +152,9 @@ export class FrameClient<S extends Socket = TLSSocket> implements AsyncDisposabl
   readonly frames: Frame[] = [];
   /** Called for each of these frames. Tests with very many frames replace it, so that no frame is kept. */
   onFrame: (each: Frame) => void = (each) => this.frames.push(each);
+  isOpen = true;
   readonly #changes = new Changes();
   #bytes = Buffer.alloc(0);
-  #isClosed = false;
 
   constructor(socket: S) {
     this.socket = socket;
@@ -169,7 +166,7 @@ export class FrameClient<S extends Socket = TLSSocket> implements AsyncDisposabl
       })
       .on('error', () => undefined)
       .on('close', () => {
-        this.#isClosed = true;
+        this.isOpen = false;
         this.#changes.notify();
       });
   }
@@ -178,24 +175,19 @@ export class FrameClient<S extends Socket = TLSSocket> implements AsyncDisposabl
   static async open(port: number): Promise<FrameClient> {
     const socket = connect({ port, host: '127.0.0.1', ALPNProtocols: ['h2'], rejectUnauthorized: false });
     const client = new FrameClient(socket);
-    await new Promise((resolve, reject) => socket.once('secureConnect', resolve).once('error', reject));
+    await once(socket, 'secureConnect');
     return client;
   }
 
   /** Opens a connection and exchanges settings. */
-  static async begin(port: number, values?: readonly (readonly [id: number, value: number])[]): Promise<FrameClient> {
+  static async begin(port: number, values?: Settings): Promise<FrameClient> {
     const client = await FrameClient.open(port);
-    try {
-      await client.begin(values);
-    } catch (error) {
-      client.socket.destroy();
-      throw error;
-    }
+    await client.begin(values);
     return client;
   }
 
   /** Sends the preface and exchanges settings. */
-  async begin(values?: readonly (readonly [id: number, value: number])[]): Promise<void> {
+  async begin(values?: Settings): Promise<void> {
     this.send(preface, settings(values));
     await this.receives((each) => each.type === frameTypes.settings && each.flags === 0, 'its settings');
     this.send(frame(frameTypes.settings, flags.ack));
@@ -207,7 +199,7 @@ export class FrameClient<S extends Socket = TLSSocket> implements AsyncDisposabl
 
   /** Sends frames; resolves when the OS has the bytes or the connection has closed. */
   async sent(...frames: readonly Uint8Array[]): Promise<void> {
-    if (this.#isClosed) return;
+    if (!this.isOpen) return;
     await new Promise<void>((resolve) => {
       this.socket.once('close', resolve);
       if (this.socket.destroyed) return;
@@ -218,21 +210,18 @@ export class FrameClient<S extends Socket = TLSSocket> implements AsyncDisposabl
     });
   }
 
-  get isOpen(): boolean {
-    return !this.#isClosed;
+  #until<T>(attempt: () => T | undefined, expected: string): Promise<T> {
+    const last = () => this.frames.slice(-20).map(({ type, stream, payload }) => `${type}/${stream}/${payload.toString('hex')}`); // prettier-ignore
+    return this.#changes.until(attempt, () => `${expected}; the last of ${this.frames.length} frames: ${last().join(' ')}`); // prettier-ignore
   }
 
   /** The first received frame that `isIt` accepts. */
-  receives(isIt: (each: Frame) => boolean, expected: string, limitMs = DEADLINE_MS): Promise<Frame> {
-    return this.#changes.until(
-      () => {
-        const found = this.frames.find(isIt);
-        if (found === undefined && this.#isClosed) throw new Error(`closed before ${expected}; ${this.#seen()}`);
-        return found;
-      },
-      () => `${expected}; ${this.#seen()}`,
-      limitMs,
-    );
+  receives(isIt: (each: Frame) => boolean, expected: string): Promise<Frame> {
+    return this.#until(() => {
+      const found = this.frames.find(isIt);
+      if (found === undefined && !this.isOpen) throw new Error(`closed before ${expected}`);
+      return found;
+    }, expected);
   }
 
   /** Waits for DATA on each of these streams: the body of a reply. */
@@ -243,13 +232,9 @@ export class FrameClient<S extends Socket = TLSSocket> implements AsyncDisposabl
   }
 
   /** The code with which the gateway reset `stream`. */
-  async resetCode(stream: number, limitMs = DEADLINE_MS): Promise<number> {
-    const reset = await this.receives(
-      (each) => each.type === frameTypes.resetStream && each.stream === stream,
-      `a reset of ${stream}`,
-      limitMs,
-    );
-    return reset.payload.readUInt32BE(0);
+  async resetCode(stream: number): Promise<number> {
+    const isReset = (each: Frame) => each.type === frameTypes.resetStream && each.stream === stream;
+    return (await this.receives(isReset, `a reset of ${stream}`)).payload.readUInt32BE(0);
   }
 
   /** The body that has been received on `stream` so far. */
@@ -265,12 +250,8 @@ export class FrameClient<S extends Socket = TLSSocket> implements AsyncDisposabl
   }
 
   /** Resolves when the gateway has closed the connection. */
-  async closed(limitMs = DEADLINE_MS): Promise<void> {
-    await this.#changes.until(
-      () => (this.#isClosed ? true : undefined),
-      () => `the connection is closed; ${this.#seen()}`,
-      limitMs,
-    );
+  async closed(): Promise<void> {
+    await this.#until(() => (this.isOpen ? undefined : true), 'the connection is closed');
   }
 
   [Symbol.asyncDispose](): Promise<void> {
@@ -281,23 +262,13 @@ export class FrameClient<S extends Socket = TLSSocket> implements AsyncDisposabl
   #read(bytes: Buffer): void {
     this.#bytes = Buffer.concat([this.#bytes, bytes]);
     while (this.#bytes.length >= 9) {
-      const length = this.#bytes.readUIntBE(0, 3);
-      if (this.#bytes.length < 9 + length) return;
-      const type = this.#bytes.readUInt8(3);
-      const payload = this.#bytes.subarray(9, 9 + length);
-      const frameFlags = this.#bytes.readUInt8(4);
+      const end = 9 + this.#bytes.readUIntBE(0, 3);
+      if (this.#bytes.length < end) return;
+      const [type, frameFlags] = [this.#bytes.readUInt8(3), this.#bytes.readUInt8(4)];
+      const payload = Buffer.from(this.#bytes.subarray(9, end));
       const isAck = (type === frameTypes.settings || type === frameTypes.ping) && frameFlags === flags.ack;
-      if (!isAck) {
-        this.onFrame({ type, flags: frameFlags, stream: this.#bytes.readUInt32BE(5), payload: Buffer.from(payload) });
-      }
-      this.#bytes = this.#bytes.subarray(9 + length);
+      if (!isAck) this.onFrame({ type, flags: frameFlags, stream: this.#bytes.readUInt32BE(5), payload });
+      this.#bytes = this.#bytes.subarray(end);
     }
-  }
-
-  #seen(): string {
-    const last = this.frames
-      .slice(-20)
-      .map(({ type, stream, payload }) => `${type}/${stream}/${payload.toString('hex')}`);
-    return `${this.frames.length} frames received, the last are ${last.join(' ')}`;
   }
 }
