@@ -89,7 +89,7 @@ export class ClientListener implements Iterable<Connection> {
     return this.#handshakes === undefined ? 'http' : 'https';
   }
 
-  /** Number of open connections, including those in their TLS handshake. */
+  /** Includes connections in their TLS handshake. */
   get size(): number {
     return this.#connections.size;
   }

@@ -34,7 +34,6 @@ export interface Allowance {
 export class FrameMeter {
   /** Called with the id of a stream that receives more DATA than it expects. */
   onExcess: (stream: number) => void = () => undefined;
-  /** True while a head is incomplete. */
   isInHead = false;
   /** When the incomplete head began, in ms. The caller sets it; the meter clears it at its end. */
   headSince: number | undefined;

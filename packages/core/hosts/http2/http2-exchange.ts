@@ -11,14 +11,12 @@ import type { Requester, RequestReceiver, Reply, RequestHandler, Transport } fro
 import { listReplyHeaders } from '../common/fields.ts';
 import { readHead } from './http2-head.ts';
 
-/** State shared by all exchanges of a server. */
 export interface Http2Context extends ServerLimits {
   readonly handler: RequestHandler & { readonly budget: BufferBudget };
   /** Gets undefined if the unsent bytes belong to no reply. */
   readonly stallWatch: StallWatch<Http2Exchange | undefined>;
 }
 
-/** The interface through which an exchange uses its connection. */
 export interface ExchangeOwner extends Requester {
   /** Tells the client to send no more requests on this connection. */
   announceEnd(): void;
@@ -27,7 +25,7 @@ export interface ExchangeOwner extends Requester {
    * connection's limit.
    */
   onRoom(): void;
-  /** Called once per exchange, when its stream has closed. */
+  /** Called once, when the stream has closed. */
   onClosed(exchange: Http2Exchange): void;
   /** Closes the connection, because node:http2 does not close a stream. */
   destroy(): void;
@@ -46,7 +44,6 @@ export const closeMs = 1_000;
 type State = 'held' | 'body' | 'answering' | 'unread' | 'sending' | 'dropping' | 'done' | 'reset' | 'closed';
 
 interface Row {
-  /** The states that may follow. */
   readonly next: readonly State[];
   /** Longest time in this state, in ms. `#onLate` ends the state. */
   readonly limitMs: (limits: ServerLimits) => number;
@@ -154,7 +151,6 @@ export class Http2Exchange implements Transport {
     return this.#state === 'held' ? this.#stream.readableLength : 0;
   }
 
-  // True if the whole request has been read.
   get #isWhole(): boolean {
     return this.#stream.endAfterHeaders || this.#stream.readableEnded;
   }
@@ -237,7 +233,7 @@ export class Http2Exchange implements Transport {
     }
   }
 
-  /** Reports that the client does not read the reply. Does nothing if the reply was read or reset. */
+  /** Does nothing if the reply was read or reset. */
   reportStall(): void {
     if (this.isTaking) this.#incoming?.onStall();
   }

@@ -59,7 +59,6 @@ function sessionOptions({ requestHeadBytesMax }: ServerLimits) {
 type State = 'new' | 'idle' | 'busy' | 'announced' | 'ending' | 'ended' | 'closed';
 
 interface Row {
-  /** The states that may follow. */
   readonly next: readonly State[];
   /** Longest time in this state, in ms. `Infinity`: the exchanges have time limits. */
   readonly limitMs: (limits: ServerLimits) => number;
@@ -104,7 +103,6 @@ export class Http2Connection implements Connection, ExchangeOwner {
   #headBytes = 0;
   readonly #holding: Holding;
   #state: State = 'new';
-  // The start of the state's time limit.
   #since = monotonicMs();
 
   constructor(socket: Socket, context: Http2Context) {

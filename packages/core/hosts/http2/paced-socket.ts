@@ -42,10 +42,7 @@ export class PacedSocket extends Duplex implements TurnTaker {
   constructor(socket: Socket, keptBytes: () => number) {
     super();
     // node:http2 pauses and resumes this stream. Bytes are held back while it is paused.
-    this.on('resume', () => {
-      this.#unreadSince = undefined;
-      this.goOn();
-    });
+    this.on('resume', () => this.goOn());
     this.#socket = socket;
     this.#keptBytes = keptBytes;
     socket
@@ -82,7 +79,7 @@ export class PacedSocket extends Duplex implements TurnTaker {
     return now - (this.#unreadSince ?? now);
   }
 
-  /** Passes on bytes that were held back. Call it when fewer body bytes are buffered than before. */
+  /** Call it when fewer body bytes are buffered than before. */
   goOn(): void {
     if (this.#mayGive) this.#give();
   }
@@ -106,7 +103,7 @@ export class PacedSocket extends Duplex implements TurnTaker {
 
   /** @internal */
   override _read(): void {
-    // Nothing to do: bytes are passed on when they arrive, in this connection's turn, and after `goOn` or `resume`.
+    // Bytes are passed on when they arrive, in this connection's turn, and after `goOn` or `resume`.
   }
 
   #hold(bytes: Buffer): void {
