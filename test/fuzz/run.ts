@@ -22,6 +22,8 @@ for (const name of positionals.length === 0 ? fuzzers : positionals) {
   console.log(`${name}:`);
   const file = fileURLToPath(new URL(`${name}.ts`, import.meta.url));
   const options = ['--seconds', values.seconds, '--seed', values.seed];
-  const { status } = spawnSync(process.execPath, [file, ...options], { stdio: 'inherit' });
+  const timeout = (Number(values.seconds) + 120) * 1_000;
+  const { status } = spawnSync(process.execPath, [file, ...options], { stdio: 'inherit', timeout });
+  if (status === null) console.log('a text of this seed does not end');
   if (status !== 0) process.exitCode = 1;
 }
