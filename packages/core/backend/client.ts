@@ -81,7 +81,7 @@ const discardTimeoutMs = 1_000;
 
 /** Makes calls to one backend over its own keep-alive connections, one call at a time on each. */
 export class BackendClient {
-  // Public members without a comment are for `BackendExchange`.
+  // The public fields are for `BackendExchange`.
   readonly options: BackendClientOptions;
   readonly pool: ConnectionPool;
   readonly connecting: Deadlines;

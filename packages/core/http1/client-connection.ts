@@ -100,7 +100,7 @@ export class ClientConnection implements Connection, Transport, Requester, Sink<
       });
   }
 
-  /** In tests, test/helpers/connection-states.ts checks it against the table of transitions. */
+  /** In tests, test/helpers/connection-states.ts checks each change against the table of transitions. */
   enter(reading: ReadState, writing = this.#writing): void {
     this.#reading = reading;
     this.#writing = writing;
