@@ -31,7 +31,8 @@ export class BlockingListener extends Program {
       const filler = connect(this.port, '127.0.0.1').on('error', () => undefined);
       void this.exited.then(() => filler.destroy());
       const isTaken = await new Promise<boolean>((resolve) => {
-        const timer = setTimeout(() => resolve(false), 250);
+        // After a long turn of the event loop, a connection that has been accepted is seen first.
+        const timer = setTimeout(setImmediate, 250, resolve, false);
         filler.once('connect', () => {
           clearTimeout(timer);
           resolve(true);
