@@ -29,17 +29,17 @@ import { createCallRecord } from '../helpers/call-record.ts';
 describe('labels', () => {
   test('each outcome has a party at fault, a log level and a meaning [D51]', () => {
     const rows = [
-      ['nobody info request', 'ok client-gone shutdown'],
-      ['client info request', 'not-found rejected invalid-id invalid-body body-too-large bad-request no-operation'],
-      ['client info request', 'forbidden rate-limited no-token invalid-token insufficient-scope'],
-      ['backend warn backend call failed', 'refused unreachable timed-out not-json too-large'],
-      ['gateway warn turned away', 'no-keys overload'],
-      ['gateway error internal error', 'bug'],
-    ].flatMap(([row = '', names = '']) => names.split(' ').map((name): [string, string] => [name, row]));
+      ['nobody', 'info request', 'ok client-gone shutdown'],
+      ['client', 'info request', 'not-found rejected invalid-id invalid-body body-too-large bad-request no-operation'],
+      ['client', 'info request', 'forbidden rate-limited no-token invalid-token insufficient-scope'],
+      ['backend', 'warn backend call failed', 'refused unreachable timed-out not-json too-large'],
+      ['gateway', 'warn turned away', 'no-keys overload'],
+      ['gateway', 'error internal error', 'bug'],
+    ].flatMap(([fault = '', row = '', names = '']) => names.split(' ').map((name) => [name, fault, row]));
     const found = callOutcomes.map((name) => {
       const { fault, level, message, meaning } = outcomes[name];
       assert.ok(meaning.length > 3, name);
-      return [name, `${fault} ${level} ${message}`];
+      return [name, fault, `${level} ${message}`];
     });
     assert.deepEqual(found.toSorted(), rows.toSorted());
   });
@@ -266,7 +266,7 @@ describe('the present troubles', () => {
     gateway.call(150, page);
     gateway.call(45, refused(401));
     assert.equal(gateway.troubles().failing?.code, 'html');
-    // Of two equally common failures, the same one gives all words.
+    // One of two equally common failures gives all words.
     const away = { ...refused(503), operation: read };
     for (const records of [
       [away, page],
