@@ -16,7 +16,6 @@ const jsonType = /^(?:application\/json|text\/json|application\/[^;\s]+\+json)\s
 const integer = /^\s*[+-]?\d+\s*$/;
 const traceParent = /^00-([0-9a-f]{32})-[0-9a-f]{16}-([0-9a-f]{2})$/;
 
-/** The section of RFC 9110 that defines each error status. */
 // prettier-ignore
 const sections = { 400: '15.5.1', 404: '15.5.5', 405: '15.5.6', 413: '15.5.14', 415: '15.5.16', 500: '15.6.1' } as const;
 
@@ -67,7 +66,6 @@ function updateItem(request: IncomingMessage, store: Store, id: number, item: It
   return store.update(id, item) ? noContent : problem(request, 404);
 }
 
-/** Returns the work item in the body, or the answer that refuses it. */
 async function readItem(request: IncomingMessage): Promise<ItemText | Answer> {
   const body = await readBody(request);
   if (!body) return problem(request, 413);

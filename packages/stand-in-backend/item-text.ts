@@ -17,7 +17,6 @@ export interface ItemText {
   readonly sentId: unknown;
 }
 
-/** Reads the work item in `bytes`; undefined if `bytes` is not one JSON object in UTF-8. */
 export function readItemText(bytes: Uint8Array): ItemText | undefined {
   let text: string;
   let value: unknown;

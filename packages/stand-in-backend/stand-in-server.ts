@@ -13,15 +13,13 @@ import { startDeadline } from '../core/hosts/common/process-deadline.ts';
 import { answerRequest, problem, type Answer } from './controller.ts';
 import { openStore } from './store.ts';
 
-/** Kestrel's default keep-alive timeout. */
+/** As Kestrel's default. */
 const idleTimeoutMs = 130_000;
-/** Longest wait of `stop` for requests in flight. */
 const stopTimeoutMs = 5_000;
 
 export interface EmbeddedBackendOptions {
   /** `localhost` is 127.0.0.1 and, if the machine has IPv6, ::1 as well. */
   readonly host: string;
-  /** 0 picks a free port, the same for both address families. */
   readonly port: number;
   /** A file, created if missing, or `:memory:`. */
   readonly database: string;

@@ -17,7 +17,7 @@ const schema = `
     after_id TEXT NOT NULL
   ) STRICT`;
 
-/** The controller's access to the work items. Each write is on disk when its function returns. */
+/** The work items. Each write is on disk when its function returns. Writes of an unknown item return false. */
 export type Store = ReturnType<typeof storeOn>;
 
 /**
@@ -75,15 +75,10 @@ function storeOn(connection: DatabaseSync) {
   const update = connection.prepare('UPDATE work_item SET before_id = ?, after_id = ? WHERE id = ?');
   const remove = connection.prepare('DELETE FROM work_item WHERE id = ?');
   return {
-    /** All items as the bytes of one JSON array, ordered by id. */
     list: () => list.get()?.['json'] as Uint8Array,
-    /** Returns the new item's id. Throws if no id is left. */
     create: (item: ItemText) => Number(create.run(item.beforeId, item.afterId).lastInsertRowid),
-    /** Returns the item's bytes, or undefined if it does not exist. */
     read: (id: number) => read.get(id)?.['json'] as Uint8Array | undefined,
-    /** Returns false if the item does not exist. */
     update: (id: number, item: ItemText) => update.run(item.beforeId, item.afterId, id).changes === 1,
-    /** Returns false if the item does not exist. */
     delete: (id: number) => remove.run(id).changes === 1,
     close: () => connection.close(),
   };

@@ -65,13 +65,11 @@ export function findMissingParts(settings: Partial<GuardSettings>): string[] {
   ].filter((each) => typeof each === 'string');
 }
 
-/** Loads the token guard. Rejects with a MissingPackageError if the guard is missing. */
 export async function loadTokens(): Promise<TokenGuardPart> {
   if (guardParts.tokens === undefined) throw new MissingPackageError(leftOut.tokens);
   return await guardParts.tokens();
 }
 
-/** Loads the rate limit guard. Rejects with a MissingPackageError if the guard is missing. */
 export async function loadRateLimit(): Promise<RateLimitPart> {
   if (guardParts.rateLimit === undefined) throw new MissingPackageError(leftOut.rateLimit);
   return await guardParts.rateLimit();

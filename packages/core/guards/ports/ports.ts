@@ -44,17 +44,14 @@ export interface GuardObserver {
   onInherited(ageMs: number): void;
   /** Called once with the cause when the counter stops answering, and once with undefined when it answers again. */
   onCounter(who: 'redis' | 'keeper', cause: unknown): void;
-  /** Called once if a password is set but Redis requires none. */
   onUnusedPassword(): void;
 }
 
-/** A usable key of the issuer. */
 interface KeyName {
   readonly kid: string | undefined;
   readonly algorithm: string;
 }
 
-/** The issuer's key set as fetched. */
 export interface FetchedKeys {
   readonly text: string;
   /** Time since the fetch began, in milliseconds. */
@@ -67,11 +64,9 @@ export interface Keeper {
   readonly counter: Counter | undefined;
   /** Returns the keys last fetched from an address; undefined if there are none. */
   readonly findKeys: (jwksUrl: string) => FetchedKeys | undefined;
-  /** Keeps the keys for guards that are created later. */
   readonly keepKeys: (jwksUrl: string, keys: FetchedKeys) => void;
 }
 
-/** The result of counting one request. */
 export interface Taken {
   /** Requests left in the key's window after this one. -1: the limit was reached, and this request is not counted. */
   readonly left: number;
@@ -96,14 +91,12 @@ export interface Counter {
 /** The counter has ended permanently. This has already been reported and is not an outage. */
 export class CounterGoneError extends Error {}
 
-/** A guard that holds resources until `close`. */
 interface OpenGuard {
   readonly guard: Guard;
   close(): void;
 }
 
 export interface TokenGuardPart {
-  /** `fileProblem`: why no keys could be read from `authJwksFile`; undefined if keys were read or no file is set. */
   readonly createTokenGuard: (
     settings: GuardSettings,
     observer: GuardObserver,

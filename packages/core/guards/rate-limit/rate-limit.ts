@@ -8,7 +8,6 @@ import type { GuardSettings } from '../../options/guard-options.ts';
 import type { Taken } from '../ports/ports.ts';
 import { rateHeaders, type Rate } from '../../options/rate.ts';
 
-/** Counts the requests of one rate. */
 interface Count {
   /** Counts one request of `key`. Returns undefined to admit the request without a count. The promise never rejects. */
   take(key: string): Taken | undefined | Promise<Taken | undefined>;

@@ -51,7 +51,6 @@ interface CountingRedis extends Redis {
 
 interface Connection {
   readonly redis: CountingRedis;
-  /** Resolves when the connection can be used. */
   readonly opened: Promise<void>;
   /** Reports once that the server has closed the connection. */
   noteGone(): void;
@@ -59,7 +58,6 @@ interface Connection {
 
 class UnusableRedis extends Error {}
 
-// Undefined until `loadRedis` has resolved.
 let ioredis: Pick<typeof import('ioredis'), 'Redis' | 'ReplyError'>;
 
 /** Call this before the first `revive`. Rejects with a MissingPackageError if ioredis is not installed. */
@@ -75,7 +73,6 @@ export async function loadRedis(): Promise<void> {
 export class RedisCounter implements Counter {
   readonly #url: URL;
   #onUnusedPassword: () => void;
-  // Undefined before the first `revive`, and after `close`.
   #connection: Connection | undefined;
 
   /**
@@ -226,7 +223,6 @@ function describeAnswering(error: unknown, redis: CountingRedis): string {
   return fault === undefined ? describeError(error, peer) : causes[fault];
 }
 
-// An error that Redis sent.
 function isReplyError(error: unknown): boolean {
   return error instanceof ioredis.ReplyError;
 }

@@ -9,13 +9,11 @@ interface SharedCounterOptions {
   readonly rate: Rate;
   readonly clock: Clock;
   readonly counter: Counter;
-  /** Longest wait of a request for `counter`. */
   readonly answerMsMax: number;
   /** Called once with the cause when `counter` stops answering, and once with undefined when it answers again. */
   readonly onChange: (cause: unknown) => void;
 }
 
-// Pause after a failed try to reach the counter.
 const retryMs = 250;
 // Timeout of a try. After the counter's return, a try and a pause may pass before it is used again: at most 750 ms.
 // docs/security.md promises 1 s.
@@ -30,9 +28,7 @@ export class SharedCounter {
   // answers. `closed` is final.
   #state: 'starting' | 'answering' | 'away' | 'closed' = 'starting';
   #revivedAt = 0;
-  // The try in progress.
   #reviving: Promise<void> | undefined;
-  // Cancels the timer for the next try.
   #callOff = (): void => undefined;
 
   constructor(options: SharedCounterOptions) {

@@ -4,7 +4,6 @@ import type { Taken } from '../ports/ports.ts';
 import type { Rate } from '../../options/rate.ts';
 
 interface Window {
-  /** In milliseconds, on the clock of `Windows`. */
   readonly endsAt: number;
   count: number;
 }
@@ -47,7 +46,6 @@ class WindowTable {
     return window !== undefined && now < window.endsAt ? window : undefined;
   }
 
-  /** Opens a window for `key`, in place of the key's previous window. */
   open(key: string, count: number, endsAt: number, now: number): Window {
     if (now >= this.#turnsAt || this.#newer.size >= this.#halfMax) {
       this.#older = this.#newer;
@@ -77,7 +75,6 @@ export class Windows {
     return [...this.#tables.values()].reduce((sum, table) => sum + table.size, 0);
   }
 
-  /** Counts one request of `key`. */
   take(key: string, { limit, windowMs }: Rate): Taken {
     const now = this.#now();
     const table = this.#tableFor(windowMs, now);

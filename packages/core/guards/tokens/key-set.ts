@@ -33,7 +33,6 @@ export interface KeySetOptions {
 export const keySetBytesMax = 1_048_576;
 // Timeout of a fetch, in ms. A request waits for at most three fetches: the first, one in progress, and one for a new key.
 const fetchTimeoutMs = 5_000;
-/** Shortest interval between fetches that tokens cause, in milliseconds. */
 const forcedFetchMs = 30_000;
 const retryMinMs = 1_000;
 const retryMaxMs = 30_000;
@@ -147,7 +146,6 @@ export class KeySet {
   }
 }
 
-/** Reads the text from `source` once, with a time limit. */
 export async function fetchText(source: KeySource, clock: Clock, closed?: AbortSignal): Promise<string> {
   const deadline = new AbortController();
   const signal = closed === undefined ? deadline.signal : AbortSignal.any([deadline.signal, closed]);

@@ -1,5 +1,4 @@
-// Parses a JSON Web Key Set [RFC 7517] and imports the keys for the accepted algorithms. key-set.ts decides when to
-// fetch the set.
+// Parses a JSON Web Key Set [RFC 7517] and imports the keys for the accepted algorithms.
 
 import type { CryptoKey, JWK } from 'jose';
 
@@ -7,7 +6,6 @@ import { escapeControls } from '../../text/escape.ts';
 import { jose, loadJose } from './jose.ts';
 
 export interface SigningKey {
-  /** Undefined if the issuer gave the key no id. */
   readonly kid: string | undefined;
   readonly algorithm: string;
   readonly key: CryptoKey;

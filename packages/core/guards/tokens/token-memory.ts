@@ -31,7 +31,6 @@ export class TokenMemory<T> {
     return this.#newer.size + this.#older.size;
   }
 
-  /** Returns the value for a token; undefined if it is unknown or has expired. */
   find(digest: string): T | undefined {
     let entry = this.#newer.get(digest);
     if (entry === undefined) {

@@ -1,7 +1,6 @@
 // The guard that requires a valid token for every operation: a JSON Web Token [RFC 7519] in the `Authorization` header
 // [D41 to D44]. The issuer must have signed the token for our audience. The token must be valid now and have the
-// operation's scope. jose checks signatures, and key-set.ts provides the keys: as soon as there
-// is a key, jose is loaded.
+// operation's scope. jose, which is loaded as soon as there is a key, checks signatures. key-set.ts provides the keys.
 
 import { hash } from 'node:crypto';
 
@@ -26,8 +25,8 @@ const rememberedMax = 10_000;
 const rememberedMsMax = 300_000;
 // Tokens with a longer subject are not cached, to keep entries small.
 const rememberedSubjectMax = 1_024;
-// Largest number of keys tried for a token. Several keys can match a token if it has no key id, or if several keys
-// share its key id. For a forged token, each of these keys costs one verification.
+// Largest number of keys tried for a token without a key id, or whose id several keys share. For a forged token, each of
+// these keys costs one verification.
 const candidatesMax = 4;
 // Largest number of concurrent verifications. Two verifications keep a core as busy as a hundred would, and leave two of
 // Node's four pool threads free.
@@ -56,7 +55,6 @@ export class TokenGuard implements Guard {
   #verifiedAtOnce = 0;
   // For each waiting token, the function that starts its verification, in order of arrival.
   readonly #waiting: (() => void)[] = [];
-  // The scope that an operation requires, and the refusal of a token without that scope.
   readonly #required: ReadonlyMap<OperationName, { readonly scope: string; readonly refusal: Admission }>;
 
   constructor(settings: GuardSettings, keys: KeySet, clock: Clock, waitingMax = waitingMaxDefault) {
@@ -155,7 +153,6 @@ export class TokenGuard implements Guard {
     }
   }
 
-  // Throws a FlawedToken for an invalid token.
   async #read(token: string, digest: string, header: TokenHeader): Promise<VerifiedToken> {
     // Looked up after the wait in the queue, because a key may have been removed meanwhile.
     const keys = this.#findKeys(header);
@@ -225,7 +222,6 @@ function claimsNamed(name: string, object: unknown): unknown[] {
   );
 }
 
-/** The parts of a token's header that select its key. */
 interface TokenHeader {
   readonly algorithm: string;
   readonly kid: string | undefined;

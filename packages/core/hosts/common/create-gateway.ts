@@ -13,18 +13,14 @@ import { corsRows, createCors } from '../../options/cors-options.ts';
 import type { GatewayValues } from '../../options/gateway-options.ts';
 import { createOpenSocket, tapSockets, type SocketTap } from '../dialing/open-socket.ts';
 
-/** The parts of a gateway that its host or the command provides. */
 interface GatewaySurroundings {
   readonly observer: GatewayObserver;
-  /** Path prefix before `/api/work-items`. Default: none. */
   readonly prefix?: string | undefined;
   /** Called in this order for each request of an operation. Default: none. */
   readonly guards?: readonly Guard[];
   /** Header that passes the client's identity to the backend [D48]. Default: empty, and no header is sent. */
   readonly identityHeader?: string;
-  /** Default: no tracing [D49]. */
   readonly tracer?: Tracer | undefined;
-  /** How messages name the backend. */
   readonly peer?: Peer | undefined;
   /** Opens sockets to the backend. Default: a function with the options `backendUrl` and `backendTls`. */
   readonly open?: OpenSocket;
@@ -34,7 +30,6 @@ interface GatewaySurroundings {
   readonly budget?: BufferBudget;
 }
 
-/** Creates a gateway with its own connections to the backend. */
 export function createGateway(
   values: GatewayValues,
   { observer, prefix = '', guards = [], identityHeader = '', tracer, peer, tap, ...given }: GatewaySurroundings,

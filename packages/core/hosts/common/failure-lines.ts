@@ -79,7 +79,6 @@ export class HostMistake extends Error {
   readonly code: GatewayErrorCode = 'ERR_GATEWAY_HOST';
 }
 
-/** Creates the mistake of a host that has read the body of a write, or a part of it. */
 export function createBodyMistake(): HostMistake {
   return new HostMistake(
     'the host has already read the request body: mount the handler before express.json() and other code that reads bodies (in Fastify, a preParsing hook must pass the body on)',

@@ -22,9 +22,7 @@ interface HostTraits {
   readonly createLog?: () => GatewayObserver;
   /** Path prefix before `/api/work-items`. Default: the option `prefix`. */
   readonly prefix?: string;
-  /** Names of other options that are valid, but that the gateway ignores. */
   readonly otherNames?: readonly string[];
-  /** Finds the host's own problems with the options. */
   readonly findProblems?: () => readonly string[];
 }
 
@@ -36,7 +34,6 @@ export interface HostGateway<Table> {
   readonly end: () => Promise<void>;
 }
 
-/** Creates the error for invalid options. */
 export function createOptionsError(problems: string): TypeError {
   return withCode('ERR_GATEWAY_OPTIONS', new TypeError(`Cannot create the gateway: ${problems}.`));
 }

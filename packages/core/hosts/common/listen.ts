@@ -13,7 +13,6 @@ export interface Listener {
   readonly port: number;
   /** A URL that works on this machine, for instance `http://localhost:3000`. */
   readonly url: string;
-  /** Stops accepting connections. Open connections stay open. */
   close(): Promise<void>;
 }
 

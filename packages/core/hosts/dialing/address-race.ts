@@ -5,11 +5,9 @@ import type { Socket } from 'node:net';
 import type { Dial, DialOwner } from '../../http1/backend-connection.ts';
 
 interface Target {
-  /** The host's name, for messages. */
   readonly host: string;
   /** Resolves with at least one IP address. */
   readonly findAddresses: () => Promise<readonly string[]> | readonly string[];
-  /** Opens a socket to an IP address. */
   readonly open: (address: string) => Socket;
   /** Emitted by a socket when it can be used. */
   readonly openEvent: 'connect' | 'secureConnect';
@@ -23,7 +21,6 @@ export class AddressRace implements Dial {
   readonly #target: Target;
   readonly #attempts = new Map<Socket, string>();
   #failures: Error[] = [];
-  // Undefined during the lookup.
   #untried: string[] | undefined;
   #isConnected = false;
   #isClosed = false;

@@ -85,7 +85,6 @@ class SharedLookup {
   }
 }
 
-/** Returns a host name without the dot that marks a complete name. */
 export function withoutEndDot(name: string): string {
   return name.endsWith('.') ? name.slice(0, -1) : name;
 }

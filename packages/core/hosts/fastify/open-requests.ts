@@ -22,7 +22,6 @@ export class OpenRequests {
     response.once('close', () => this.#end(ends, response));
   }
 
-  /** Tracks a connection, also before its first request. */
   watch(socket: Socket): Ends {
     const ends: Ends = new Map();
     this.#bySocket.set(socket, ends);

@@ -61,7 +61,6 @@ export interface FetchHandler {
   (request: Request, clientAddress?: unknown): Promise<Response>;
   /** Closes the connections to the backend; calls in flight fail. A later request opens new connections. */
   close(): Promise<void>;
-  /** The same as `close`, for `await using`. */
   [Symbol.asyncDispose](): Promise<void>;
 }
 
@@ -208,7 +207,7 @@ class FetchExchange implements Transport, Requester, DeadlineOwner {
   }
 
   holdBody(): void {
-    // Nothing to do, because the body is read only after `readBody`.
+    // The body is read only after `readBody`.
   }
 
   readBody(): void {

@@ -25,9 +25,7 @@ export class HeldBody implements DeadlineOwner {
   readonly #pieces = new Pieces();
   #length = 0;
   #heldBytes = 0;
-  // False as soon as further bytes are dropped.
   #isGathering = true;
-  // The reason why the body is refused.
   #problem: Problem | undefined;
 
   constructor(host: NodeHost) {

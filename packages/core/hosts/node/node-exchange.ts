@@ -21,7 +21,6 @@ export function isHttp2(request: IncomingMessage): boolean {
 
 /** The host's own object for a reply, if the host sends replies itself. */
 export interface HostReply extends HostHeaders {
-  /** True if the host sends a reply of its own. */
   readonly isTaken: boolean;
   /** Sends a reply with `headers` (names and values), and runs the host's hooks. */
   send(status: number, headers: readonly string[], body: Buffer): void;
@@ -59,7 +58,6 @@ export class NodeExchange implements Transport, Requester, DeadlineOwner {
   readonly #target: string;
   readonly #hostReply: HostReply | undefined;
   #incoming: RequestReceiver | undefined;
-  // The buffered body; undefined if the body is read from the request.
   #heldBody: HeldBody | undefined;
   #bodyDeadline: Deadline | undefined;
   #state: State = 'new';

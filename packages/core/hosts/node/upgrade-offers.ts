@@ -18,9 +18,7 @@ interface Parser {
   [index: number]: Read | null | undefined;
   /** False if Node's stream, and not the parser, reads from the OS. */
   readonly _consumed?: boolean;
-  /** Returns the number of bytes that the parser has read. */
   readonly execute?: (bytes: Buffer) => Result;
-  /** Returns a copy of the bytes of the current read. */
   readonly getCurrentBuffer?: () => Buffer;
 }
 

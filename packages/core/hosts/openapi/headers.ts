@@ -8,7 +8,12 @@ const text: JsonObject = { type: 'string' };
 const natural: JsonObject = { type: 'integer', minimum: 0 };
 // A condition of a write [D67].
 const condition: JsonObject = { ...text, pattern: '^[ -~]+$', minLength: 1, maxLength: 1_024 };
-const passedOn = 'Passed to the backend, or refused with 400.';
+const conditions = [
+  ['IfMatch', 'if-match', 'The backend writes only if the item still has one of these tags.'],
+  ['IfNoneMatch', 'if-none-match', 'The backend writes only if no item has one of these tags.'],
+  ['IfUnmodifiedSince', 'if-unmodified-since', 'The backend writes only if the item has not changed since.'],
+  ['IdempotencyKey', 'idempotency-key', 'The backend recognizes a repeated request by this key.'],
+] as const;
 const requestId: JsonObject = { ...text, pattern: '^[A-Za-z0-9._~-]{1,128}$' };
 
 interface Header {
@@ -145,25 +150,11 @@ export function describeParameters({ itemIdParsing }: Limits): JsonObject {
     ),
     TraceParent: inHeader('traceparent', 'W3C trace context, passed to the backend if it is well-formed.'),
     TraceState: inHeader('tracestate', 'Passed on with `traceparent`.'),
-    IfMatch: inHeader(
-      'if-match',
-      `${passedOn} The backend writes only if the item still has one of these tags.`,
-      condition,
-    ),
-    IfNoneMatch: inHeader(
-      'if-none-match',
-      `${passedOn} The backend writes only if no item has one of these tags.`,
-      condition,
-    ),
-    IfUnmodifiedSince: inHeader(
-      'if-unmodified-since',
-      `${passedOn} The backend writes only if the item has not changed since.`,
-      condition,
-    ),
-    IdempotencyKey: inHeader(
-      'idempotency-key',
-      `${passedOn} The backend recognizes a repeated request by this key.`,
-      condition,
+    ...Object.fromEntries(
+      conditions.map(([key, name, what]) => [
+        key,
+        inHeader(name, `Passed to the backend, or refused with 400. ${what}`, condition),
+      ]),
     ),
   };
 }
