@@ -29,7 +29,7 @@ export interface EmbeddedBackendOptions {
   readonly logger?: Logger | undefined;
 }
 
-export interface EmbeddedBackend {
+interface EmbeddedBackend {
   /** The base address for a client on the same machine, without a trailing slash. */
   readonly url: string;
   readonly port: number;

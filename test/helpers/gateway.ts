@@ -78,7 +78,6 @@ interface Surroundings {
   readonly app?: FastifyInstance;
   /** Adds the plugin to `app`; default: at its root, with the settings. */
   readonly register?: (backendUrl: string) => PromiseLike<unknown>;
-  readonly address?: string;
   /** The command's environment variables. */
   readonly environment?: NodeJS.ProcessEnv;
 }
@@ -166,9 +165,9 @@ export const starters = {
     return { handler, port: (server.address() as AddressInfo).port, close };
   },
 
-  plugin: async (options: AllSettings, { app = Fastify(), address = '127.0.0.1', register }: Surroundings) => {
+  plugin: async (options: AllSettings, { app = Fastify(), register }: Surroundings) => {
     await (register?.(String(options.backendUrl)) ?? app.register(workItemGateway, options as WorkItemGatewayOptions));
-    await app.listen({ host: address, port: 0 });
+    await app.listen({ host: '127.0.0.1', port: 0 });
     const close = async () => {
       app.server.closeAllConnections();
       await app.close();

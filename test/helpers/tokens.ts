@@ -15,34 +15,30 @@ import type { Reply } from './raw-client.ts';
 const challenge = 'Bearer realm="work-items"';
 export const unauthorized = '{"error":"Unauthorized"}';
 
-export function assertNoToken(reply: Reply): void {
-  assertReply(reply, 401, unauthorized, ['www-authenticate']);
-  assert.equal(reply.header('www-authenticate'), challenge);
-}
+const noScope = (scope: string) =>
+  [403, forbidden, 'www-authenticate', `${challenge}, error="insufficient_scope", scope="${scope}"`] as const;
 
-export function assertInvalidToken(reply: Reply): void {
-  assertReply(reply, 401, unauthorized, ['www-authenticate']);
-  assert.equal(reply.header('www-authenticate'), `${challenge}, error="invalid_token"`);
-}
-
-export function assertNoScope(reply: Reply, scope: string): void {
-  assertReply(reply, 403, '{"error":"Forbidden"}', ['www-authenticate']);
-  assert.equal(reply.header('www-authenticate'), `${challenge}, error="insufficient_scope", scope="${scope}"`);
-}
-
-export function assertNoKeys(reply: Reply): void {
-  assertReply(reply, 503, unavailable, ['retry-after']);
-  assert.equal(reply.header('retry-after'), '1');
-}
-
-/** The refusals of tokens: status, body, and the headers after those that every reply has. */
-const refusals: Readonly<Record<string, readonly [number, string, ...string[]]>> = {
+/** The refusals of tokens: status, body, and the header after those that every reply has. */
+const refusals = {
   'no-token': [401, unauthorized, 'www-authenticate', challenge],
   'invalid-token': [401, unauthorized, 'www-authenticate', `${challenge}, error="invalid_token"`],
   'bad-request': [400, badRequest],
   'no-keys': [503, unavailable, 'retry-after', '1'],
   overload: [503, unavailable, 'retry-after', '1'],
-};
+} as const;
+
+function assertRefusal(
+  reply: Reply,
+  [status, body, name, value]: ReturnType<typeof noScope> | (typeof refusals)['no-token' | 'invalid-token' | 'no-keys'],
+): void {
+  assertReply(reply, status, body, [name]);
+  assert.equal(reply.header(name), value);
+}
+
+export const assertNoToken = (reply: Reply) => assertRefusal(reply, refusals['no-token']);
+export const assertInvalidToken = (reply: Reply) => assertRefusal(reply, refusals['invalid-token']);
+export const assertNoScope = (reply: Reply, scope: string) => assertRefusal(reply, noScope(scope));
+export const assertNoKeys = (reply: Reply) => assertRefusal(reply, refusals['no-keys']);
 
 /**
  * Returns the decision in words: `ada` or `(no identity)` for an admitted request, otherwise outcome and cause. Checks that a
@@ -52,8 +48,7 @@ function describeAdmission(admission: Admission): string {
   if (admission.isAdmitted) return admission.identity ?? '(no identity)';
   const { reply, outcome, cause } = admission;
   const [scope] = /[^ ]+$/.exec(cause ?? '') ?? [];
-  const noScope = [403, forbidden, 'www-authenticate', `${challenge}, error="insufficient_scope", scope="${scope}"`];
-  const expected = outcome === 'insufficient-scope' ? noScope : refusals[outcome];
+  const expected: unknown = outcome === 'insufficient-scope' ? noScope(scope ?? '') : Reflect.get(refusals, outcome);
   assert.deepEqual([reply.status, reply.body.toString(), ...reply.headers.slice(6)], expected, outcome);
   return cause === undefined ? outcome : `${outcome}: ${cause}`;
 }

@@ -28,7 +28,7 @@ async function deny(_request: FastifyRequest, reply: FastifyReply): Promise<void
 
 const hookNames = ['onRequest', 'preParsing', 'preValidation', 'preHandler'] as const;
 
-/** Where the hook is: in the server, or in a scope around the plugin; the plugin's prefix; the methods of the requests. */
+/** Each hook is in the server, or in a scope around the plugin. The rest is the prefix and the methods of the requests. */
 const places: [hook: (typeof hookNames)[number], isScoped: boolean, prefix: string, ...methods: string[]][] = [
   ['onRequest', false, '', 'GET', 'DELETE', 'FOO'],
   ['preParsing', false, '', 'GET'],
