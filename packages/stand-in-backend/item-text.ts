@@ -17,6 +17,7 @@ export interface ItemText {
   readonly sentId: unknown;
 }
 
+/** Returns undefined if `bytes` is not one JSON object in UTF-8. */
 export function readItemText(bytes: Uint8Array): ItemText | undefined {
   let text: string;
   let value: unknown;

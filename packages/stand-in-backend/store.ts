@@ -76,6 +76,7 @@ function storeOn(connection: DatabaseSync) {
   const remove = connection.prepare('DELETE FROM work_item WHERE id = ?');
   return {
     list: () => list.get()?.['json'] as Uint8Array,
+    /** Throws if no id is left. */
     create: (item: ItemText) => Number(create.run(item.beforeId, item.afterId).lastInsertRowid),
     read: (id: number) => read.get(id)?.['json'] as Uint8Array | undefined,
     update: (id: number, item: ItemText) => update.run(item.beforeId, item.afterId, id).changes === 1,

@@ -65,11 +65,13 @@ export function findMissingParts(settings: Partial<GuardSettings>): string[] {
   ].filter((each) => typeof each === 'string');
 }
 
+/** Rejects with a MissingPackageError if the token guard is missing. */
 export async function loadTokens(): Promise<TokenGuardPart> {
   if (guardParts.tokens === undefined) throw new MissingPackageError(leftOut.tokens);
   return await guardParts.tokens();
 }
 
+/** Rejects with a MissingPackageError if the rate limit guard is missing. */
 export async function loadRateLimit(): Promise<RateLimitPart> {
   if (guardParts.rateLimit === undefined) throw new MissingPackageError(leftOut.rateLimit);
   return await guardParts.rateLimit();

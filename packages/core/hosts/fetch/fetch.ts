@@ -61,6 +61,7 @@ export interface FetchHandler {
   (request: Request, clientAddress?: unknown): Promise<Response>;
   /** Closes the connections to the backend; calls in flight fail. A later request opens new connections. */
   close(): Promise<void>;
+  /** The same as `close`, for `await using`. */
   [Symbol.asyncDispose](): Promise<void>;
 }
 

@@ -26,6 +26,7 @@ export interface NodeHandler {
   (request: IncomingMessage, response: ServerResponse, next?: (error?: unknown) => void): void;
   /** Closes the connections to the backend. Calls in flight and all later calls fail. Close the server first. */
   close(): Promise<void>;
+  /** The same as `close`, for `await using`. */
   [Symbol.asyncDispose](): Promise<void>;
 }
 
