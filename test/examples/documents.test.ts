@@ -2,13 +2,13 @@
 // Ports, host names and npm commands are replaced. Other tests run some of the blocks.
 
 import assert from 'node:assert/strict';
-import { createServer, type RequestListener } from 'node:http';
+import { createServer, type RequestListener, type Server } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { describe, test } from 'node:test';
+import { after, describe, test } from 'node:test';
 import { parse } from 'yaml';
 import { noOpenssl } from '../helpers/certificates.ts';
 import { codeBlocks } from '../helpers/documents.ts';
@@ -19,41 +19,50 @@ import { poll } from '../helpers/changes.ts';
 import { defaultOf } from '../../packages/command/settings/settings.ts';
 import { parseItemId } from '../../packages/core/call/item-id.ts';
 import { findProgram } from '../helpers/program.ts';
-import { isRefused, type Headers, type Reply } from '../helpers/raw-client.ts';
+import { isRefused, type Headers } from '../helpers/raw-client.ts';
 
 const noCurl = findProgram('curl') === undefined && 'curl is not installed; on Debian: apt-get install curl';
 
+const root = join(import.meta.dirname, '../..');
 const example = Example.link();
 const pair = createPair('one', 'ES256');
-const token = goodToken(pair, undefined, {
-  iss: 'https://login.example.com/',
-  aud: 'https://items.example.com',
-  scope: 'items.read',
-});
+const claims = { iss: 'https://login.example.com/', aud: 'https://items.example.com', scope: 'items.read' };
+const token = goodToken(pair, undefined, claims);
 const bearer: Headers = [['Authorization', `Bearer ${token}`]];
 const list = '/api/work-items';
 
-interface Local {
-  readonly url: string;
-  readonly stop: () => void;
+const portOf = (server: Server): number => (server.address() as AddressInfo).port;
+async function listen(server: Server): Promise<Disposable & { readonly port: number }> {
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  const stop = () => {
+    server.close();
+    server.closeAllConnections();
+  };
+  return { port: portOf(server), [Symbol.dispose]: stop };
 }
+
+const answersOfIssuer: Readonly<Record<string, string>> = {
+  '/.well-known/openid-configuration':
+    '{"issuer":"https://login.example.com/","jwks_uri":"https://login.example.com/oauth/jwks"}',
+  '/oauth/jwks': keySetOf(pair),
+  '/oauth/token': JSON.stringify({ access_token: token }),
+};
+const issuer = await listen(createServer(({ url = '' }, response) => response.end(answersOfIssuer[url])));
+after(() => issuer[Symbol.dispose]());
 
 /** The ports and processes of a block. The processes end when the block has been tested. */
 class Place implements AsyncDisposable {
   readonly port: number;
   readonly #adminPort: number;
   readonly #backendPort: number;
-  readonly #issuer: Local;
-  readonly #running: RunningExample[] = [];
+  readonly #running = new AsyncDisposableStack();
 
-  private constructor(ports: readonly number[], issuer: Local) {
-    [this.port = 0, this.#adminPort = 0, this.#backendPort = 0] = ports;
-    this.#issuer = issuer;
+  private constructor([port = 0, adminPort = 0, backendPort = 0]: readonly number[]) {
+    [this.port, this.#adminPort, this.#backendPort] = [port, adminPort, backendPort];
   }
 
   static async open(): Promise<Place> {
-    const ports = await Promise.all([findFreePort(), findFreePort(), findFreePort()]);
-    return new Place(ports, await serve(answerAsIssuer));
+    return new Place(await Promise.all([findFreePort(), findFreePort(), findFreePort()]));
   }
 
   /** Replaces ports, issuer and commands in a block by those of this test. */
@@ -62,23 +71,18 @@ class Place implements AsyncDisposable {
       .replaceAll('3000', String(this.port))
       .replaceAll('9464', String(this.#adminPort))
       .replaceAll('5104', String(this.#backendPort))
-      .replaceAll(/https:\/\/login\.example\.com(?=\/oauth|\/\.well-known)/g, this.#issuer.url)
+      .replaceAll(/https:\/\/login\.example\.com(?=\/oauth|\/\.well-known)/g, `http://127.0.0.1:${issuer.port}`)
       .replaceAll('https://items.example.com/', `http://localhost:${this.port}/`)
       .replaceAll(/\bnpm start\b/g, 'work-item-gateway dev')
       .replaceAll(/\bnpm run (\w+)(?: --)?/g, 'work-item-gateway $1');
   }
 
-  get #variables(): NodeJS.ProcessEnv {
-    return {
-      PORT: String(this.port),
-      ADMIN_PORT: String(this.#adminPort),
-      EMBEDDED_BACKEND_PORT: String(this.#backendPort),
-    };
-  }
-
-  /** Starts a server by a shell command. */
+  /** Starts a server by a shell command; with `waits`, resolves when the command has written its addresses. */
   async start(line: string): Promise<RunningExample> {
-    const command = this.here(line).replace('work-item-gateway', 'exec work-item-gateway');
+    const command = this.here(line.replaceAll('\\\n', ' ').trim()).replace(
+      'work-item-gateway',
+      'exec work-item-gateway',
+    );
     const isBackend = command.endsWith(' backend');
     const running = await this.#run('bash', ['-c', command], isBackend ? this.#backendPort : this.port);
     // The admin listener opens last.
@@ -86,18 +90,24 @@ class Place implements AsyncDisposable {
     return running;
   }
 
-  /** Starts a JavaScript or TypeScript file. */
-  async startFile(name: string, block: string): Promise<RunningExample> {
+  /** Starts the embedded backend, then a gateway by a shell command. */
+  async startBoth(line: string): Promise<RunningExample> {
     await this.start('work-item-gateway backend');
-    example.write(name, this.here(block));
-    return await this.#run('node', [name], this.port);
+    return await this.start(line);
+  }
+
+  /** Starts the embedded backend and a file of JavaScript. */
+  async startFile(...code: readonly string[]): Promise<RunningExample> {
+    await this.start('work-item-gateway backend');
+    example.write('server.mjs', this.here(code.join('\n')));
+    return await this.#run('node', ['server.mjs'], this.port);
   }
 
   async #run(program: string, args: readonly string[], port: number): Promise<RunningExample> {
-    const backendUrl = `http://localhost:${this.#backendPort}`;
-    const running = await example.start(program, args, backendUrl, this.#variables, port);
-    this.#running.push(running);
-    return running;
+    const [adminPort, backendPort] = [String(this.#adminPort), String(this.#backendPort)];
+    const variables = { PORT: String(this.port), ADMIN_PORT: adminPort, EMBEDDED_BACKEND_PORT: backendPort };
+    const backendUrl = `http://localhost:${backendPort}`;
+    return this.#running.use(await example.start(program, args, backendUrl, variables, port));
   }
 
   /** Runs shell commands to their end. */
@@ -105,106 +115,75 @@ class Place implements AsyncDisposable {
     return await example.output('bash', ['-c', this.here(lines)], variables);
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
-    for (const running of this.#running) await running[Symbol.asyncDispose]();
-    this.#issuer.stop();
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.#running.disposeAsync();
   }
 }
 
-async function serve(listener: RequestListener): Promise<Local> {
-  const server = createServer(listener).listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  return {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
-    stop: () => {
-      server.close();
-      server.closeAllConnections();
-    },
-  };
-}
-
-const answerAsIssuer: RequestListener = ({ url = '' }, response) => {
-  const answers: Readonly<Record<string, string>> = {
-    '/.well-known/openid-configuration':
-      '{"issuer":"https://login.example.com/","jwks_uri":"https://login.example.com/oauth/jwks"}',
-    '/oauth/jwks': keySetOf(pair),
-    '/oauth/token': JSON.stringify({ access_token: token }),
-  };
-  response.end(answers[url]);
-};
-
 type Run = (place: Place, block: string) => Promise<void> | void;
 
-const root = join(import.meta.dirname, '../..');
 const manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as {
   readonly peerDependencies: Readonly<Record<string, string>>;
   readonly repository: { readonly url: string };
 };
 
 /** The commands of a block, without comments. */
-function commandsIn(block: string): string[] {
-  return block
+const commandsIn = (block: string): string[] =>
+  block
     .replaceAll('\\\n', ' ')
     .split('\n')
     .filter((line) => line !== '' && !line.startsWith('#'));
-}
 
 /** The commands of a console block, with their output. */
-function sessionsIn(block: string): { command: string; printed: string }[] {
-  return block
+const sessionsIn = (block: string): { command: string; printed: string }[] =>
+  block
     .split(/^\$ /m)
     .slice(1)
     .map((session) => {
       const [, command = '', printed = ''] = /^((?:[^\n]*\\\n)*[^\n]*)\n(.*)$/s.exec(session) ?? [];
       return { command, printed };
     });
-}
+
+/** The block of a document that contains `part`. */
+const blockOf = (document: string, part: string): string =>
+  codeBlocks(document).find((block) => block.includes(part)) ?? assert.fail(part);
+
+const get = async (server: RunningExample, path = list, headers: Headers = []): Promise<[number, string]> => {
+  const { status, text } = await server.call('GET', path, { headers });
+  return [status, text];
+};
 
 const serves: Run = async (place, block) => {
-  const server = await place.startFile('server.mjs', block);
-  const first = await server.call('GET', list);
-  assert.deepEqual([first.status, first.text], [200, '[]']);
+  const server = await place.startFile(block);
+  assert.deepEqual(await get(server), [200, '[]']);
   const created = await server.call('POST', list, { body: '{"title":"First"}' });
   assert.deepEqual([created.status, created.text], [201, '{"id":1,"title":"First"}']);
 };
 
 const needsToken = async (server: RunningExample): Promise<void> => {
-  assert.equal((await server.call('GET', list)).status, 401);
-  assert.equal((await server.call('GET', list, { headers: bearer })).status, 200);
+  assert.equal((await get(server))[0], 401);
+  assert.equal((await get(server, list, bearer))[0], 200);
 };
 
-const findUser = "const findUser = (cookie) => (cookie === 'session=ada' ? 'ada' : undefined);\n";
-
-const fetchStart = `import { serve } from '@hono/node-server';
-  import { createFetchHandler } from 'work-item-gateway/fetch';\n`;
-const fetchEnd = 'serve({ fetch: call, port: 3000 });\n';
-
 const needsSession = async (server: RunningExample): Promise<void> => {
-  const refused = await server.call('GET', list);
-  assert.deepEqual([refused.status, refused.text], [401, '{"error":"Unauthorized"}']);
-  const headers: Headers = [['Cookie', 'session=ada']];
-  const reply = await server.call('GET', list, { headers });
-  assert.deepEqual([reply.status, reply.text], [200, '[]']);
+  assert.deepEqual(await get(server), [401, '{"error":"Unauthorized"}']);
+  assert.deepEqual(await get(server, list, [['Cookie', 'session=ada']]), [200, '[]']);
 };
 
 const hasOtherErrors = async (server: RunningExample): Promise<void> => {
   const text = '{"title":"Invalid ID format","status":400}';
   const refused = await server.call('GET', `${list}/x`);
-  assert.deepEqual([refused.status, refused.text], [400, text]);
-  assert.equal(refused.header('content-length'), String(text.length));
+  assert.deepEqual([refused.status, refused.text, refused.header('content-length')], [400, text, String(text.length)]);
   const failed = await server.call('PUT', `${list}/5`, { body: 'no JSON' });
   assert.deepEqual([failed.status, failed.text], [500, '{"title":"Failed to update work item","status":500}']);
   const head = await server.call('HEAD', `${list}/x`);
   assert.deepEqual([head.status, head.text], [400, '']);
-  const reply = await server.call('GET', list);
-  assert.deepEqual([reply.status, reply.text], [200, '[]']);
+  assert.deepEqual(await get(server), [200, '[]']);
 };
 
-async function assertLimit(call: () => Promise<Reply>): Promise<Reply> {
-  for (let count = 0; count < 100; count += 1) assert.equal((await call()).status, 200);
-  const reply = await call();
-  assert.equal(reply.status, 429);
-  return reply;
+async function assertLimit(server: RunningExample): Promise<void> {
+  for (let count = 0; count < 100; count += 1) assert.equal((await get(server))[0], 200);
+  assert.equal((await get(server))[0], 429);
 }
 
 /** Asserts that each command prints the lines shown after it. Numbers of seconds may differ. */
@@ -238,31 +217,37 @@ interface Service {
   readonly ports?: readonly string[];
 }
 
-function toLoopback(value: string): string {
-  return value.replace(/^::$/, '127.0.0.1').replace('//backend:', '//127.0.0.1:');
-}
-
+const toLoopback = (value: string): string => value.replace(/^::$/, '127.0.0.1').replace('//backend:', '//127.0.0.1:');
 const elsewhere = (file: string): string => `run by ${file}`;
+const withNext = elsewhere('test/examples/documents.test.ts, with the next block');
+const onSystemd = 'needs root and systemd; test/deploy/systemd.test.ts runs the units';
+
+const importing = (what: string, from: string): string => `import ${what} from '${from}';`;
+const nodeStart = importing('{ createNodeHandler }', 'work-item-gateway/node');
+const honoStart = [
+  importing('{ serve }', '@hono/node-server'),
+  importing('{ createFetchHandler }', 'work-item-gateway/fetch'),
+];
+const honoEnd = 'serve({ fetch: call, port: 3000 });';
+const expressStart = [importing('express', 'express'), nodeStart, 'const app = express();'];
+const fastifyStart = [importing('Fastify', 'fastify'), importing('{ workItemGateway }', 'work-item-gateway')];
+const findUser = "const findUser = (cookie) => (cookie === 'session=ada' ? 'ada' : undefined);";
 
 // For each code block: a text that identifies it, and the block's test or the reason why it is not run.
 const rows: Readonly<Record<string, Readonly<Record<string, Run | string>>>> = {
   'README.md': {
     'npm ci && npm start': async (place, block) => {
       const [cloned, started, ...calls] = sessionsIn(place.here(block));
-      const { url } = manifest.repository;
-      const address = url.replace(/^git\+|\.git$/g, '');
+      const address = manifest.repository.url.replace(/^git\+|\.git$/g, '');
       assert.equal(cloned?.command, `git clone ${address} && cd ${address.split('/').at(-1)}`);
       const server = await place.start('npm start');
       await poll(() => server.output.includes('Ctrl-C'), 'the server is ready');
       for (const line of started?.printed.split('\n') ?? []) assert.ok(server.output.includes(line), line);
       assert.equal(calls.length, 3);
-      for (const { command, printed } of calls) {
-        assert.equal(`${await place.output(`${command} -s`)}\n`, printed);
-      }
+      for (const { command, printed } of calls) assert.equal(`${await place.output(`${command} -s`)}\n`, printed);
     },
     'npm run serve': async (place, block) => {
-      const server = await place.start(block.trim());
-      assert.equal((await server.call('GET', `${list}/x`)).text, '{"error":"Invalid ID format"}');
+      assert.deepEqual(await get(await place.start(block), `${list}/x`), [400, '{"error":"Invalid ID format"}']);
     },
   },
   'docs/hosts.md': {
@@ -270,99 +255,86 @@ const rows: Readonly<Record<string, Readonly<Record<string, Run | string>>>> = {
     'const app = Fastify(': serves,
     'express()': serves,
     NestFactory: elsewhere('test/examples/nestjs.test.ts'),
-    "createServer } from 'node:http';\nimport { createNodeHandler }": serves,
+    "createServer } from 'node:http';\nimport { createNodeHandler }": async (place, block) => {
+      const text = readFileSync(join(root, 'docs/hosts.md'), 'utf8');
+      const calls = /Then\s`(curl [^`]+)` shows `([^`]+)`, and\s`(curl [^`]+)` makes/.exec(text) ?? [];
+      const [, look = '', shown, make = ''] = calls;
+      await place.startFile(block);
+      assert.equal(await place.output(`${look} -s`), shown);
+      assert.equal(await place.output(`${make} -s`), '{"id":1,"title":"First"}');
+    },
     'const app = new Hono()': serves,
     'export default { port': elsewhere('test/examples/runtimes.test.ts'),
     'Deno.serve': elsewhere('test/examples/runtimes.test.ts'),
     'next();': async (place, block) => {
-      const start = `import express from 'express';
-        import { createNodeHandler } from 'work-item-gateway/node';
-        const app = express();\n`;
-      await needsSession(await place.startFile('server.mjs', `${start}${findUser}${block}app.listen(3000);\n`));
+      await needsSession(await place.startFile(...expressStart, findUser, block, 'app.listen(3000);'));
     },
     "request.headers.get('cookie')": async (place, block) => {
-      await needsSession(await place.startFile('server.mjs', `${fetchStart}${findUser}${block}${fetchEnd}`));
+      await needsSession(await place.startFile(...honoStart, findUser, block, honoEnd));
     },
     "addHook('onSend'": async (place, block) => {
-      const start = `import Fastify from 'fastify';
-        import { workItemGateway } from 'work-item-gateway';
-        const app = Fastify();\n`;
       const end = `await app.register(workItemGateway, { backendUrl: 'http://localhost:5104' });
-        await app.listen({ port: 3000 });\n`;
-      await hasOtherErrors(await place.startFile('server.mjs', `${start}${block}${end}`));
+        await app.listen({ port: 3000 });`;
+      await hasOtherErrors(await place.startFile(...fastifyStart, 'const app = Fastify();', block, end));
     },
     "headers.delete('content-length')": async (place, block) => {
-      await hasOtherErrors(await place.startFile('server.mjs', `${fetchStart}${block}${fetchEnd}`));
+      await hasOtherErrors(await place.startFile(...honoStart, block, honoEnd));
     },
     'outcome unreachable': async (place, block) => {
-      const code = codeBlocks('docs/hosts.md').find((each) => each.includes('createServer('));
-      const server = await place.startFile('server.mjs', (code ?? '').replace('5104', '1'));
-      await server.call('GET', `${list}/5`);
+      const server = await place.startFile(blockOf('docs/hosts.md', 'createServer(').replace('5104', '1'));
+      await get(server, `${list}/5`);
       await poll(() => server.output.includes('\n'), 'the line of the failure');
       const plain = (line: string) => line.replaceAll(/\(request id [^)]*\)|Cause: .*$/gm, '').trim();
       assert.equal(plain(server.output), plain(block));
     },
     'toJSON()': async (place, block) => {
-      const start = `import { serve } from '@hono/node-server';
-        import { createFetchHandler } from 'work-item-gateway/fetch';\n`;
-      const server = await place.startFile('server.mjs', `${start}${block}serve({ fetch: call, port: 3000 });\n`);
-      await server.call('GET', `${list}/5`);
+      const server = await place.startFile(...honoStart, block, honoEnd);
+      await get(server, `${list}/5`);
       await poll(() => server.output.includes('"msg":"call"'), 'the line of the call');
-      assert.match(
-        server.output,
-        /"requestId":"[^"]+","operation":"read","method":"GET","path":"\/api\/work-items\/5"/,
-      );
+      const shown = /"requestId":"[^"]+","operation":"read","method":"GET","path":"\/api\/work-items\/5"/;
+      assert.match(server.output, shown);
     },
     'fastify.inject(': async (place, block) => {
-      const start = `import assert from 'node:assert/strict';
-        import { createServer } from 'node:http';
-        import { test } from 'node:test';
-        import Fastify from 'fastify';
-        import { Hono } from 'hono';
-        import { workItemGateway } from 'work-item-gateway';
-        import { createFetchHandler } from 'work-item-gateway/fetch';
-        import { createNodeHandler } from 'work-item-gateway/node';\n`;
-      example.write('route.test.mjs', start + block);
+      const start = [
+        importing('assert', 'node:assert/strict'),
+        importing('{ createServer }', 'node:http'),
+        importing('{ test }', 'node:test'),
+        importing('{ Hono }', 'hono'),
+        ...[...fastifyStart, ...honoStart.slice(1), nodeStart],
+      ];
+      example.write('route.test.mjs', [...start, block].join('\n'));
       assert.match(await place.output('node --test --test-reporter=tap route.test.mjs'), /^# pass 1$/m);
     },
     "once('SIGTERM'": async (place, block) => {
-      const backend = createServer().listen(0, '127.0.0.1');
+      const backend = createServer();
       const called = once(backend, 'request') as Promise<Parameters<RequestListener>>;
-      await once(backend, 'listening');
-      try {
-        const start = `import { createServer } from 'node:http';
-          import { createNodeHandler } from 'work-item-gateway/node';\n`;
-        const { port } = backend.address() as AddressInfo;
-        const server = await place.startFile('server.mjs', start + block.replace('5104', String(port)));
-        const reply = server.call('GET', list);
-        const [, response] = await called;
-        server.process.kill('SIGTERM');
-        await poll(() => isRefused(place.port), 'the server listens no more');
-        response.end('["in flight"]');
-        assert.equal((await reply).text, '["in flight"]');
-        assert.deepEqual(await server.exited, { code: 0, signal: null });
-      } finally {
-        backend.close();
-        backend.closeAllConnections();
-      }
+      using listener = await listen(backend);
+      const code = [
+        importing('{ createServer }', 'node:http'),
+        nodeStart,
+        block.replace('5104', String(listener.port)),
+      ];
+      const server = await place.startFile(...code);
+      const reply = get(server);
+      const [, response] = await called;
+      server.process.kill('SIGTERM');
+      await poll(() => isRefused(place.port), 'the server listens no more');
+      response.end('["in flight"]');
+      assert.deepEqual(await reply, [200, '["in flight"]']);
+      assert.deepEqual(await server.exited, { code: 0, signal: null });
     },
     'createGatewayServer(': async (place, block) => {
-      await needsToken(await place.startFile('server.mjs', block));
+      await needsToken(await place.startFile(block));
     },
     'backendUrl: process.env.BACKEND_URL': async (place, block) => {
-      example.write('route.mjs', place.here(`import { createFetchHandler } from 'work-item-gateway/fetch';\n${block}`));
-      const code = `import { serve } from '@hono/node-server';\nimport { GET } from './route.mjs';\n`;
-      await needsToken(await place.startFile('server.mjs', `${code}serve({ fetch: GET, port: 3000 });\n`));
+      example.write('route.mjs', place.here(`${honoStart[1] ?? ''}\n${block}`));
+      const end = honoEnd.replace('call', 'GET');
+      await needsToken(await place.startFile(honoStart[0] ?? '', importing('{ GET }', './route.mjs'), end));
     },
     'getConnInfo(context)': async (place, block) => {
-      const start = `import { serve } from '@hono/node-server';
-        import { getConnInfo } from '@hono/node-server/conninfo';
-        import { Hono } from 'hono';
-        import { createFetchHandler } from 'work-item-gateway/fetch';
-        const app = new Hono();\n`;
-      const code = `${start}${block}serve({ fetch: app.fetch, port: 3000 });\n`;
-      const server = await place.startFile('server.mjs', code);
-      await assertLimit(() => server.call('GET', list));
+      const more = [importing('{ getConnInfo }', '@hono/node-server/conninfo'), importing('{ Hono }', 'hono')];
+      const end = honoEnd.replace('call', 'app.fetch');
+      await assertLimit(await place.startFile(...honoStart, ...more, 'const app = new Hono();', block, end));
     },
     useBigInt: elsewhere('test/docs/typed-client.test.ts'),
     'npx orval': elsewhere('test/docs/typed-client.test.ts'),
@@ -391,30 +363,17 @@ const rows: Readonly<Record<string, Readonly<Record<string, Run | string>>>> = {
         readFileSync(join(example.folder, `${name}.pem`)),
       );
       const options = { ca, cert, key, requestCert: true };
-      const backend = createTlsServer(options, (_request, response) => response.end('["over TLS"]'));
-      await once(backend.listen(0, '127.0.0.1'), 'listening');
-      try {
-        const { port } = backend.address() as AddressInfo;
-        const line = block.replaceAll('\\\n', ' ').replace('10.0.0.7:5104', `127.0.0.1:${port}`);
-        const server = await place.start(line.trim());
-        assert.equal((await server.call('GET', list)).text, '["over TLS"]');
-      } finally {
-        backend.close();
-        backend.closeAllConnections();
-      }
+      using backend = await listen(createTlsServer(options, (_request, response) => response.end('["over TLS"]')));
+      const server = await place.start(block.replace('10.0.0.7:5104', `127.0.0.1:${backend.port}`));
+      assert.deepEqual(await get(server), [200, '["over TLS"]']);
     },
     'openid-configuration': async (place, block) => {
       const shown = block.split('\n').flatMap((line) => (line.startsWith('# ') ? [line.slice(2)] : []));
       assert.deepEqual((await place.output(block)).trim().split('\n'), shown);
     },
-    'AUTH_SCOPES=': async (place, block) => {
-      await place.start('work-item-gateway backend');
-      await needsToken(await place.start(block.replaceAll('\\\n', ' ').trim()));
-    },
+    'AUTH_SCOPES=': withNext,
     'TOKEN=$(curl': async (place, block) => {
-      const gateway = codeBlocks('docs/security.md').find((each) => each.includes('AUTH_SCOPES='));
-      await place.start('work-item-gateway backend');
-      await place.start((gateway ?? '').replaceAll('\\\n', ' ').trim());
+      await needsToken(await place.startBoth(blockOf('docs/security.md', 'AUTH_SCOPES=')));
       const printed = await place.output(block, { CLIENT: 'a', SECRET: 'b' });
       assert.deepEqual(printed.match(/(?<=HTTP\/1\.1 )\d+/g), ['401', '200', '403']);
       for (const [, challenge = ''] of block.matchAll(/\d{3}, (Bearer .*)$/gm)) {
@@ -426,51 +385,40 @@ const rows: Readonly<Record<string, Readonly<Record<string, Run | string>>>> = {
       assert.match(printed, /^\{"id":1,.*\}2\n$/);
     },
     'alpn h2,http/1.1': elsewhere('test/docs/haproxy-lines.test.ts'),
-    'serve --cors-origins': async (place, block) => {
-      const server = await place.start(block.trim());
-      const headers: Headers = [['Origin', 'https://app.example.com']];
-      const reply = await server.call('GET', `${list}/x`, { headers });
-      assert.equal(reply.header('access-control-allow-origin'), 'https://app.example.com');
-    },
+    'serve --cors-origins': withNext,
     'access-control-request-method': async (place, block) => {
-      await place.start('work-item-gateway serve --cors-origins https://app.example.com');
+      const server = await place.start(blockOf('docs/security.md', 'serve --cors-origins'));
+      const origin = 'https://app.example.com';
+      const reply = await server.call('GET', `${list}/x`, { headers: [['Origin', origin]] });
+      assert.equal(reply.header('access-control-allow-origin'), origin);
       await assertHeads(place, block);
     },
-    'serve --rate-limit 100/60s\n': async (place, block) => {
-      await place.start('work-item-gateway backend');
-      const server = await place.start(block.trim());
-      await assertLimit(() => server.call('GET', list));
-    },
+    'serve --rate-limit 100/60s\n': withNext,
     'HTTP/1.1 429': async (place, block) => {
-      await place.start('work-item-gateway backend');
-      const server = await place.start('work-item-gateway serve --rate-limit 100/60s');
-      await assertLimit(() => server.call('GET', list));
+      await assertLimit(await place.startBoth(blockOf('docs/security.md', 'serve --rate-limit 100/60s\n')));
       await assertHeads(place, block);
     },
     'option forwardfor': elsewhere('test/docs/haproxy-lines.test.ts'),
     '--trusted-proxies': elsewhere('test/docs/haproxy-lines.test.ts'),
     'RATE_LIMIT_REDIS_URL=': async (place, block) => {
-      await place.start('work-item-gateway backend');
       // The block's Redis does not exist here, so the gateway counts by itself.
-      const server = await place.start(`${commandsIn(block).join(' ')} npm run serve`);
-      assert.equal((await server.call('GET', list)).status, 200);
+      const server = await place.startBoth(`${commandsIn(block).join(' ')} npm run serve`);
+      assert.deepEqual(await get(server), [200, '[]']);
     },
     'work-item-gateway check': elsewhere('test/process/own-authority.test.ts'),
     'ACL SETUSER': elsewhere('test/docs/redis-user.test.ts'),
   },
   'docs/operating.md': {
-    '"reachable":false': async (place, block) => {
-      await place.start('work-item-gateway serve');
-      const shown = await place.output('curl -s http://localhost:9464/readyz');
-      assert.deepEqual(keysOf(shown), keysOf(block));
-    },
+    '"reachable":false': withNext,
     '"msg":"backend call failed"': async (place, block) => {
       const server = await place.start('work-item-gateway serve');
+      const ready = await place.output('curl -s http://localhost:9464/readyz');
+      assert.deepEqual(keysOf(ready), keysOf(blockOf('docs/operating.md', '"reachable":false')));
       await server.call('PUT', `${list}/12`, { body: '{}', headers: [['User-Agent', 'curl/8.5.0']] });
-      const lines = (): string[] => server.output.split('\n').filter((each) => each.endsWith('"backend call failed"}'));
-      await poll(() => lines().length > 0, 'the line of the failure');
+      const line = (): string | undefined => /^.*"backend call failed"\}$/m.exec(server.output)?.[0];
+      await poll(() => line() !== undefined, 'the line of the failure');
       const withoutToken = keysOf(block).filter((key) => key !== 'subject');
-      assert.deepEqual(keysOf(lines()[0] ?? ''), withoutToken);
+      assert.deepEqual(keysOf(line() ?? ''), withoutToken);
     },
     'npm install @opentelemetry': (_place, block) => {
       const named = block.trim().split(' ').slice(2);
@@ -484,10 +432,8 @@ const rows: Readonly<Record<string, Readonly<Record<string, Run | string>>>> = {
     'services:': async (place, block) => {
       assert.equal(block.trim().split('\n').length, 15);
       const { services } = parse(block) as { services: Record<'gateway' | 'backend', Service> };
-      assert.deepEqual(services.gateway.ports, [
-        `${defaultOf('port', 'serve')}:${defaultOf('port', 'serve')}`,
-        `127.0.0.1:${defaultOf('adminPort', 'serve')}:${defaultOf('adminPort', 'serve')}`,
-      ]);
+      const [port, adminPort] = [defaultOf('port', 'serve'), defaultOf('adminPort', 'serve')];
+      assert.deepEqual(services.gateway.ports, [`${port}:${port}`, `127.0.0.1:${adminPort}:${adminPort}`]);
       for (const { build, environment, command = 'serve' } of [services.backend, services.gateway]) {
         assert.equal(build, '.', 'the image is built in the repository');
         const variables = Object.entries(environment).map(([name, value]) => `${name}=${toLoopback(value)}`);
@@ -497,17 +443,15 @@ const rows: Readonly<Record<string, Readonly<Record<string, Run | string>>>> = {
       assert.match(await place.output('curl -si http://localhost:9464/readyz'), /^HTTP\/1.1 200 /);
     },
     'kubectl apply': 'needs a cluster; test/deploy/kubernetes.test.ts checks the manifests',
-    'sudo install -D': 'needs root and systemd; test/deploy/systemd.test.ts runs the units',
-    'systemctl reload work-item-gateway': 'needs root and systemd; test/deploy/systemd.test.ts runs the units',
-    'systemctl disable --now': 'needs root and systemd; test/deploy/systemd.test.ts runs the units',
+    'sudo install -D': onSystemd,
+    'systemctl reload work-item-gateway': onSystemd,
+    'systemctl disable --now': onSystemd,
     'haproxy -c -f': elsewhere('test/deploy/haproxy.test.ts'),
   },
   'CONTRIBUTING.md': {
     'git clone': "needs the repository's host",
     "['1,5', '1']": (_place, block) => {
-      const [[id = '', sent = ''] = []] = JSON.parse(
-        `[${block.trim().replace(/,$/, '').replaceAll("'", '"')}]`,
-      ) as string[][];
+      const [, id = '', sent = ''] = /\['(.*)', '(.*)'\]/.exec(block) ?? [];
       assert.equal(parseItemId(encodeURIComponent(id), 'leading'), sent);
     },
     'node --test test/spec/item-id.test.ts': 'run by npm test',
@@ -548,17 +492,4 @@ test('docs/hosts.md: the table has the right number of lines for each host', () 
   for (const host of ['Next.js', 'Fastify', 'Express 5', 'NestJS', 'Node.js', 'Hono', 'Bun', 'Deno']) {
     assert.ok(linesOfDocument(host).length > 0);
   }
-});
-
-test('docs/hosts.md: both calls that try out the route succeed', { skip: noCurl }, async () => {
-  const calls = /Then\s`(curl [^`]+)` shows `([^`]+)`, and\s`(curl [^`]+)` makes/.exec(
-    readFileSync(join(root, 'docs/hosts.md'), 'utf8'),
-  );
-  assert.ok(calls);
-  const [, look = '', shown, make = ''] = calls;
-  await using place = await Place.open();
-  const code = codeBlocks('docs/hosts.md').find((each) => each.includes('createServer('));
-  await place.startFile('server.mjs', code ?? '');
-  assert.equal(await place.output(`${look} -s`), shown);
-  assert.equal(await place.output(`${make} -s`), '{"id":1,"title":"First"}');
 });

@@ -2,18 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { execFile, execFileSync, spawnSync } from 'node:child_process';
-import {
-  cpSync,
-  globSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from 'node:fs';
+import * as fs from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, delimiter, dirname, join, resolve } from 'node:path';
 import { promisify } from 'node:util';
@@ -27,16 +16,15 @@ const environment: NodeJS.ProcessEnv = {
   PATH: [dirname(process.execPath), process.env['PATH']].join(delimiter),
   NEXT_TELEMETRY_DISABLED: '1',
 };
-for (const name of ['NODE_TEST_CONTEXT', 'NODE_OPTIONS', 'NODE_ENV', 'PORT']) {
-  Reflect.deleteProperty(environment, name);
-}
+for (const name of ['NODE_TEST_CONTEXT', 'NODE_OPTIONS', 'NODE_ENV', 'PORT']) Reflect.deleteProperty(environment, name);
 const notThere = /\b(?:ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|ENOTCACHED)\b/;
-// Long enough for a busy machine.
+// Long enough for a busy machine; a build of Next.js needs 12 s of processor time.
 const deadlineMs = 200_000;
+export const buildLimitMs = 400_000;
 
 /** The code for `host` in docs/hosts.md. Fails if its number of lines is not the number that the document states. */
 export function linesOfDocument(host: string): string {
-  const document = readFileSync(join(root, 'docs/hosts.md'), 'utf8');
+  const document = fs.readFileSync(join(root, 'docs/hosts.md'), 'utf8');
   const [section = ''] = document.split(/^### /m).filter((each) => each.startsWith(host));
   const code = /^```[jt]s\n(.*?)^```$/ms.exec(section)?.[1] ?? '';
   const lines = code.split('\n').filter((line) => line !== '' && !line.startsWith('//'));
@@ -49,6 +37,11 @@ export function linesOfDocument(host: string): string {
 /** `code` with another port and backend URL. */
 export function runnable(code: string, port: number, backendUrl: string): string {
   return code.replaceAll('3000', String(port)).replaceAll('http://localhost:5104', backendUrl);
+}
+
+/** Asserts status and body only, for hosts that add headers for the connection and caches. */
+export function assertBytes(reply: Reply, status: number, body: string): void {
+  assert.deepEqual([reply.status, reply.text], [status, body]);
 }
 
 /** An installed example. */
@@ -65,12 +58,9 @@ export class Example {
   /** Installs `examples/<name>`. */
   static install(name: string): Example {
     const place = join(createFolder(), name);
-    cpSync(join(root, 'examples', name), place, {
-      recursive: true,
-      filter: (path) => !['node_modules', '.next'].includes(basename(path)),
-    });
-    const options = ['--prefer-offline', '--no-audit', '--no-fund'];
-    const { status, output } = runNpm(['install', ...options, pack()], place);
+    const filter = (path: string) => !['node_modules', '.next'].includes(basename(path));
+    fs.cpSync(join(root, 'examples', name), place, { recursive: true, filter });
+    const { status, output } = run('npm', ['install', '--prefer-offline', '--no-audit', '--no-fund', pack()], place);
     const [reason] = notThere.exec(output) ?? [];
     assert.ok(status === 0 || reason !== undefined, output);
     const skip = status !== 0 && `the packages of examples/${name} cannot be installed here: ${reason}`;
@@ -80,48 +70,37 @@ export class Example {
   /** A folder with the packed package and links to this repository's packages; needs no registry. */
   static link(): Example {
     const folder = createFolder();
-    const modules = join(folder, 'node_modules');
-    mkdirSync(modules);
+    const [modules, own] = [folder, root].map((each) => join(each, 'node_modules')) as [string, string];
+    fs.mkdirSync(join(modules, '.bin'), { recursive: true });
     execFileSync('tar', ['xzf', pack(), '-C', modules]);
-    renameSync(join(modules, 'package'), join(modules, 'work-item-gateway'));
-    const own = join(root, 'node_modules');
-    mkdirSync(join(modules, '.bin'));
-    for (const name of readdirSync(own).filter((each) => !each.startsWith('.'))) {
-      symlinkSync(join(own, name), join(modules, name));
+    fs.renameSync(join(modules, 'package'), join(modules, 'work-item-gateway'));
+    const programs = fs.readdirSync(join(own, '.bin')).filter((each) => each !== 'node');
+    const names = fs.readdirSync(own).filter((each) => !each.startsWith('.'));
+    for (const name of [...names, ...programs.map((each) => `.bin/${each}`)]) {
+      fs.symlinkSync(join(own, name), join(modules, name));
     }
-    for (const name of readdirSync(join(own, '.bin')).filter((each) => each !== 'node')) {
-      symlinkSync(join(own, '.bin', name), join(modules, '.bin', name));
-    }
-    symlinkSync('../work-item-gateway/dist/command/main.js', join(modules, '.bin/work-item-gateway'));
+    fs.symlinkSync('../work-item-gateway/dist/command/main.js', join(modules, '.bin/work-item-gateway'));
     return new Example(folder, false);
   }
 
   /** Runs one of the example's programs until it exits. */
   run(program: string, args: readonly string[]): void {
-    const { status, stdout, stderr } = spawnSync(this.#find(program), args, {
-      cwd: this.folder,
-      env: environment,
-      encoding: 'utf8',
-      timeout: deadlineMs,
-    });
-    assert.equal(status, 0, stdout + stderr);
+    const { status, output } = run(this.#find(program), args, this.folder);
+    assert.equal(status, 0, output);
   }
 
   /** Runs `node`, `bash` or one of the example's programs until it exits; returns its standard output. */
   async output(program: string, args: readonly string[], variables: NodeJS.ProcessEnv = {}): Promise<string> {
-    const { stdout } = await promisify(execFile)(this.#find(program), args, {
-      cwd: this.folder,
-      env: { ...this.#environment, ...variables },
-      timeout: deadlineMs,
-    });
-    return stdout;
+    const env = { ...this.#environment, ...variables };
+    const options = { cwd: this.folder, env, timeout: deadlineMs };
+    return (await promisify(execFile)(this.#find(program), args, options)).stdout;
   }
 
   /** Writes a file into the example's folder, or into a folder in it. */
   write(name: string, text: string): void {
     const path = join(this.folder, name);
-    mkdirSync(dirname(path), { recursive: true });
-    writeFileSync(path, text);
+    fs.mkdirSync(dirname(path), { recursive: true });
+    fs.writeFileSync(path, text);
   }
 
   /** Starts `node`, `bash` or an example's program; resolves when it listens on `port` or has printed its own port. */
@@ -141,21 +120,18 @@ export class Example {
   }
 
   #find(program: string): string {
-    return ['node', 'bash'].includes(program) ? program : join(this.#programs, program);
-  }
-
-  get #programs(): string {
-    return join(this.folder, 'node_modules/.bin');
+    return ['node', 'bash'].includes(program) ? program : join(this.folder, 'node_modules/.bin', program);
   }
 
   get #environment(): NodeJS.ProcessEnv {
-    return { ...environment, PATH: [dirname(process.execPath), this.#programs, environment['PATH']].join(delimiter) };
+    const folders = [dirname(process.execPath), join(this.folder, 'node_modules/.bin'), environment['PATH']];
+    return { ...environment, PATH: folders.join(delimiter) };
   }
 }
 
 function createFolder(): string {
-  const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-example-'));
-  process.once('exit', () => rmSync(folder, { recursive: true, force: true }));
+  const folder = fs.mkdtempSync(join(tmpdir(), 'work-item-gateway-example-'));
+  process.once('exit', () => fs.rmSync(folder, { recursive: true, force: true }));
   return folder;
 }
 
@@ -165,10 +141,9 @@ let packed: string | undefined;
 function pack(): string {
   if (packed === undefined) {
     const folder = createFolder();
-    const { status, output } = runNpm(['pack', '--ignore-scripts', '--pack-destination', folder], root);
+    const { status, output } = run('npm', ['pack', '--ignore-scripts', '--pack-destination', folder], root);
     assert.equal(status, 0, output);
-    const [tarball = ''] = globSync('*.tgz', { cwd: folder });
-    packed = join(folder, tarball);
+    packed = join(folder, fs.readdirSync(folder).find((name) => name.endsWith('.tgz')) ?? '');
   }
   return packed;
 }
@@ -186,12 +161,8 @@ export class RunningExample extends Program {
   }
 }
 
-function runNpm(args: readonly string[], cwd: string): { status: number | null; output: string } {
-  const { status, stdout, stderr } = spawnSync('npm', args, {
-    cwd,
-    env: environment,
-    encoding: 'utf8',
-    timeout: deadlineMs,
-  });
+function run(program: string, args: readonly string[], cwd: string): { status: number | null; output: string } {
+  const options = { cwd, env: environment, encoding: 'utf8', timeout: deadlineMs } as const;
+  const { status, stdout, stderr } = spawnSync(program, args, options);
   return { status, output: stdout + stderr };
 }
