@@ -222,6 +222,8 @@ describe('a gateway that accepts no more calls', { skip }, () => {
 
     await using haproxy = await Haproxy.start(program, [gateway]);
     const gate = createGate();
+    backend.reset();
+    backend.answers(answer('[]'));
     backend.answersOnce(behind(gate, answer('[]')));
     await using client = await RawClient.open(haproxy.port);
     client.send(requestBytes('GET', list));

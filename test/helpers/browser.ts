@@ -32,14 +32,6 @@ export interface PageOptions {
   readonly colorScheme?: 'light' | 'dark';
 }
 
-/** A finding of axe. */
-interface AccessibilityFinding {
-  readonly rule: string;
-  readonly impact: string;
-  readonly help: string;
-  readonly where: readonly string[];
-}
-
 /** A page with its own cookies and storage. */
 export class WatchedPage implements AsyncDisposable {
   readonly page: Page;
@@ -52,18 +44,15 @@ export class WatchedPage implements AsyncDisposable {
   constructor(context: BrowserContext, page: Page) {
     this.#context = context;
     this.page = page;
+    const note = (problem: string) => this.problems.push(problem);
     page.on('request', (request) => {
       if (!request.url().startsWith('data:')) this.requests.push(request.url());
     });
-    page.on('requestfailed', (request) =>
-      this.problems.push(`failed: ${request.url()} ${request.failure()?.errorText ?? ''}`),
-    );
+    page.on('requestfailed', (request) => note(`failed: ${request.url()} ${request.failure()?.errorText ?? ''}`));
     page.on('console', (message) => {
-      if (message.type() === 'error' || message.type() === 'warning') {
-        this.problems.push(`${message.type()}: ${message.text()}`);
-      }
+      if (['error', 'warning'].includes(message.type())) note(`${message.type()}: ${message.text()}`);
     });
-    page.on('pageerror', (error) => this.problems.push(`exception: ${error.stack ?? error.message}`));
+    page.on('pageerror', (error) => note(`exception: ${error.stack ?? error.message}`));
   }
 
   /** Fails if there was a problem, or a request to another origin than that of `url`. */
@@ -71,11 +60,8 @@ export class WatchedPage implements AsyncDisposable {
     const { origin } = new URL(url);
     assert.deepEqual(this.problems, [], 'problems on the page');
     assert.ok(this.requests.length > 0, 'the page was loaded');
-    assert.deepEqual(
-      this.requests.filter((each) => new URL(each).origin !== origin),
-      [],
-      'requests to other origins',
-    );
+    const foreign = this.requests.filter((each) => new URL(each).origin !== origin);
+    assert.deepEqual(foreign, [], 'requests to other origins');
   }
 
   /** Returns and forgets the problems so far, for a test that causes a problem on purpose. */
@@ -91,18 +77,15 @@ export class WatchedPage implements AsyncDisposable {
     assert.ok(content <= window, `the page is ${content} px wide in a window of ${window} px`);
   }
 
-  /** Checks WCAG 2.2 A and AA and the best practices of axe. */
-  async findAccessibilityProblems(): Promise<AccessibilityFinding[]> {
+  /** The findings of axe: WCAG 2.2 A and AA, and its best practices. */
+  async findAccessibilityProblems(): Promise<string[]> {
     // Axe inserts styles, which the content security policy blocks. So errors from this check are removed again.
     const problems = [...this.problems];
     const { violations } = await new AxeBuilder({ page: this.page }).options({ preload: false }).analyze();
     this.problems.splice(0, Infinity, ...problems);
-    return violations.map(({ id, impact, help, nodes }) => ({
-      rule: id,
-      impact: impact ?? '',
-      help,
-      where: nodes.map(({ target, failureSummary }) => `${target.join(' ')}: ${failureSummary ?? ''}`),
-    }));
+    return violations.flatMap(({ id, help, nodes }) =>
+      nodes.map(({ target, failureSummary }) => `${id}: ${help}: ${target.join(' ')}: ${failureSummary ?? ''}`),
+    );
   }
 
   /** Saves a screenshot as `test-output/<name>.png` if TEST_PICTURES is set. */
@@ -150,13 +133,9 @@ export class TestBrowser implements AsyncDisposable {
     url: string,
     { width = 1280, height = 800, colorScheme = 'light' }: PageOptions = {},
   ): Promise<WatchedPage> {
-    const context = await this.#browser.newContext({
-      viewport: { width, height },
-      // The browser may not support the machine's locale.
-      locale: 'en-GB',
-      colorScheme,
-      reducedMotion: 'reduce',
-    });
+    // The browser may not support the machine's locale.
+    const look = { viewport: { width, height }, locale: 'en-GB', colorScheme, reducedMotion: 'reduce' } as const;
+    const context = await this.#browser.newContext(look);
     context.setDefaultTimeout(deadlineMs);
     const page = new WatchedPage(context, await context.newPage());
     await page.page.goto(url, { waitUntil: 'load' });
@@ -177,21 +156,16 @@ async function unpackChromium(): Promise<string> {
   if (existsSync(folder)) return folder;
   // Unpacked under another name and then renamed, since several test files may unpack it at the same time.
   const unfinished = await mkdtemp(`${folder}-`);
-  const { TMPDIR } = process.env;
+  const { TMPDIR = tmpdir() } = process.env;
   process.env['TMPDIR'] = unfinished;
   try {
     await chromium.executablePath();
     // Libraries that Chromium needs and the system may not have.
     await inflate(join(source, 'bin/al2023.tar.br'));
   } finally {
-    if (TMPDIR === undefined) delete process.env['TMPDIR'];
-    else process.env['TMPDIR'] = TMPDIR;
+    process.env['TMPDIR'] = TMPDIR;
   }
-  try {
-    await rename(unfinished, folder);
-  } catch {
-    // Another process has created the folder first.
-    await rm(unfinished, { recursive: true });
-  }
+  // The renaming fails if another process has created the folder first.
+  await rename(unfinished, folder).catch(() => rm(unfinished, { recursive: true }));
   return folder;
 }

@@ -12,41 +12,39 @@ export class Changes {
   }
 
   /** Resolves with the first value of `attempt` that is not undefined; rejects with `expected` at the deadline. */
-  until<T>(attempt: () => T | undefined, expected: () => string, limitMs = DEADLINE_MS): Promise<T> {
-    return new Promise((resolve, reject) => {
-      const look = () => {
-        let value: T | undefined;
-        try {
-          value = attempt();
-        } catch (error) {
-          done();
-          reject(error instanceof Error ? error : new Error(String(error)));
-          return;
-        }
+  async until<T>(attempt: () => T | undefined, expected: () => string, limitMs = DEADLINE_MS): Promise<T> {
+    const { promise, resolve, reject } = Promise.withResolvers<T>();
+    const look = () => {
+      try {
+        const value = attempt();
         if (value === undefined) return;
-        done();
-        resolve(value);
-      };
-      const timer = setTimeout(() => {
-        done();
-        reject(new Error(`not within ${limitMs} ms: ${expected()}`));
-      }, limitMs);
-      const done = () => {
-        clearTimeout(timer);
+        // Deleted at once: `attempt` may have taken the value from somewhere.
         this.#looks.delete(look);
-      };
-      this.#looks.add(look);
-      look();
-    });
+        resolve(value);
+      } catch (error) {
+        reject(error instanceof Error ? error : new Error(String(error)));
+      }
+    };
+    this.#looks.add(look);
+    look();
+    try {
+      return await within(promise, expected, limitMs);
+    } finally {
+      this.#looks.delete(look);
+    }
   }
 }
 
 /** The value of `promise`; rejects with `expected` after `limitMs`. */
-export async function within<T>(promise: Promise<T>, expected: string, limitMs = DEADLINE_MS): Promise<T> {
-  let timer: NodeJS.Timeout | undefined;
-  const deadline = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`not within ${limitMs} ms: ${expected}`)), limitMs);
-  });
+export async function within<T>(
+  promise: Promise<T>,
+  expected: string | (() => string),
+  limitMs = DEADLINE_MS,
+): Promise<T> {
+  const { promise: deadline, reject } = Promise.withResolvers<never>();
+  const fail = () =>
+    reject(new Error(`not within ${limitMs} ms: ${typeof expected === 'string' ? expected : expected()}`));
+  const timer = setTimeout(fail, limitMs);
   try {
     return await Promise.race([promise, deadline]);
   } finally {

@@ -8,18 +8,19 @@ import { request } from './raw-client.ts';
 
 export const statePath = '/dashboard/state';
 
+type State = Message & Details;
+
 /** Reads the whole state again and again until `isIt` accepts it. */
 export async function readState(
   port: number,
-  isIt: (state: Message & Details) => boolean = () => true,
+  isIt: (state: State) => boolean = () => true,
   expected = 'a state',
-): Promise<Message & Details> {
-  let state: (Message & Details) | undefined;
+): Promise<State> {
+  let state: State | undefined;
   await poll(async () => {
     const reply = await request(port, 'GET', statePath);
     assert.equal(reply.status, 200, reply.text);
-    state = JSON.parse(reply.text) as Message & Details;
-    return isIt(state);
+    return isIt((state = JSON.parse(reply.text) as State));
   }, expected);
   return state ?? assert.fail(expected);
 }

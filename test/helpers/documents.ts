@@ -7,9 +7,10 @@ import { join } from 'node:path';
 /** The blocks of code in `document` whose language matches, without fences and indentation. */
 export function codeBlocks(document: string, language = /^/): string[] {
   const text = readFileSync(join(import.meta.dirname, '../..', document), 'utf8');
-  return [...text.matchAll(/^( *)```([^\n]*)\n(.*?)^\1```$/gms)]
-    .filter(([, , name = '']) => language.test(name))
-    .map(([, indentation = '', , block = '']) => block.replaceAll(new RegExp(`^${indentation}`, 'gm'), ''));
+  const blocks = text.matchAll(/^( *)```([^\n]*)\n(.*?)^\1```$/gms);
+  return [...blocks].flatMap(([, indentation = '', name = '', block = '']) =>
+    language.test(name) ? block.replaceAll(new RegExp(`^${indentation}`, 'gm'), '') : [],
+  );
 }
 
 /** The only block of code in `document` that contains `part`. */

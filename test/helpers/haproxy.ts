@@ -3,7 +3,7 @@
 import { randomInt } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { createServer, type AddressInfo } from 'node:net';
+import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import assert from 'node:assert/strict';
@@ -16,15 +16,14 @@ export const haproxyProgram = findProgram('haproxy');
 /** A free port below the OS's ephemeral ports, which other tests and outgoing connections get. */
 export async function findFreePort(): Promise<number> {
   for (;;) {
-    const server = createServer().listen(10_000 + randomInt(20_000), '127.0.0.1');
-    try {
-      await once(server, 'listening');
-    } catch {
-      continue;
-    }
-    const { port } = server.address() as AddressInfo;
-    server.close();
-    await once(server, 'close');
+    const port = 10_000 + randomInt(20_000);
+    const server = createServer().listen(port, '127.0.0.1');
+    const isFree = await once(server, 'listening').then(
+      () => true,
+      () => false,
+    );
+    if (!isFree) continue;
+    await once(server.close(), 'close');
     return port;
   }
 }
@@ -57,26 +56,26 @@ export function configure(
   { clientTls, proxyProtocol, gatewayTls }: Variations = {},
 ): string {
   assert.ok(gateways.length <= placesMax);
-  const servers = Array.from({ length: placesMax }, (_, index): [string, string] => {
-    const place = gateways[index];
+  const changes: Record<string, string> = { '  bind :80\n': `  bind 127.0.0.1:${port}\n` };
+  for (let index = 0; index < placesMax; index += 1) {
+    const { [index]: place } = gateways;
     const server = `  server gateway-${index + 1} `;
-    return [
-      `${server}192.0.2.${index + 1}:3000 port 9464\n`,
-      place === undefined ? '' : `${server}127.0.0.1:${place.port} port ${place.adminPort}\n`,
-    ];
-  });
-  return replaceEach(shippedConfiguration, {
-    '  bind :80\n': `  bind 127.0.0.1:${port}\n`,
-    ...Object.fromEntries(servers),
-    ...(clientTls && {
-      '  #-bind :443 ssl crt /etc/haproxy/items.pem ': `  bind 127.0.0.1:${clientTls.port} ssl crt ${clientTls.file} `,
-    }),
-    ...(proxyProtocol && { '  #-bind :81 accept-proxy\n': `  bind 127.0.0.1:${proxyProtocol.port} accept-proxy\n` }),
-    ...(gatewayTls && {
-      '  #-default-server ssl verify required ca-file /etc/haproxy/authority.pem ': `  default-server ssl verify required ca-file ${gatewayTls.file} `,
-      '  #-timeout connect 5s\n': '  timeout connect 5s\n',
-    }),
-  });
+    changes[`${server}192.0.2.${index + 1}:3000 port 9464\n`] =
+      place === undefined ? '' : `${server}127.0.0.1:${place.port} port ${place.adminPort}\n`;
+  }
+  if (clientTls !== undefined) {
+    const line = `  bind 127.0.0.1:${clientTls.port} ssl crt ${clientTls.file} `;
+    changes['  #-bind :443 ssl crt /etc/haproxy/items.pem '] = line;
+  }
+  if (proxyProtocol !== undefined) {
+    changes['  #-bind :81 accept-proxy\n'] = `  bind 127.0.0.1:${proxyProtocol.port} accept-proxy\n`;
+  }
+  if (gatewayTls !== undefined) {
+    const line = `  default-server ssl verify required ca-file ${gatewayTls.file} `;
+    changes['  #-default-server ssl verify required ca-file /etc/haproxy/authority.pem '] = line;
+    changes['  #-timeout connect 5s\n'] = '  timeout connect 5s\n';
+  }
+  return replaceEach(shippedConfiguration, changes);
 }
 
 export class Haproxy extends Program {
@@ -93,11 +92,7 @@ export class Haproxy extends Program {
   }
 
   /** Starts HAProxy with the shipped configuration; resolves when it listens. */
-  static async start(
-    program: string,
-    gateways: readonly GatewayPlace[],
-    variations: Variations = {},
-  ): Promise<Haproxy> {
+  static async start(program: string, gateways: readonly GatewayPlace[], variations?: Variations): Promise<Haproxy> {
     const port = await findFreePort();
     return await Haproxy.startWith(program, configure(port, gateways, variations), port);
   }
@@ -105,12 +100,10 @@ export class Haproxy extends Program {
   /** Starts HAProxy with `configuration`, which must listen on `port` of 127.0.0.1. */
   static async startWith(program: string, configuration: string, port: number): Promise<Haproxy> {
     const haproxy = new Haproxy(program, configuration, port);
-    try {
-      await haproxy.listens(port);
-    } catch (error) {
+    await haproxy.listens(port).catch(async (error: unknown) => {
       await haproxy[Symbol.asyncDispose]();
       throw error;
-    }
+    });
     return haproxy;
   }
 
