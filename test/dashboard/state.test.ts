@@ -93,7 +93,7 @@ test('the next state counts new calls, and lists failed calls without body and h
   assert.doesNotMatch(JSON.stringify(state), /SECRET/);
 });
 
-test('without pages the history continues and the backend is not probed; a page gets only new points, and facts and failures if they have changed', async ({
+test('without pages the backend is not probed; a page gets only new points, and facts and failures if they have changed', async ({
   mock,
 }) => {
   mock.timers.enable({ apis: ['setInterval'] });

@@ -3,24 +3,14 @@
 // existing image instead, for example docker-archive:image.tar.
 
 import assert from 'node:assert/strict';
-import { execFileSync, spawn, spawnSync, type StdioOptions } from 'node:child_process';
-import {
-  cpSync,
-  existsSync,
-  lstatSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  realpathSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs';
+import { execFileSync, spawnSync, type StdioOptions } from 'node:child_process';
+import * as fs from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { createGate, poll, within } from '../helpers/changes.ts';
+import { createGate, poll } from '../helpers/changes.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
+import { Program } from '../helpers/program.ts';
 import { request } from '../helpers/raw-client.ts';
 import { answer, behind } from '../helpers/scripted-backend.ts';
 import { useBackend } from '../helpers/suites.ts';
@@ -61,7 +51,7 @@ function makeBuildBase(): void {
   const container = buildah('from', 'scratch');
   buildah('add', '-q', container, tarball, '/');
   buildah('copy', '-q', container, process.execPath, '/usr/local/bin/node');
-  const npm = dirname(dirname(realpathSync(run('sh', ['-c', 'command -v npm']))));
+  const npm = dirname(dirname(fs.realpathSync(run('sh', ['-c', 'command -v npm']))));
   buildah('copy', '-q', container, npm, '/usr/local/lib/node_modules/npm');
   // To reach the registry, npm needs the certificates that this machine trusts.
   buildah('copy', '-q', container, certificates, certificates);
@@ -73,9 +63,9 @@ function makeBuildBase(): void {
 /** Makes a base image that has only certificates and a passwd file. */
 function makeRuntimeBase(): void {
   const from = join(folder, 'runtime');
-  mkdirSync(join(from, dirname(certificates)), { recursive: true });
-  cpSync(certificates, join(from, certificates), { dereference: true });
-  writeFileSync(
+  fs.mkdirSync(join(from, dirname(certificates)), { recursive: true });
+  fs.cpSync(certificates, join(from, certificates), { dereference: true });
+  fs.writeFileSync(
     join(from, 'etc/passwd'),
     'root:x:0:0:root:/root:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/:/sbin/nologin\n',
   );
@@ -87,7 +77,7 @@ function makeRuntimeBase(): void {
 function build(name: string): void {
   const npmrc = join(folder, 'npmrc');
   const registry = run('npm', ['config', 'get', 'registry']);
-  writeFileSync(npmrc, `registry=${registry}\ncafile=${certificates}\n`);
+  fs.writeFileSync(npmrc, `registry=${registry}\ncafile=${certificates}\n`);
   buildah(
     'build',
     ...`-q --isolation chroot --format oci --no-cache --timestamp ${sourceDateEpoch}`.split(' '),
@@ -98,70 +88,40 @@ function build(name: string): void {
 }
 
 const isolation = [
-  '--cgroups=enabled',
-  '--network=host',
-  '--read-only',
-  '--cap-drop=all',
+  ...['--cgroups=enabled', '--network=host', '--read-only', '--cap-drop=all', '--no-healthcheck'],
   // The limits are lower than Podman's defaults, which exceed the limits of this process.
-  '--ulimit=nofile=4096:4096',
-  '--ulimit=nproc=1024:1024',
-  '--no-healthcheck',
+  ...['--ulimit=nofile=4096:4096', '--ulimit=nproc=1024:1024', `--memory=${memory}`],
 ];
 
-class Container implements AsyncDisposable {
+class Container extends Program {
   readonly name: string;
   readonly port: number;
   readonly adminPort: number;
-  readonly exited: Promise<number | null>;
-  output = '';
 
   private constructor(name: string, port: number, adminPort: number, environment: Record<string, string>) {
+    const ports = { PORT: String(port), ADMIN_PORT: String(adminPort) };
+    const all = { BACKEND_URL: backend.url, HOST: '127.0.0.1', ...ports, ...environment };
+    const variables = Object.entries(all).flatMap(([variable, value]) => ['--env', `${variable}=${value}`]);
+    const run = ['podman', ...storage(), '--runtime', 'runc', 'run', '--rm', '--name', name];
+    super([...run, ...isolation, ...variables, 'localhost/first']);
     this.name = name;
     this.port = port;
     this.adminPort = adminPort;
-    const all = {
-      BACKEND_URL: backend.url,
-      HOST: '127.0.0.1',
-      PORT: String(port),
-      ADMIN_PORT: String(adminPort),
-      ...environment,
-    };
-    const child = spawn(
-      'podman',
-      [
-        ...[...storage(), '--runtime', 'runc', 'run', '--rm', '--name', name],
-        ...[...isolation, '--memory', String(memory)],
-        ...Object.entries(all).flatMap(([variable, value]) => ['--env', `${variable}=${value}`]),
-        'localhost/first',
-      ],
-      { stdio: ['ignore', 'pipe', 'pipe'] },
-    );
-    for (const stream of [child.stdout, child.stderr]) {
-      stream.on('data', (data: Buffer) => {
-        this.output += data.toString('utf8');
-      });
-    }
-    this.exited = new Promise((resolveExit) => child.on('close', resolveExit));
   }
 
   static async start(name: string, environment: Record<string, string> = {}): Promise<Container> {
     const container = new Container(name, await findFreePort(), await findFreePort(), environment);
-    let hasEnded = false;
-    void container.exited.then(() => (hasEnded = true));
-    await poll(() => hasEnded || container.output.includes('"msg":"ready"'), 'the gateway is ready', 60_000);
-    assert.ok(!hasEnded, container.output);
+    await container.prints(/"msg":"ready"/, 60_000);
     return container;
   }
 
   line(message: string): Record<string, unknown> | undefined {
-    return this.output
-      .split('\n')
-      .filter((line) => line.startsWith('{'))
-      .map((line) => JSON.parse(line) as Record<string, unknown>)
-      .find(({ msg }) => String(msg).startsWith(message));
+    const lines = this.output.split('\n').filter((line) => line.startsWith('{'));
+    const parsed = lines.map((line) => JSON.parse(line) as Record<string, unknown>);
+    return parsed.find(({ msg }) => String(msg).startsWith(message));
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
+  override async [Symbol.asyncDispose](): Promise<void> {
     spawnSync('podman', [...storage(), '--runtime', 'runc', 'rm', '-f', this.name]);
     await this.exited;
   }
@@ -170,7 +130,7 @@ class Container implements AsyncDisposable {
 describe('the image', { skip }, () => {
   let mounted = '';
   before(() => {
-    folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-'));
+    folder = fs.mkdtempSync(join(tmpdir(), 'work-item-gateway-'));
     if (given === undefined) {
       makeBuildBase();
       makeRuntimeBase();
@@ -184,12 +144,12 @@ describe('the image', { skip }, () => {
   });
   after(() => {
     spawnSync('buildah', [...storage(), 'rm', '--all']);
-    rmSync(folder, { recursive: true, force: true });
+    fs.rmSync(folder, { recursive: true, force: true });
   });
 
   /** Every file and folder of the image. */
   const entries = (): string[] =>
-    (readdirSync(mounted, { recursive: true }) as string[]).map((path) => join(mounted, path));
+    (fs.readdirSync(mounted, { recursive: true }) as string[]).map((path) => join(mounted, path));
 
   test('two builds have the same digest', { skip: given !== undefined }, () => {
     // Reads one line, because an image with two names is listed once for each name.
@@ -204,7 +164,7 @@ describe('the image', { skip }, () => {
 
   test('the image has at most 140 MB unpacked', (t) => {
     const bytes = entries()
-      .map((path) => lstatSync(path))
+      .map((path) => fs.lstatSync(path))
       .reduce((sum, { size }) => sum + size, 0);
     t.diagnostic(`${(bytes / 1e6).toFixed(1)} MB`);
     assert.ok(bytes > 100e6 && bytes <= bytesMax, String(bytes));
@@ -214,53 +174,59 @@ describe('the image', { skip }, () => {
     const all = entries();
     assert.ok(all.length > 500);
     const writable = all.filter((path) => {
-      const { mode, uid, gid } = lstatSync(path);
-      return uid !== 0 || gid !== 0 || (!lstatSync(path).isSymbolicLink() && (mode & 0o022) !== 0);
+      const { mode, uid, gid } = fs.lstatSync(path);
+      return uid !== 0 || gid !== 0 || (!fs.lstatSync(path).isSymbolicLink() && (mode & 0o022) !== 0);
     });
     assert.deepEqual(writable, []);
     for (const shell of ['bin/sh', 'usr/bin/sh', 'bin/bash', 'bin/busybox'])
-      assert.ok(!existsSync(join(mounted, shell)), shell);
+      assert.ok(!fs.existsSync(join(mounted, shell)), shell);
   });
 
   test('scanners find the versions of all libraries in the image', () => {
-    const packages = readdirSync(join(mounted, 'var/lib/dpkg/status.d')).map((name) =>
-      readFileSync(join(mounted, 'var/lib/dpkg/status.d', name), 'utf8'),
-    );
+    const packages = fs
+      .readdirSync(join(mounted, 'var/lib/dpkg/status.d'))
+      .map((name) => fs.readFileSync(join(mounted, 'var/lib/dpkg/status.d', name), 'utf8'));
     const names = packages.map((text) => /^Package: (.*)$/m.exec(text)?.[1] ?? '');
     for (const name of ['libatomic1', 'libc6', 'libgcc-s1', 'libstdc++6']) assert.ok(names.includes(name), name);
     for (const text of packages) assert.match(text, /^Version: \S+$/m);
     for (const path of ['node_modules/pino', '.']) {
       const file = join(mounted, 'opt/work-item-gateway', path, 'package.json');
-      assert.match((JSON.parse(readFileSync(file, 'utf8')) as { version: string }).version, /^\d+\.\d+\.\d+/);
+      assert.match((JSON.parse(fs.readFileSync(file, 'utf8')) as { version: string }).version, /^\d+\.\d+\.\d+/);
     }
-    const node = readFileSync(join(mounted, 'usr/local/bin/node'));
+    const node = fs.readFileSync(join(mounted, 'usr/local/bin/node'));
     assert.ok(node.includes('node.js/v'));
   });
 
   test('labels describe the image, and its user is not root', () => {
-    const { Config } = (
-      JSON.parse(podman('image', 'inspect', 'localhost/first')) as [{ Config: Record<string, unknown> }]
-    )[0];
-    assert.equal(Config['User'], '65532:65532');
-    assert.equal((Config['Labels'] as Record<string, string>)['org.opencontainers.image.title'], 'Work Item Gateway');
-    assert.deepEqual(Config['Cmd'], ['serve']);
-    assert.ok((Config['Env'] as string[]).includes('HOST=::'));
+    const [{ Config }] = JSON.parse(podman('image', 'inspect', 'localhost/first')) as [{ Config: object }];
+    assert.partialDeepStrictEqual(Config, {
+      ...{ User: '65532:65532', Cmd: ['serve'], Labels: { 'org.opencontainers.image.title': 'Work Item Gateway' } },
+      Env: ['HOST=::'],
+    });
   });
 
   test('the gateway serves, finishes a call on SIGTERM, and exits with 0', async () => {
     backend.answers(answer('[{"id":1}]'));
     await using container = await Container.start('smoke');
     const { port, adminPort, name } = container;
-    const call = async (method: string, path: string, body?: string) => {
-      const { status, text } = await request(port, method, path, body === undefined ? {} : { body });
+    const call = async (method: string, path = '', body?: string) => {
+      const { status, text } = await request(
+        port,
+        method,
+        `/api/work-items${path}`,
+        body === undefined ? {} : { body },
+      );
       return [status, text];
     };
-    assert.deepEqual(await call('GET', '/api/work-items'), [200, '[{"id":1}]']);
-    assert.deepEqual(await call('GET', '/api/work-items/1'), [200, '[{"id":1}]']);
-    assert.deepEqual(await call('POST', '/api/work-items', '{"title":"x"}'), [201, '[{"id":1}]']);
-    assert.deepEqual(await call('PUT', '/api/work-items/1', '{"title":"x"}'), [200, '{"success":true}']);
-    assert.deepEqual(await call('DELETE', '/api/work-items/1'), [200, '{"success":true}']);
-    assert.deepEqual(await call('GET', '/api/work-items/x'), [400, '{"error":"Invalid ID format"}']);
+    for (const [method, path, body, ...expected] of [
+      ['GET', '', undefined, 200, '[{"id":1}]'],
+      ['GET', '/1', undefined, 200, '[{"id":1}]'],
+      ['POST', '', '{"title":"x"}', 201, '[{"id":1}]'],
+      ['PUT', '/1', '{"title":"x"}', 200, '{"success":true}'],
+      ['DELETE', '/1', undefined, 200, '{"success":true}'],
+      ['GET', '/x', undefined, 400, '{"error":"Invalid ID format"}'],
+    ] as const)
+      assert.deepEqual(await call(method, path, body), expected);
     assert.equal((await request(adminPort, 'GET', '/readyz')).status, 200);
     // The health check of the image.
     const main = '/opt/work-item-gateway/dist/command/main.js';
@@ -271,13 +237,13 @@ describe('the image', { skip }, () => {
     const gate = createGate();
     const before = backend.requests.length;
     backend.answersOnce(behind(gate, answer('[]')));
-    const held = call('GET', '/api/work-items');
+    const held = call('GET');
     await backend.until(() => backend.requests.length > before, 'the held call has reached the backend');
     podman('kill', '--signal', 'TERM', name);
     await poll(() => container.line('draining') !== undefined, 'the gateway drains');
     gate.open();
     assert.deepEqual(await held, [200, '[]']);
-    assert.equal(await within(container.exited, 'the gateway ends', 20_000), 0, container.output);
+    assert.equal(await container.exitCode(20_000), 0, container.output);
   });
 
   test('the gateway detects the memory limit of its container', async () => {

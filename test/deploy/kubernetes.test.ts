@@ -121,27 +121,23 @@ describe('the output of kustomize', () => {
     return readDocuments(stdout);
   }
 
-  test(
-    'the strict decoder accepts it, and it has the intended settings: each component with the base, and each kustomization',
-    { skip },
-    async () => {
-      const from = (which: string): string => relative(realpathSync(own), join(folder, which));
-      assert.equal(kustomizations.filter(({ content }) => content.kind === 'Component').length, 4);
-      const all = kustomizations.flatMap(({ name, content: { kind, components = [] } }) => {
-        writeFileSync(
-          join(own, 'kustomization.yaml'),
-          `apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [${from('base')}]\ncomponents: [${from(name)}]\n`,
-        );
-        const manifests = render(kind === 'Component' ? own : name);
-        const { data, metadata } = find('ConfigMap', manifests);
-        assert.deepEqual(data, settingsIn(...components.map((path) => basename(path)), name));
-        assert.ok(JSON.stringify(find('Deployment', manifests)).includes(`"configMapRef":{"name":"${metadata.name}"}`));
-        return manifests;
-      });
-      assert.deepEqual(findWrongFields(all), []);
-      for (const manifest of all) await validate(manifest);
-    },
-  );
+  test('the strict decoder accepts it, and it has the intended settings', { skip }, async () => {
+    const from = (which: string): string => relative(realpathSync(own), join(folder, which));
+    assert.equal(kustomizations.filter(({ content }) => content.kind === 'Component').length, 4);
+    const all = kustomizations.flatMap(({ name, content: { kind, components = [] } }) => {
+      writeFileSync(
+        join(own, 'kustomization.yaml'),
+        `apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [${from('base')}]\ncomponents: [${from(name)}]\n`,
+      );
+      const manifests = render(kind === 'Component' ? own : name);
+      const { data, metadata } = find('ConfigMap', manifests);
+      assert.deepEqual(data, settingsIn(...components.map((path) => basename(path)), name));
+      assert.ok(JSON.stringify(find('Deployment', manifests)).includes(`"configMapRef":{"name":"${metadata.name}"}`));
+      return manifests;
+    });
+    assert.deepEqual(findWrongFields(all), []);
+    for (const manifest of all) await validate(manifest);
+  });
 
   test('production serves only https on port 443, with the files of the Secret', { skip }, () => {
     const manifests = render('production');

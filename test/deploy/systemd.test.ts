@@ -24,6 +24,8 @@ const skipWithout = (program: string): string | false =>
   spawnSync(program, ['--version']).error !== undefined &&
   `${program} is not installed, so nothing was tested here; on Debian: apt-get install systemd`;
 
+const skipActivate = skipWithout('systemd-socket-activate');
+
 const folder = useFolder();
 const backend = await useBackend();
 const list = '/api/work-items';
@@ -33,36 +35,27 @@ const [service, clients, admin, secrets] = ['.service', '.socket', '-admin.socke
 ) as [string, string, string, string];
 
 describe('the systemd units', () => {
-  test(
-    'systemd accepts them, and the exposure of the service is at most 1.5 of 10',
-    { skip: skipWithout('systemd-analyze') },
-    () => {
-      const analyze = (...args: readonly string[]) => spawnSync('systemd-analyze', args, { encoding: 'utf8' });
-      // The installed program does not exist here, so the built program replaces it.
-      const program = 'ExecStart=/usr/local/bin/work-item-gateway ';
-      assert.ok(service.includes(program));
-      const built = service.replace(program, `ExecStart=${process.execPath} dist/command/main.js `);
-      const paths = Object.entries({ '.service': built, '.socket': clients, '-admin.socket': admin }).map(
-        ([name, text]) => {
-          const path = join(folder, `work-item-gateway${name}`);
-          writeFileSync(path, text);
-          return path;
-        },
-      );
-      const { status, stdout, stderr } = analyze('verify', '--man=no', ...paths);
-      // systemd-analyze also reports other units of this machine.
-      const ours = `${stdout}${stderr}`.split('\n').filter((line) => line.includes('work-item-gateway'));
-      assert.deepEqual([status, ...ours], [0]);
-      const security = analyze(
-        'security',
-        '--offline=true',
-        '--threshold=15',
-        join(units, 'work-item-gateway.service'),
-      );
-      assert.match(security.stdout, /Overall exposure level for work-item-gateway\.service: \d/);
-      assert.equal(security.status, 0, security.stdout + security.stderr);
-    },
-  );
+  test('systemd accepts them, with an exposure of at most 1.5 of 10', { skip: skipWithout('systemd-analyze') }, () => {
+    const analyze = (...args: readonly string[]) => spawnSync('systemd-analyze', args, { encoding: 'utf8' });
+    // The installed program does not exist here, so the built program replaces it.
+    const program = 'ExecStart=/usr/local/bin/work-item-gateway ';
+    assert.ok(service.includes(program));
+    const built = service.replace(program, `ExecStart=${process.execPath} dist/command/main.js `);
+    const paths = Object.entries({ '.service': built, '.socket': clients, '-admin.socket': admin }).map(
+      ([name, text]) => {
+        const path = join(folder, `work-item-gateway${name}`);
+        writeFileSync(path, text);
+        return path;
+      },
+    );
+    const { status, stdout, stderr } = analyze('verify', '--man=no', ...paths);
+    // systemd-analyze also reports other units of this machine.
+    const ours = `${stdout}${stderr}`.split('\n').filter((line) => line.includes('work-item-gateway'));
+    assert.deepEqual([status, ...ours], [0]);
+    const security = analyze('security', '--offline=true', '--threshold=15', join(units, 'work-item-gateway.service'));
+    assert.match(security.stdout, /Overall exposure level for work-item-gateway\.service: \d/);
+    assert.equal(security.status, 0, security.stdout + security.stderr);
+  });
 
   test('they fit the gateway: names of the sockets, machine code for V8, the debugger, the time to stop, the memory', () => {
     assert.match(clients, /^FileDescriptorName=clients$/m);
@@ -203,32 +196,28 @@ describe('inherited sockets', { skip: process.platform !== 'linux' && 'only Linu
     assert.match(command.stderr, /error: descriptor \d, passed by another process, is not a listening TCP socket: /);
   });
 
-  test(
-    'systemd-socket-activate starts the gateway at the first connection',
-    { skip: skipWithout('systemd-socket-activate') },
-    async () => {
-      const [port, adminPort] = [await findFreePort(), await findFreePort()];
-      const args = [
-        ...['-l', `127.0.0.1:${port}`, '-l', `127.0.0.1:${adminPort}`, '--fdname=clients:admin'],
-        ...['-E', `BACKEND_URL=${backend.url}`, '-E', 'WORKERS=2'],
-        ...[process.execPath, join(units, '../../dist/command/main.js'), 'serve'],
-      ];
-      const activator = spawn('systemd-socket-activate', args, { stdio: ['ignore', 'ignore', 'pipe'] });
-      try {
-        await once(activator.stderr, 'data');
-        const { status, text } = await request(port, 'GET', list);
-        assert.deepEqual({ status, text }, { status: 200, text: '[]' });
-        assert.equal((await request(adminPort, 'GET', '/readyz')).status, 200);
-      } finally {
-        activator.kill('SIGTERM');
-        await once(activator, 'exit');
-      }
-      assert.equal(activator.exitCode, 0);
-    },
-  );
+  test('systemd starts the gateway at the first connection', { skip: skipActivate }, async () => {
+    const [port, adminPort] = [await findFreePort(), await findFreePort()];
+    const args = [
+      ...['-l', `127.0.0.1:${port}`, '-l', `127.0.0.1:${adminPort}`, '--fdname=clients:admin'],
+      ...['-E', `BACKEND_URL=${backend.url}`, '-E', 'WORKERS=2'],
+      ...[process.execPath, join(units, '../../dist/command/main.js'), 'serve'],
+    ];
+    const activator = spawn('systemd-socket-activate', args, { stdio: ['ignore', 'ignore', 'pipe'] });
+    try {
+      await once(activator.stderr, 'data');
+      const { status, text } = await request(port, 'GET', list);
+      assert.deepEqual({ status, text }, { status: 200, text: '[]' });
+      assert.equal((await request(adminPort, 'GET', '/readyz')).status, 200);
+    } finally {
+      activator.kill('SIGTERM');
+      await once(activator, 'exit');
+    }
+    assert.equal(activator.exitCode, 0);
+  });
 });
 
-const skipNotify = skipWithout('systemd-notify') || skipWithout('systemd-socket-activate');
+const skipNotify = skipWithout('systemd-notify') || skipActivate;
 
 describe('notifications to systemd', { skip: skipNotify }, () => {
   // Writes the messages of a Unix datagram socket to a file. Uses a tool of systemd: Node.js has no such sockets.

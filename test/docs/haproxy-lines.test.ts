@@ -61,29 +61,25 @@ describe('HAProxy with the lines of docs/security.md', { skip }, () => {
     assert.deepEqual([line['client'], line['outcome']], ['127.0.0.2', 'rate-limited']);
   });
 
-  test(
-    'in front of a gateway with HTTP/2: HAProxy calls the gateway over HTTP/2 and verifies its name',
-    { skip: noHttp2OfCommand },
-    async () => {
-      const authority = folder.authority('for-gateways');
-      const { certFile, keyFile } = folder.issue(authority, 'gateway', { names: ['DNS:items.internal'] });
-      const tls = { TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile, HTTP2: 'true' };
-      await using gateway = await startCommand({ BACKEND_URL: backend.url, ...tls });
-      const port = await findFreePort();
-      const [defaults = ''] = codeBlock(document, 'option forwardfor').split('frontend');
-      const frontend = `frontend clients\n    bind 127.0.0.1:${port}\n    default_backend gateways\n\n`;
-      const backendLines = replaceEach(codeBlock(document, 'alpn h2,http/1.1'), {
-        ' 10.0.0.5:3000 ': ` 127.0.0.1:${gateway.port} `,
-        ' ca.pem ': ` ${authority.certFile} `,
-      });
-      await using haproxy = await Haproxy.startWith(program, defaults + frontend + backendLines, port);
-      await using client = await RawClient.open(haproxy.port);
-      // The metrics can be a second old. They show the connection anyway, because HAProxy keeps it for some seconds.
-      await poll(async () => {
-        const { status, text } = await client.call('GET', path);
-        assert.deepEqual([status, text], [200, '[]']);
-        return /^work_item_gateway_http2_connections [1-9]/m.test(await gateway.metrics());
-      }, 'the gateway has an HTTP/2 connection');
-    },
-  );
+  test('HAProxy calls the gateway over HTTP/2 and verifies its name', { skip: noHttp2OfCommand }, async () => {
+    const authority = folder.authority('for-gateways');
+    const { certFile, keyFile } = folder.issue(authority, 'gateway', { names: ['DNS:items.internal'] });
+    const tls = { TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile, HTTP2: 'true' };
+    await using gateway = await startCommand({ BACKEND_URL: backend.url, ...tls });
+    const port = await findFreePort();
+    const [defaults = ''] = codeBlock(document, 'option forwardfor').split('frontend');
+    const frontend = `frontend clients\n    bind 127.0.0.1:${port}\n    default_backend gateways\n\n`;
+    const backendLines = replaceEach(codeBlock(document, 'alpn h2,http/1.1'), {
+      ' 10.0.0.5:3000 ': ` 127.0.0.1:${gateway.port} `,
+      ' ca.pem ': ` ${authority.certFile} `,
+    });
+    await using haproxy = await Haproxy.startWith(program, defaults + frontend + backendLines, port);
+    await using client = await RawClient.open(haproxy.port);
+    // The metrics can be a second old. They show the connection anyway, because HAProxy keeps it for some seconds.
+    await poll(async () => {
+      const { status, text } = await client.call('GET', path);
+      assert.deepEqual([status, text], [200, '[]']);
+      return /^work_item_gateway_http2_connections [1-9]/m.test(await gateway.metrics());
+    }, 'the gateway has an HTTP/2 connection');
+  });
 });

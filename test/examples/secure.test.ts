@@ -13,43 +13,39 @@ const script = resolve(import.meta.dirname, '../../examples/secure/start.ts');
 const missing = ['openssl', 'curl'].find((program) => findProgram(program) === undefined);
 const skip = missing !== undefined && `${missing} is not installed`;
 
-test(
-  'npm run secure: its curl commands get the printed results, and no file or process is left',
-  { skip },
-  async () => {
-    const ports = { PORT: String(await findFreePort()), ADMIN_PORT: '0', EMBEDDED_BACKEND_PORT: '0' };
-    const secure = new Program([process.execPath, script], { env: { PATH: process.env['PATH'], ...ports } });
-    try {
-      await secure.prints(/may: 201/, 30_000);
-      const { output } = secure;
-      const lines = [...output.matchAll(/^ {2}(curl .*)$/gm)].map(([, line = '']) => line);
-      // The output has no warnings. Every curl command has --cacert, because it would fail without this flag.
-      assert.doesNotMatch(output, /"level":"(?:warn|error)"|curl https/);
-      assert.equal(lines.length, 3, output);
-      const [none = '', read = '', write = ''] = lines;
-      const allowed = write.replace('/reader ', '/writer ');
-      for (const [line, ...expected] of [
-        [none, 'HTTP/2', '401'],
-        [read, 'HTTP/2', '200'],
-        [write, 'HTTP/2', '403'],
-        [allowed, 'HTTP/2', '201'],
-        [`${allowed} --http1.1`, 'HTTP/1.1', '201'],
-      ] as const) {
-        const { stdout } = await promisify(execFile)('sh', ['-c', line]);
-        assert.deepEqual(stdout.split(' ', 2), expected, line);
-      }
-      const [, authority = ''] = /--cacert (\S+)/.exec(output) ?? [];
-      assert.ok(existsSync(authority));
-      secure.signal('SIGTERM');
-      assert.deepEqual(await secure.exited, { code: 0, signal: null });
-      assert.equal(existsSync(dirname(authority)), false, 'the folder is gone');
-    } finally {
-      // The script ends the processes that it started, and then exits.
-      secure.signal('SIGTERM');
-      await secure.exited;
+test('the curl commands get the printed results, and no file is left', { skip }, async () => {
+  const ports = { PORT: String(await findFreePort()), ADMIN_PORT: '0', EMBEDDED_BACKEND_PORT: '0' };
+  const secure = new Program([process.execPath, script], { env: { PATH: process.env['PATH'], ...ports } });
+  try {
+    await secure.prints(/may: 201/, 30_000);
+    const { output } = secure;
+    const lines = [...output.matchAll(/^ {2}(curl .*)$/gm)].map(([, line = '']) => line);
+    // The output has no warnings. Every curl command has --cacert, because it would fail without this flag.
+    assert.doesNotMatch(output, /"level":"(?:warn|error)"|curl https/);
+    assert.equal(lines.length, 3, output);
+    const [none = '', read = '', write = ''] = lines;
+    const allowed = write.replace('/reader ', '/writer ');
+    for (const [line, ...expected] of [
+      [none, 'HTTP/2', '401'],
+      [read, 'HTTP/2', '200'],
+      [write, 'HTTP/2', '403'],
+      [allowed, 'HTTP/2', '201'],
+      [`${allowed} --http1.1`, 'HTTP/1.1', '201'],
+    ] as const) {
+      const { stdout } = await promisify(execFile)('sh', ['-c', line]);
+      assert.deepEqual(stdout.split(' ', 2), expected, line);
     }
-  },
-);
+    const [, authority = ''] = /--cacert (\S+)/.exec(output) ?? [];
+    assert.ok(existsSync(authority));
+    secure.signal('SIGTERM');
+    assert.deepEqual(await secure.exited, { code: 0, signal: null });
+    assert.equal(existsSync(dirname(authority)), false, 'the folder is gone');
+  } finally {
+    // The script ends the processes that it started, and then exits.
+    secure.signal('SIGTERM');
+    await secure.exited;
+  }
+});
 
 test('npm run secure refuses arguments, which it would ignore', async () => {
   await assert.rejects(promisify(execFile)(process.execPath, [script, '--help']), {
