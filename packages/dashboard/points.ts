@@ -17,7 +17,6 @@ import type { Stretch } from '../figures/history.ts';
 import type { Report } from '../figures/report.ts';
 import type { Flow, FlowName, Load, Point, StatusClass, Summary } from './state.ts';
 
-/** The sum of a current value over the processes of `reports`. */
 export function sumOf(
   reports: readonly Report[],
   name: 'inFlight' | 'bufferedBytes' | 'residentBytes' | 'clientConnections' | 'backendConnections',
@@ -34,7 +33,6 @@ export function loadOf(reports: readonly Report[]): Load {
   };
 }
 
-/** The charts' point for one step. */
 export function pointOf({ from, at, passed, isIdle }: Stretch, reports: readonly Report[]): Point {
   return {
     at,
@@ -62,7 +60,6 @@ function flowsOf(figures: Figures): Record<FlowName, Flow> {
 
 const noFlows = flowsOf(new Figures());
 
-/** The sum of the figures with these names. */
 export function flowOf(figures: Figures, names: readonly FigureName[]): Flow {
   const byFault: Record<Fault, number> = { backend: 0, gateway: 0, client: 0, nobody: 0 };
   const byStatus: Record<StatusClass, number> = { '2xx': 0, '4xx': 0, '5xx': 0, none: 0 };

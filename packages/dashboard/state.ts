@@ -29,7 +29,6 @@ export interface Flow {
   readonly backendMean: number | null;
 }
 
-/** The load of all processes. */
 export interface Load {
   readonly inFlight: number;
   readonly bufferedBytes: number;
@@ -37,7 +36,7 @@ export interface Load {
   readonly eventLoopDelayMs: number;
 }
 
-/** One step of the history. All times are in milliseconds since 1970. */
+/** One step of the history, which ends at `at` (in milliseconds since 1970). */
 export interface Point extends Load {
   readonly at: number;
   readonly seconds: number;
@@ -46,7 +45,7 @@ export interface Point extends Load {
   readonly workerDeaths: number;
 }
 
-/** The totals of a period that ends now. */
+/** The totals of a period from `from` (in milliseconds since 1970) until now. */
 export interface Summary {
   readonly from: number;
   readonly seconds: number;
@@ -55,9 +54,8 @@ export interface Summary {
   readonly failures: Readonly<Record<string, number>>;
 }
 
-/** An outcome of failed requests. */
+/** An outcome of failed requests, as in the log. */
 export interface Kind {
-  /** The outcome in the log. */
   readonly kind: string;
   readonly party: Party;
   readonly meaning: string;
@@ -71,9 +69,7 @@ export interface Facts extends GatewayFacts {
   readonly hostName: string;
   /** The process with the admin listener: the only process, or the primary of several. */
   readonly pid: number;
-  /** Length of the whole history. */
   readonly historyMs: number;
-  /** Length of one step of the history. */
   readonly stepMs: number;
   readonly kinds: readonly Kind[];
   readonly troubles: Readonly<Record<TroubleCode, Trouble>>;
@@ -84,7 +80,6 @@ export interface Worker extends Load {
   readonly heapUsedBytes: number;
 }
 
-/** The gateway's state at one moment. */
 export interface Now extends Load {
   readonly at: number;
   readonly isDraining: boolean;
@@ -92,7 +87,6 @@ export interface Now extends Load {
   readonly backend: { readonly isReachable: boolean; readonly since: number; readonly cause: string | undefined };
   readonly clientConnections: number;
   readonly backendConnections: number;
-  /** Requests since the process started. */
   readonly requestsEver: number;
   readonly lastMinute: Summary;
   readonly wholeHistory: Summary;

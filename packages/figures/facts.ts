@@ -2,7 +2,6 @@
 
 import type { CertificateStatus } from './certificate-status.ts';
 
-/** Facts that rarely or never change while the process runs. */
 export interface GatewayFacts {
   /** INSTANCE_NAME; may be empty. */
   readonly instanceName: string;

@@ -34,7 +34,7 @@ export interface LastFailure {
   readonly callsSince: number;
 }
 
-/** Number of failures kept of each outcome, even if all of them are older than the last `latestMax` failures. */
+/** Failures kept of each outcome, even if all of them are older than the last `latestMax` failures. */
 export const failuresMax = 50;
 /** Number of failures kept of all outcomes together: those of a minute, at four a second. */
 export const latestMax = 250;

@@ -123,7 +123,6 @@ export class Figures {
     this.#increase(offsets.none + outcomePlaces[outcomeOfMalformed(status)]);
   }
 
-  /** Counts an event, or several of the same kind. */
   count(event: CountedEvent, times = 1): void {
     this.#increase(eventPlaces[event], times);
   }
@@ -166,7 +165,6 @@ export class Figures {
     return this.#durations(offsets[name] + durationsAt);
   }
 
-  /** The same durations, of requests that ended without a call to the backend. */
   durationsWithoutCall(name: FigureName): Durations {
     return this.#durations(offsets[name] + durationsWithoutCallAt);
   }

@@ -28,13 +28,13 @@ export function addFigures({ living, ended }: Omit<Reports, 'isServing'>): Figur
   return sum;
 }
 
-/** All counts from the start until `at` (milliseconds since 1970). */
+/** All counts from the start until `at`, in milliseconds since 1970. */
 interface Step {
   readonly at: number;
   readonly figures: Figures;
 }
 
-/** The counts between `from` and `at` (milliseconds since 1970). */
+/** The counts between two times in milliseconds since 1970. */
 export interface Stretch {
   readonly from: number;
   readonly at: number;
@@ -124,7 +124,6 @@ function stretchOf(from: Step, counted: Figures): Stretch {
 }
 
 interface Count {
-  /** Calls since the start that failed because of this party. */
   readonly failed: number;
   /** All other calls to the backend since the start, except cancelled calls. */
   readonly well: number;

@@ -9,7 +9,7 @@ import { readProcessMetrics, type ProcessMetric } from './process-metrics.ts';
 
 export interface Report {
   readonly pid: number;
-  /** The counts, from `Figures.toJSON`. */
+  /** From `Figures.toJSON`. */
   readonly figures: readonly number[];
   readonly inFlight: number;
   readonly bufferedBytes: number;
@@ -22,11 +22,10 @@ export interface Report {
   readonly keys: KeyStatus | undefined;
   /** True if the Redis of the rate limit answers; undefined without Redis. */
   readonly redisAnswers: boolean | undefined;
-  /** Latest first. */
   readonly failures: readonly Failure[];
   readonly residentBytes: number;
   readonly heapUsedBytes: number;
-  /** Delay of the event loop, the 99th percentile over the last few seconds. */
+  /** The 99th percentile over the last few seconds. */
   readonly eventLoopDelayMs: number;
   /** The Prometheus client's process metrics; undefined unless requested. */
   readonly processMetrics: readonly ProcessMetric[] | undefined;
@@ -53,7 +52,7 @@ export interface Reporter {
   readonly reports: (request: ReportRequest) => Promise<Reports>;
 }
 
-/** The data for the reports of one process. The gateway's observer writes this data. */
+/** The data of one process, which the gateway's observer writes. */
 export interface Records {
   readonly figures: Figures;
   readonly failures: RecentFailures;

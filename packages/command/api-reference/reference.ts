@@ -7,7 +7,7 @@ interface Reference {
 
 type Parts<Each> = Readonly<Record<string, Each>>;
 
-/** A parameter, the body of a request, or a reply. */
+/** A parameter, a body or a reply. */
 interface Part {
   readonly name: string;
   readonly in: string;

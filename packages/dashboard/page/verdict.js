@@ -277,11 +277,8 @@ const slowOutsideBackend = ({ lastMinute: { flows } }) =>
  */
 export const describeParties = (now, facts) => {
   const { backend, isDraining } = now;
-  const [own, errors, ofBackend] = [
-    countFailed(now, 'gateway'),
-    countFailed(now, 'client'),
-    countFailed(now, 'backend'),
-  ];
+  const [own, errors] = [countFailed(now, 'gateway'), countFailed(now, 'client')];
+  const ofBackend = countFailed(now, 'backend');
   const since = `since ${formatTime(backend.since)}`;
   const isOver = countKind(now, 'bug') === 0 && recoveredAt(now, 'gateway') !== undefined;
   const isBackendOver = recoveredAt(now, 'backend') !== undefined;
