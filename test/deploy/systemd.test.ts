@@ -19,7 +19,8 @@ import { runHere } from '../helpers/run-cli.ts';
 import { useBackend, useFolder } from '../helpers/suites.ts';
 import { neededWithConnections } from './needed-memory.ts';
 
-const units = resolve(import.meta.dirname, '../../deploy/systemd');
+const root = resolve(import.meta.dirname, '../..');
+const units = join(root, 'deploy/systemd');
 const skipWithout = (program: string): string | false =>
   spawnSync(program, ['--version']).error !== undefined &&
   `${program} is not installed, so nothing was tested here; on Debian: apt-get install systemd`;
@@ -30,9 +31,10 @@ const folder = useFolder();
 const backend = await useBackend();
 const list = '/api/work-items';
 
-const [service, clients, admin, secrets] = ['.service', '.socket', '-admin.socket', 'secrets.env'].map((name) =>
-  readFileSync(join(units, name.startsWith('s') ? name : `work-item-gateway${name}`), 'utf8'),
-) as [string, string, string, string];
+const names = ['work-item-gateway.service', 'work-item-gateway.socket', 'work-item-gateway-admin.socket'];
+const [service = '', clients = '', admin = '', secrets = ''] = [...names, 'secrets.env'].map((name) =>
+  readFileSync(join(units, name), 'utf8'),
+);
 
 describe('the systemd units', () => {
   test('systemd accepts them, with an exposure of at most 1.5 of 10', { skip: skipWithout('systemd-analyze') }, () => {
@@ -41,13 +43,9 @@ describe('the systemd units', () => {
     const program = 'ExecStart=/usr/local/bin/work-item-gateway ';
     assert.ok(service.includes(program));
     const built = service.replace(program, `ExecStart=${process.execPath} dist/command/main.js `);
-    const paths = Object.entries({ '.service': built, '.socket': clients, '-admin.socket': admin }).map(
-      ([name, text]) => {
-        const path = join(folder, `work-item-gateway${name}`);
-        writeFileSync(path, text);
-        return path;
-      },
-    );
+    for (const [index, text] of [built, clients, admin].entries())
+      writeFileSync(join(folder, names[index] ?? ''), text);
+    const paths = names.map((name) => join(folder, name));
     const { status, stdout, stderr } = analyze('verify', '--man=no', ...paths);
     // systemd-analyze also reports other units of this machine.
     const ours = `${stdout}${stderr}`.split('\n').filter((line) => line.includes('work-item-gateway'));
@@ -83,8 +81,8 @@ describe('the systemd units', () => {
     const examples = Object.fromEntries(
       [...secrets.matchAll(/^#([A-Z_]+)=(.*)$/gm)].map(([, name = '', value = '']) => [name, value]),
     );
-    const names = settingNames.map(variableOf);
-    for (const name of Object.keys(examples)) assert.ok(names.includes(name), `${name} is a setting`);
+    const known = settingNames.map(variableOf);
+    for (const name of Object.keys(examples)) assert.ok(known.includes(name), `${name} is a setting`);
     const others = { RATE_LIMIT: '100/60s', OTEL_EXPORTER_OTLP_ENDPOINT: 'http://localhost:4318' };
     assert.equal(resolveSettings('serve', {}, { ...others, ...examples }).sources.rateLimitRedisUrl, 'environment');
   });
@@ -201,7 +199,7 @@ describe('inherited sockets', { skip: process.platform !== 'linux' && 'only Linu
     const args = [
       ...['-l', `127.0.0.1:${port}`, '-l', `127.0.0.1:${adminPort}`, '--fdname=clients:admin'],
       ...['-E', `BACKEND_URL=${backend.url}`, '-E', 'WORKERS=2'],
-      ...[process.execPath, join(units, '../../dist/command/main.js'), 'serve'],
+      ...[process.execPath, join(root, 'dist/command/main.js'), 'serve'],
     ];
     const activator = spawn('systemd-socket-activate', args, { stdio: ['ignore', 'ignore', 'pipe'] });
     try {

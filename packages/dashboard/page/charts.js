@@ -106,7 +106,7 @@ export const logarithmicScale = (least, most) => {
   const min = Number((Math.floor(least / 1.5 / power) * power).toPrecision(1));
   const max = Math.max(min * 10, most * 1.2);
   const decades = multiples(Math.log10(power), Math.log10(max), 1).map((exponent) => 10 ** exponent);
-  // Labels do not overlap while the smallest gap between ticks is a fifth of the lowest chart.
+  // The closest ticks are about a fifth of the range apart, so that their labels do not overlap in a low chart.
   const steps = max / min < 30 ? tickSteps : max / min < 300 ? [1, 3] : [1];
   const ticks = decades.flatMap((decade) => steps.map((each) => each * decade));
   return {
