@@ -22,16 +22,14 @@ const values = readFlags();
 function readFlags() {
   try {
     const { values: given } = parseArgs({ options });
-    const { seed = '0', seeds = '0-0', minutes = '1' } = given;
-    const ways = [given.seed, given.seeds, given.minutes, given.sabotage || undefined];
-    const [first = 0, last = 0] = seeds.split('-').map(Number);
-    if (ways.filter((way) => way !== undefined).length > 1)
-      throw new Error('give one of --seed, --seeds, --minutes and --sabotage');
-    if (!Number.isSafeInteger(Number(seed))) throw new Error('--seed must be an integer');
-    if (!(Number(minutes) > 0)) throw new Error('--minutes must be more than 0');
-    if (!/^\d+-\d+$/.test(seeds) || first > last) throw new Error('--seeds must be A-B');
-    if (given.only !== undefined && !given.sabotage) throw new Error('--only needs --sabotage');
-    if (!given.help) return given;
+    const { seed, seeds, minutes, sabotage: isSabotage, only, help } = given;
+    const ways = [seed, seeds, minutes, isSabotage || undefined].filter((way) => way !== undefined);
+    if (ways.length > 1) throw new Error('give one of --seed, --seeds, --minutes and --sabotage');
+    if (!/^-?\d+$/.test(seed ?? '0')) throw new Error('--seed must be an integer');
+    if (!(Number(minutes ?? 1) > 0)) throw new Error('--minutes must be more than 0');
+    if (!/^\d+-\d+$/.test(seeds ?? '0-0')) throw new Error('--seeds must be A-B');
+    if (only !== undefined && !isSabotage) throw new Error('--only needs --sabotage');
+    if (!help) return given;
     console.log(usage);
   } catch (error) {
     console.error(`error: ${(error as Error).message}\n\n${usage}`);

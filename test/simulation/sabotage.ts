@@ -1,8 +1,9 @@
 // Plants faults in copies of the gateway, one in each, and shows that the worlds find them.
 
-import { spawn } from 'node:child_process';
-import { cp, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { execFile } from 'node:child_process';
+import { cp, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 
 type Fault = readonly [name: string, file: string, search: string, replace: string];
 
@@ -65,45 +66,40 @@ const root = join(import.meta.dirname, '../..');
 
 /** Runs worlds with one fault. Returns what was found; undefined if nothing. */
 async function find([, file, search, replace]: Fault, folder: string): Promise<string | undefined> {
-  for (const part of ['packages', 'test/simulation', 'test/helpers', 'package.json']) {
+  await rm(folder, { recursive: true, force: true });
+  for (const part of ['packages', 'test/simulation', 'test/helpers', 'package.json'])
     await cp(join(root, part), join(folder, part), { recursive: true });
-  }
   const text = await readFile(join(folder, file), 'utf8');
   if (text.split(search).length !== 2) throw new Error(`${file} does not have this text once: ${search}`);
-  await writeFile(
-    join(folder, file),
-    text.replace(search, () => replace),
+  const faulty = text.replace(search, () => replace);
+  await writeFile(join(folder, file), faulty);
+  const flags = ['test/simulation/run.ts', '--terse', '--seeds', `1-${seeds}`];
+  const found = await promisify(execFile)(process.execPath, flags, { cwd: folder }).then(
+    () => undefined,
+    (error: unknown) => {
+      const { stdout, stderr } = error as { readonly stdout: string; readonly stderr: string };
+      return /^seed .*/m.exec(stdout)?.[0] ?? stderr.slice(-2_000);
+    },
   );
-  const child = spawn(process.execPath, ['test/simulation/run.ts', '--terse', '--seeds', `1-${seeds}`], {
-    cwd: folder,
-  });
-  let output = '';
-  child.stdout.on('data', (bytes: Buffer) => (output += bytes.toString()));
-  child.stderr.on('data', (bytes: Buffer) => (output += bytes.toString()));
-  const code = await new Promise((resolve) => child.once('close', resolve));
-  return code === 0 ? undefined : (/^seed .*/m.exec(output)?.[0] ?? output.slice(-2_000));
+  await rm(folder, { recursive: true });
+  return found;
 }
 
 /** Plants each fault. Returns true if every fault is found. */
 export async function sabotage(only: string): Promise<boolean> {
-  const base = join(root, 'build/sabotage');
   const planted = faults.filter(([name]) => name.includes(only));
   const queue = planted.entries();
-  let found = 0;
+  let count = 0;
   const work = async (): Promise<void> => {
     for (const [index, fault] of queue) {
-      const folder = join(base, String(index));
-      await rm(folder, { recursive: true, force: true });
-      await mkdir(folder, { recursive: true });
-      const result = await find(fault, folder);
-      if (result !== undefined) found += 1;
+      const found = await find(fault, join(root, 'build/sabotage', String(index)));
+      if (found !== undefined) count += 1;
       console.log(
-        `${result === undefined ? 'NOT FOUND' : 'found'}  ${fault[0].padEnd(52)} ${result?.slice(0, 120) ?? ''}`,
+        `${found === undefined ? 'NOT FOUND' : 'found'}  ${fault[0].padEnd(52)} ${found?.slice(0, 120) ?? ''}`,
       );
-      await rm(folder, { recursive: true });
     }
   };
   await Promise.all([work(), work()]);
-  console.log(`${found} of ${planted.length} planted faults were found within ${seeds} worlds`);
-  return found === planted.length && found > 0;
+  console.log(`${count} of ${planted.length} planted faults were found within ${seeds} worlds`);
+  return count === planted.length && count > 0;
 }

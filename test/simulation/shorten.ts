@@ -10,16 +10,7 @@ const lists = ['clients', 'requests', 'events'];
 const simple: Readonly<Record<string, unknown>> = {
   ...goodAnswer,
   ...{ startMs: 0, ahead: 1, stopsAfter: undefined, leaves: undefined, dials: [], guardMs: undefined, ageMs: 0 },
-  ...{
-    fetches: undefined,
-    token: 'none',
-    bytes: 64,
-    isChunked: false,
-    expects: false,
-    conditions: false,
-    gapMs: 0,
-    pieces: 1,
-  },
+  ...{ fetches: undefined, token: 'none', isChunked: false, expects: false, conditions: false, gapMs: 0, pieces: 1 },
   network: { latencyMs: 0.1, pieceBytes: 65_536, readsPerTurn: 1, bufferBytes: 400_000 },
   limits: { inFlight: 1_000, connections: 1_000, bytes: 100_000_000 },
 };
@@ -48,14 +39,12 @@ function* shorterThan(value: unknown): Generator {
 /** Returns the shortest plan found that violates `invariant`. */
 export async function shorten(plan: Plan, invariant: string): Promise<Plan> {
   let shortest = plan;
-  let tries = 0;
-  for (let candidates = shorterThan(plan); tries < triesMax; tries += 1) {
-    const next = candidates.next();
-    if (next.done === true) break;
-    const candidate = next.value as Plan;
-    if ((await runWorld(candidate)).violation?.invariant !== invariant) continue;
-    shortest = candidate;
-    candidates = shorterThan(shortest);
+  let candidates = shorterThan(plan);
+  for (let tries = 0; tries < triesMax; tries += 1) {
+    const { value, done } = candidates.next() as IteratorResult<Plan, Plan>;
+    if (done === true) break;
+    const { violation } = await runWorld(value);
+    if (violation?.invariant === invariant) candidates = shorterThan((shortest = value));
   }
   return shortest;
 }
