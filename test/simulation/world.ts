@@ -538,8 +538,9 @@ function mostHeldBy(asked: Asked): number {
   if (party === undefined || headAt === undefined) return 0;
   const { handle, toGateway } = party;
   // A call may be on its way to the backend.
-  const isAnswered = repliedAt !== undefined || attempts.length > 0 || lastStartAt <= loop.now - 10;
-  if (attempts.every(isOver) && (handle.hasClosed ? isAnswered : !party.outstanding.includes(asked))) return 0;
+  const isAnswered = repliedAt !== undefined || attempts.length > 0 || lastStartAt <= loop.now - 2_000;
+  const isDone = attempts.every((each) => each.wholeAt !== undefined || each.connection.handle.hasClosed);
+  if (isDone && (handle.hasClosed ? isAnswered : !party.outstanding.includes(asked))) return 0;
   const body = Math.max(0, Math.min(toGateway.delivered, end) - headEnd);
   return attempts.reduce((sum, { got }) => sum + got + 65_536, 2 * body + 20_480);
 }
