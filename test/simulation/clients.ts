@@ -198,7 +198,7 @@ export class ClientConnection extends Party {
   onDelivered(what: 'bytes' | 'end' | 'reset'): void {
     const world = this.#world;
     const { delivered } = this.toGateway;
-    this.activeAt = loop.now;
+    if (this.closedAt === undefined) this.activeAt = loop.now;
     for (const asked of this.all) {
       if (delivered <= asked.start) break;
       if (asked.headAt === undefined) this.#beginHead(asked);
@@ -231,7 +231,8 @@ export class ClientConnection extends Party {
 
   /** Since when the rest of a body arrives whose reply was sent before; undefined if none does. */
   get restSince(): number | undefined {
-    const arriving = this.all.find(({ wholeAt }) => wholeAt === undefined);
+    const { closedAt = loop.now } = this;
+    const arriving = this.all.find(({ wholeAt = Infinity }) => wholeAt > closedAt);
     if (arriving?.repliedAt === undefined) return undefined;
     return arriving.start === 0 ? this.openedAt : arriving.headAt;
   }

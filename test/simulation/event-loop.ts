@@ -126,7 +126,7 @@ class EventLoop {
     return task;
   }
 
-  /** Runs one turn: timers, then arrived bytes, then immediates. Returns false if nothing is left to do. */
+  /** Runs one turn: timers, then arrived bytes, then checks. Returns false if nothing is left to do. */
   runTurn(): boolean {
     const next = Math.min(this.timers.nextAt, this.#events.nextAt);
     if (this.#checks.some(({ isLive }) => isLive)) this.now += 0.05;

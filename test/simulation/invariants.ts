@@ -1,4 +1,4 @@
-// What holds in every world, always.
+// The invariants: they hold in every world, at any time.
 
 export const invariants = {
   throws: 'nothing throws',

@@ -115,7 +115,7 @@ export function createPlan(seed: number) {
       atMs: chance.int(0, 400, 2),
       // The length of a pause.
       ms: chance.int(600, 1_500),
-      // What the settings of a reload deny.
+      // Denied by the settings of a reload.
       denies: what === 'reload' ? chance.of(['nothing', 'hosts', ...(groups.guard ? ['counter', 'counter'] : [])]) : 'nothing',
     }]; // prettier-ignore
   const dial = () =>

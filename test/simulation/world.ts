@@ -493,7 +493,7 @@ export class World {
     let [least, most] = [0, 0];
     for (const party of this.#parties) {
       const { handle, socket, toGateway, pending } = party;
-      // What is sent ahead is a buffer of up to twice its length, of which a part may have been read.
+      // The buffer of bytes sent ahead has up to twice their length, of which a part may have been read.
       const aheadMax = toGateway.delivered > (pending?.headEnd ?? Infinity) ? 140_000 : 0;
       if (!handle.hasClosed) most += 2 * socket.writableLength + 12_288 + aheadMax;
       if (handle.isClosed) continue;
