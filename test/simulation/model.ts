@@ -77,7 +77,7 @@ export function verdicts(world: World, asked: Asked, generation: number): (messa
   if (plan.token === 'none') return [messages.unauthorized];
   return world.keysSince(asked.headAt ?? asked.sentAt).flatMap((keys) => {
     // A call waits for the first keys of its settings.
-    const first = world.plan.fetches?.slice(0, world.generation > 0 ? Infinity : 1) ?? [];
+    const first = world.plan.fetches?.slice(0, world.hasReload ? Infinity : 1) ?? [];
     if (keys === 'none') return first.every(({ result }) => result === 'keys') ? [] : [messages.unavailable];
     return [plan.token === 'first' || (plan.token === 'second' && keys === 'both') ? admitted : messages.unauthorized];
   });

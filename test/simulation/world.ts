@@ -100,6 +100,11 @@ export class World {
   #reload: (denies: Event['denies']) => void = () => undefined;
   #take: (socket: Socket) => void = () => undefined;
 
+  /** A reload may fetch keys for settings that are never in force. */
+  get hasReload(): boolean {
+    return this.plan.events.some(({ what }) => what === 'reload');
+  }
+
   constructor(plan: Plan, hasHistory: boolean) {
     this.plan = plan;
     this.history = hasHistory ? [] : undefined;
@@ -344,7 +349,7 @@ export class World {
 
   /** The keys that were in force since `from`. After a reload, each generation of settings has its own. */
   keysSince(from: number): readonly ('none' | 'first' | 'both')[] {
-    const known = this.generation > 0 ? 0 : this.#keys.findLastIndex(({ at }) => at < from);
+    const known = this.hasReload ? 0 : this.#keys.findLastIndex(({ at }) => at < from);
     return this.#keys.slice(Math.max(0, known)).map(({ keys }) => keys);
   }
 
