@@ -460,7 +460,7 @@ describe('limits of a connection', { skip: noHttp2 }, () => {
 });
 
 // Some releases of Node 26 pause the stream below during each write.
-test('what arrives while node:http2 has paused is passed on when node:http2 resumes [D58]', async (t) => {
+test('input that arrives while node:http2 has paused is passed on when node:http2 resumes [D58]', async (t) => {
   const { socket, client } = await openPair(t);
   const passed: Buffer[] = [];
   const paced = new PacedSocket(socket.resume(), () => 0).on('data', (bytes: Buffer) => passed.push(bytes)).pause();

@@ -281,7 +281,7 @@ describe('an error thrown by the handler closes its connection, is reported once
   }
 });
 
-describe('what is read ahead [D58]', () => {
+describe('requests that are sent ahead [D58]', () => {
   test('when 4 KiB are stored, the socket is paused until all of them are consumed', async (t) => {
     const { client, connection, request } = await serveOne(t);
     const { socket } = connection;

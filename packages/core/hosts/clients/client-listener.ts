@@ -33,7 +33,7 @@ function announcedSeconds(idleTimeoutMs: number): number {
 const ownProtocols = ['http/1.1', 'http/1.0'];
 
 /** TLS of a server, and the protocols that it speaks in addition to HTTP/1.1. */
-export interface SecureOptions {
+interface SecureOptions {
   readonly tls: ServerTls;
   /** By ALPN name, preferred first. A client that supports one of these protocols uses it instead of HTTP/1.1. */
   readonly protocols?: Readonly<Record<string, ConnectionFactory>>;
