@@ -170,9 +170,9 @@ describe('when connections hold half of BUFFERED_BYTES_MAX', () => {
   });
 
   test('a reply over TLS is sent whole, even if there is room for its bytes only once [D69]', async () => {
-    const bytes = 8_000_001;
+    const body = JSON.stringify('x'.repeat(7_999_999));
     await using server = await startGateway({ host: 'http2', settings: { bufferedBytesMax: 8_050_000 } });
-    server.backend.answers(answer(JSON.stringify('x'.repeat(bytes - 2))));
+    server.backend.answers(answer(body));
     await using client = await RawClient.openSecure(server.port, { rejectUnauthorized: false });
     client.pause();
     client.send(get);
@@ -182,7 +182,7 @@ describe('when connections hold half of BUFFERED_BYTES_MAX', () => {
     connection?.checkTime(performance.now());
     assert.equal(connection?.socket.destroyed, false);
     client.resume();
-    assert.equal((await client.reply()).body.length, bytes);
+    assert.ok((await client.reply()).body.equals(Buffer.from(body)));
   });
 
   test('a client that does not read its replies is disconnected [D69]', async () => {
