@@ -30,7 +30,9 @@ interface GrafanaDashboard {
     readonly type: string;
     readonly targets?: readonly { readonly expr: string }[];
   }[];
-  readonly templating: { readonly list: readonly { readonly definition?: string }[] };
+  readonly templating: {
+    readonly list: readonly { readonly definition?: string; readonly query?: string | { readonly query: string } }[];
+  };
 }
 const dashboard = JSON.parse(readFileSync(join(root, 'deploy/grafana-dashboard.json'), 'utf8')) as GrafanaDashboard;
 const panelExpressions = dashboard.panels.flatMap(({ targets = [] }) => targets.map(({ expr }) => expr));
@@ -127,7 +129,9 @@ test('every expression of the alerts and panels names existing metrics, labels a
   assert.equal(expressions.length, alerts.size);
   assert.ok(alerts.size >= 8);
   for (const { title, type, targets = [] } of dashboard.panels) assert.ok(type === 'row' || targets.length > 0, title);
-  const queries = dashboard.templating.list.flatMap(({ definition }) => definition ?? []);
+  const queries = dashboard.templating.list.flatMap(({ definition = [], query }) =>
+    [definition, typeof query === 'object' ? query.query : []].flat(),
+  );
   for (const each of [...expressions, ...panelExpressions, ...queries]) assert.deepEqual(problemsOf(each), [], each);
   const [requests, outcome] = ['work_item_gateway_requests_total', 'work_item_gateway_backend_outcomes_total'];
   for (const [wrong, problem] of [

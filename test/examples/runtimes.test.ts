@@ -65,6 +65,8 @@ for (const [name, [host, program, ...args]] of Object.entries(programs)) {
         const headers = [
           ['X-Request-Id', 'mine'],
           ['Cookie', 'secret'],
+          // A middleware that reads bodies would read this one.
+          ['Content-Type', 'application/json'],
         ] as const;
         const reply = await server.call(method, path, { ...options, headers });
         assertReply(reply, status, body);
