@@ -203,7 +203,7 @@ for (const fonts of [['Open Sans'], ['DejaVu Sans', 'URW Bookman']]) {
           style.replaceSync(':root { font-family: "${font}" }');
           document.adoptedStyleSheets = [style];
         })()`);
-        for (let width = 1_440; width >= 320; width -= 80) {
+        for (let width = 1_440; width >= 320; width -= 48) {
           await assertFits(watched, width, 900);
           if (width % 240 !== 0) continue;
           const area = page.locator('.latency .area');
