@@ -66,8 +66,8 @@ describe('HTTP/2 of the command', { skip: noHttp2OfCommand }, () => {
     });
   });
   after(async () => {
-    await command[Symbol.asyncDispose]();
     await collector.stop();
+    await command[Symbol.asyncDispose]();
   });
 
   async function reload(...lines: string[]): Promise<void> {

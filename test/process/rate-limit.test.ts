@@ -82,11 +82,11 @@ async function undisturbed(gateways: readonly Command[], act: (client: string) =
 for (const { name, program } of redisPrograms.length > 0 ? redisPrograms : [{ name: 'Redis', program: '' }]) {
   describe(name, { skip: withoutRedis }, () => {
     let redis: RedisServer;
-    let gateways: readonly Command[];
+    const gateways: Command[] = [];
     before(async () => {
       redis = await RedisServer.start({ program });
-      const urls = [redis.url, redis.url, `${redis.url}/0`];
-      gateways = await Promise.all(urls.map((url, index) => startGateway(url, index === 2 ? { WORKERS: '2' } : {})));
+      for (const url of [redis.url, redis.url]) gateways.push(await startGateway(url));
+      gateways.push(await startGateway(`${redis.url}/0`, { WORKERS: '2' }));
     });
     after(async () => {
       for (const each of [...gateways, redis]) await each[Symbol.asyncDispose]();

@@ -33,17 +33,19 @@ describe('clients over TLS', { skip: noOpenssl }, () => {
   const trust = { ca: authority.cert, servername: 'localhost' };
   const environment = { BACKEND_URL: backend.url, TLS_CERT_FILE: server.certFile, TLS_KEY_FILE: server.keyFile };
   const strict = { ...environment, HOST: '::', LOG_LEVEL: 'debug', TLS_MIN_VERSION: '1.3' };
-  let gateways: readonly [Command, Command];
+  const gateways: Command[] = [];
+  const gateway = (index: number) => gateways[index] ?? assert.fail('not started');
   before(async () => {
-    gateways = [await startCommand({ ...environment, WORKERS: '2', HOST: 'localhost' }), await startCommand(strict)];
+    gateways.push(await startCommand({ ...environment, WORKERS: '2', HOST: 'localhost' }));
+    gateways.push(await startCommand(strict));
   });
   after(async () => {
-    for (const gateway of gateways) await gateway[Symbol.asyncDispose]();
+    for (const each of gateways) await each[Symbol.asyncDispose]();
   });
 
   test('replies are the same as over plain HTTP, and any worker can resume a session [D36]', async () => {
-    const [{ port }] = gateways;
-    assert.equal((await logged(gateways[0], 'ready'))['url'], `https://localhost:${port}`);
+    const { port } = gateway(0);
+    assert.equal((await logged(gateway(0), 'ready'))['url'], `https://localhost:${port}`);
     let session: Buffer | undefined;
     for (const host of ['127.0.0.1', '::1']) {
       await using client = await RawClient.openSecure(port, { ...trust, host });
@@ -59,17 +61,17 @@ describe('clients over TLS', { skip: noOpenssl }, () => {
   });
 
   test('a request without TLS gets no reply, and the line of a failed handshake on :: has an IPv4 address [D36, D52]', async () => {
-    await using plain = await gateways[1].connect();
+    await using plain = await gateway(1).connect();
     plain.send('GET / HTTP/1.1\r\nHost: x\r\n\r\n');
     await plain.closed();
     assert.equal(plain.bytesReceived, 0);
-    assert.equal((await logged(gateways[1], 'TLS handshake with a client failed'))['client'], '127.0.0.1');
+    assert.equal((await logged(gateway(1), 'TLS handshake with a client failed'))['client'], '127.0.0.1');
   });
 
   for (const [index, versions] of [['tls 1.2', 'tls 1.3'], ['tls 1.3']].entries()) {
     const title = `sslscan finds ${versions.join(' and ')}, strong ciphers, and no renegotiation or compression [D36]`;
     test(title, { skip: noScan }, async () => {
-      const args = ['--no-colour', '--xml=-', `127.0.0.1:${gateways[index]?.port}`];
+      const args = ['--no-colour', '--xml=-', `127.0.0.1:${gateway(index).port}`];
       const { stdout } = await promisify(execFile)('sslscan', args, { timeout: 60_000 });
       const enabled = elements(stdout, 'protocol').filter((each) => each['enabled'] === '1');
       assert.deepEqual(enabled.map(({ type, version }) => `${type} ${version}`), versions); // prettier-ignore

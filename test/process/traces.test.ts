@@ -40,8 +40,8 @@ describe('spans', () => {
     });
   });
   after(async () => {
-    await command[Symbol.asyncDispose]();
     await collector.stop();
+    await command[Symbol.asyncDispose]();
   });
 
   /** Makes a read with these headers; returns its spans and the request that the backend received. */
