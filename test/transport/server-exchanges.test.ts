@@ -3,6 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { RequestReader } from '../../packages/core/http1/request-reader.ts';
 import { poll } from '../helpers/changes.ts';
 import { requestBytes } from '../helpers/raw-client.ts';
 import {
@@ -17,6 +18,7 @@ import {
   serve,
   serveOne,
   turn,
+  TurnCounter,
   turns,
   type Received,
   type Script,
@@ -170,6 +172,27 @@ describe('the last reply [D27]', () => {
     });
   } // prettier-ignore
 
+  for (const bytes of [`${put('/1', 'chunked')}not a chunk\r\n`, `${put('/1', 3)}abcnot HTTP`]) {
+    test(`malformed bytes after the last request are ignored: ${JSON.stringify(bytes.slice(-12))}`, async (t) => {
+      const { client, refused, received, faults } = await serveOne(t, {
+        onStart: (each) => each.reply('last', { closes: true }),
+      });
+      client.send(bytes);
+      await assertLastReply(client, 200, 'last');
+      assert.deepEqual([refused, faults, received.length], [[], [], 1]);
+    });
+  }
+
+  test('a refusal follows the previous reply and closes its connection, even if the handler sets `closes` to false', async (t) => {
+    const { client, exchange, request, refused } = await serveOne(t, { refusalCloses: false });
+    client.send(join(get('/1'), 'nonsense\r\n\r\n', get('/never')));
+    await request(0);
+    await turns(20);
+    assert.deepEqual(refused, []);
+    await exchange(client, 0, '1');
+    await assertLastReply(client, 400);
+  });
+
   test('20 MB after the last request are read and dropped, without a reset', async (t) => {
     const { client, connection, request, received } = await serveOne(t);
     const first = get('/0', [['Connection', 'close']]);
@@ -279,6 +302,17 @@ describe('an error thrown by the handler closes its connection, is reported once
       assert.equal((await other.call('GET', '/2')).text, '/2');
     });
   }
+
+  test('a reader that consumes nothing is such an error, not an endless loop', async (t) => {
+    const { client, faults } = await serveOne(t, echo);
+    const { mock } = t.mock.method(RequestReader.prototype, 'read', (_bytes: Buffer, from: number) => {
+      assert.ok(mock.callCount() < 100, 'an endless loop');
+      return from;
+    });
+    client.send(get('/1'));
+    await client.closed();
+    assert.deepEqual(faults.map(String), ['Error: the reader consumed nothing']);
+  });
 });
 
 describe('requests that are sent ahead [D58]', () => {
@@ -303,6 +337,24 @@ describe('requests that are sent ahead [D58]', () => {
     await poll(() => !socket.isPaused(), 'the socket resumes');
   });
 
+  test('no further requests start while a client reads nothing; all start once the client reads again', async (t) => {
+    const { client, received } = await serveOne(t, {
+      onStart: (each) => each.reply('', { pieces: [Buffer.alloc(1_000_000, each.head.target)] }),
+    });
+    client.pause();
+    client.send(gets(50));
+    let before = -1;
+    await poll(async () => {
+      const isSettled = received.length > 0 && received.length === before;
+      before = received.length;
+      await turns(20);
+      return isSettled;
+    }, 'no more are started');
+    assert.ok(received.length < 25, `${received.length} were started`);
+    client.resume();
+    for (let index = 0; index < 50; index += 1) assert.ok((await client.reply()).text.startsWith(`/${index}/`));
+  });
+
   test('1,000 requests that arrive together are read from at most four buffers', async (t) => {
     const memories = new Set<ArrayBufferLike>();
     const { client } = await serveOne(t, {
@@ -314,4 +366,38 @@ describe('requests that are sent ahead [D58]', () => {
     await assertReplies(client, ...targets);
     assert.ok(memories.size <= 4, `${memories.size} buffers`);
   });
+
+  test('at most two reads of 64 KiB, or 64 small ones, are passed to the handler in one event-loop turn', async (t) => {
+    const counter = new TurnCounter();
+    const { client, connection, request } = await serveOne(t, { onBody: (_, { length }) => counter.count(length) });
+    const size = 900_000;
+    client.send(put('/', size) + 'b'.repeat(size - 200));
+    const each = await request(0);
+    await poll(() => each.bodyBytes === size - 200, 'most of the body');
+    // Two reads: one arrives in this turn, the other had arrived before the socket was paused.
+    assert.ok(counter.most <= 2 * 65_536, `${counter.most} bytes in one turn`);
+    await turns(3);
+    for (let count = 0; count < 200; count += 1) connection.socket.emit('data', Buffer.from('b'));
+    assert.deepEqual([counter.inTurn, connection.socket.isPaused()], [64, true]);
+    await poll(() => each.events.includes('end'), 'the whole body');
+    assert.equal(connection.socket.isPaused(), false);
+  });
+});
+
+test('bytes that arrive while a connection waits for its turn are read after its buffered bytes [D27]', async (t) => {
+  const { client, connection, received } = await serveOne(t, {
+    onStart: (each) => {
+      if (received.length === 1) {
+        // Emits bytes before the connection's turn, although its socket is paused.
+        setImmediate(() => connection.socket.emit('data', get('/late')));
+      }
+      each.reply(each.head.target);
+    },
+  });
+  client.send(gets(3));
+  await assertReplies(client, '/0', '/1', '/2', '/late');
+  assert.deepEqual(
+    received.map(({ head }) => head.target),
+    ['/0', '/1', '/2', '/late'],
+  );
 });

@@ -10,6 +10,7 @@ import {
   assertLastReply,
   assertReplies,
   get,
+  gets,
   join,
   put,
   serve,
@@ -250,6 +251,27 @@ describe('idle connections [D26, D33]', () => {
     await assertLastReply(client, 200, '3');
     await poll(() => connection.isQuiet(0, 0), 'the connection is quiet');
     assert.equal(connection.socket.destroyed, false, 'its client has not closed it');
+  });
+
+  test('a connection is not idle while its requests wait for their turn', async (t) => {
+    const seen: unknown[] = [];
+    const { clock, client, connection, received } = await start(t, {
+      onStart: (each) => {
+        if (received.length === 1) {
+          // Runs before the connection's next turn.
+          setImmediate(() => {
+            const later = clock.now + 600_000;
+            connection.checkTime(later);
+            seen.push(received.length < 50, connection.socket.destroyed);
+            seen.push(connection.isQuiet(1, clock.now - 600_000), connection.idleMs(later));
+          });
+        }
+        each.reply(each.head.target);
+      },
+    });
+    client.send(gets(50));
+    await assertReplies(client, ...Array.from({ length: 50 }, (_, index) => `/${index}`));
+    assert.deepEqual(seen, [true, false, false, 0]);
   });
 });
 
