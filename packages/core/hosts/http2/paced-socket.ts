@@ -42,7 +42,10 @@ export class PacedSocket extends Duplex implements TurnTaker {
   constructor(socket: Socket, keptBytes: () => number) {
     super();
     // node:http2 pauses and resumes this stream. Bytes are held back while it is paused.
-    this.on('resume', () => this.goOn());
+    this.on('resume', () => {
+      this.#unreadSince = undefined;
+      this.goOn();
+    });
     this.#socket = socket;
     this.#keptBytes = keptBytes;
     socket
