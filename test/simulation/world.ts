@@ -375,10 +375,10 @@ export class World {
     for (const asked of outstanding) asked.leftAt ??= loop.now;
     const pending = outstanding.filter(({ repliedAt }) => repliedAt === undefined);
     const [first] = pending;
-    // Writes that arrived before an end are sent, up to a read. After a reset, only a write that waits for a connection is.
-    let mayStart = !isReset || this.backend.isDialling;
+    // Writes that arrived before an end are sent. After a reset, only the first one is, if it waits for a connection. A
+    // write behind a read that is cancelled would violate `order`.
     for (const asked of pending) {
-      mayStart &&= !messages.isRead(asked.plan) && (!isReset || asked === first);
+      const mayStart = !messages.isRead(asked.plan) && (!isReset || (asked === first && this.backend.isDialling));
       if (!mayStart) asked.lastStartAt = Math.min(asked.lastStartAt, loop.now);
     }
     if (first === undefined || !messages.isRead(first.plan)) return;
