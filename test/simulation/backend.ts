@@ -205,6 +205,8 @@ export class BackendConnection extends Party {
     if (attempt === undefined) return;
     const { end, headEnd, bytes } = attempt.answer;
     attempt.got = this.toGateway.delivered - attempt.sentBefore;
+    // Stray bytes spoil a call that is on its way to the backend.
+    if (attempt.got > end) this.#backend.onDeath(0);
     if (attempt.got >= headEnd) attempt.headAt ??= loop.now;
     if (what !== 'bytes') attempt.endedAt ??= loop.now;
     const isEnded = end === Infinity && what !== 'bytes' && !this.isBroken;
