@@ -3,6 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
+import { once } from 'node:events';
 import type { ServerHttp2Stream } from 'node:http2';
 import type { Socket } from 'node:net';
 import { describe, test, type TestContext } from 'node:test';
@@ -470,6 +471,15 @@ test('input that arrives while node:http2 has paused is passed on when node:http
   assert.deepEqual(passed, []);
   paced.resume();
   await poll(() => Buffer.concat(passed).equals(frames.preface), 'the bytes are passed on');
+});
+
+test('the time for which node:http2 has not read begins again with each pause [D39]', async (t) => {
+  const { socket } = await openPair(t);
+  const paced = new PacedSocket(socket, () => 0).pause();
+  assert.deepEqual([paced.unreadFor(1_000), paced.unreadFor(1_999)], [0, 999]);
+  paced.resume();
+  await once(paced, 'resume');
+  assert.equal(paced.pause().unreadFor(2_000), 0);
 });
 
 describe('input in one turn of the event loop [D58]', { skip: noHttp2 }, () => {
