@@ -352,6 +352,18 @@ describe('a drain [D33]', () => {
     await drained;
   });
 
+  test('gives the clients their time again after a pause of the process [D19]', async (t) => {
+    const clock = stopClock(t);
+    const { server, connectBoth } = await serve(t);
+    const { client } = await connectBoth();
+    const drained = server.drain(never, () => true);
+    await pass(clock, 1_500, 400, 400);
+    assert.equal(server.size, 1);
+    clock.now += 400;
+    await client.closed();
+    await drained;
+  });
+
   test('ends at once if it is aborted, and leaves its connections to closeAll', async (t) => {
     const { client, server, request } = await serveOne(t);
     client.send(get('/1'));
