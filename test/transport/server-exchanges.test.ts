@@ -4,6 +4,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { RequestReader } from '../../packages/core/http1/request-reader.ts';
+import { queueForTurn } from '../../packages/core/http1/turns.ts';
 import { poll } from '../helpers/changes.ts';
 import { requestBytes } from '../helpers/raw-client.ts';
 import {
@@ -379,6 +380,11 @@ describe('requests that are sent ahead [D58]', () => {
     await turns(3);
     for (let count = 0; count < 200; count += 1) connection.socket.emit('data', Buffer.from('b'));
     assert.deepEqual([counter.inTurn, connection.socket.isPaused()], [64, true]);
+    // The connection is queued once, so that the next turn is that of another connection.
+    let isNext = false;
+    queueForTurn({ takeTurn: () => (isNext = true) });
+    await turns(3);
+    assert.ok(isNext, 'another connection has its turn');
     await poll(() => each.events.includes('end'), 'the whole body');
     assert.equal(connection.socket.isPaused(), false);
   });
