@@ -7,15 +7,16 @@ import { after, before, describe, test } from 'node:test';
 import type { ConnectionOptions } from 'node:tls';
 import { createGatewayServer, type GatewayServerOptions } from '../../packages/core/hosts/index.ts';
 import { noOpenssl } from '../helpers/certificates.ts';
-import { poll } from '../helpers/changes.ts';
+import { createGate, poll } from '../helpers/changes.ts';
 import { assertReply, invalidId, succeeded } from '../helpers/expected.ts';
 import { startGateway } from '../helpers/gateway.ts';
 import { RawClient, requestBytes } from '../helpers/raw-client.ts';
-import { answer } from '../helpers/scripted-backend.ts';
+import { answer, behind } from '../helpers/scripted-backend.ts';
 import { TurnCounter } from './served-connections.ts';
 import { useCertificates } from '../helpers/suites.ts';
 
 const item = '{"id":5}';
+const write = requestBytes('PUT', '/api/work-items/5', { body: '{}' });
 
 describe('connections over TLS', { skip: noOpenssl }, () => {
   const folder = useCertificates();
@@ -50,6 +51,21 @@ describe('connections over TLS', { skip: noOpenssl }, () => {
     for (const id of ids) assert.equal((await client.reply()).header('x-request-id'), id);
     const body = JSON.stringify('x'.repeat(3_000_000));
     assertReply(await client.call('PUT', '/api/work-items/5', { body }), 200, succeeded);
+  });
+
+  test('a client that ends its side after two writes gets the reply to the first one [D21]', async () => {
+    const gate = createGate();
+    const { backend } = gateway;
+    backend.answersOnce(behind(gate, answer('{}')));
+    const before = backend.requests.length;
+    await using client = await open(gateway.port);
+    client.send(Buffer.concat([write, write]));
+    await backend.until(() => backend.requests.length > before, 'the first write');
+    client.end();
+    // Meanwhile, the gateway reads the end.
+    await assertServed();
+    gate.open();
+    assertReply(await client.reply(), 200, succeeded);
   });
 
   test('at most 16 pipelined requests are answered in one event-loop turn, even if each has its own TLS record [D58]', async () => {
