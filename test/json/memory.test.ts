@@ -57,6 +57,20 @@ test('a wrong closing bracket is detected at any depth', () => {
   }
 });
 
+test('levels may be closed in pieces of any size', () => {
+  for (const depth of [32, 63, 64, 65, 128]) {
+    for (const size of [1, 63, 64, 65, 128]) {
+      const checker = new JsonChecker();
+      writeTimes(checker, '[', depth);
+      writeTimes(checker, '{"a":', depth);
+      const end = Buffer.from(`1${'}'.repeat(depth)}${']'.repeat(depth)}`);
+      assert.equal(checker.write(end.subarray(0, 1)), true);
+      for (let at = 1; at < end.length; at += size) checker.write(end.subarray(at, at + size));
+      assert.equal(checker.end(), true, `${2 * depth} levels in pieces of ${size} bytes`);
+    }
+  }
+});
+
 test('a text of 64 MB in pieces, and ten thousand unfinished texts, need less than 1 MiB outside of the heap', () => {
   const before = arrayBuffers();
   const checker = new JsonChecker();
