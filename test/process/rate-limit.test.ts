@@ -1,6 +1,6 @@
-// The rate limit of the built command: log and metrics [D46]; one limit for many gateways, counted by a real
-// Redis, and the gateways' behavior during outages of Redis [D47]. test/spec/rate-limit.test.ts tests the replies,
-// test/guards/counters.test.ts the counting, test/guards/hosts.test.ts clients behind proxies, and pool.test.ts workers.
+// The rate limit of the built command: log and metrics [D46]; one limit for many gateways, counted by a real Redis, and the
+// gateways' behavior during outages of Redis [D47]. test/spec/rate-limit.test.ts tests the replies, test/guards/counters.test.ts
+// the counting, test/guards/hosts.test.ts clients behind proxies, and workers.test.ts the count of all workers.
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
