@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { X509Certificate } from 'node:crypto';
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { CertificateStore } from '../../packages/command/certificates/certificate-store.ts';
@@ -30,7 +30,18 @@ describe('the certificate store', { skip: noOpenssl }, () => {
   const options = { tlsMinVersion: '1.2', tlsReloadMs: 10_000, backendServerName: '' } as const;
   const backend = { cert: none, key: none, ca: none };
   const use = ({ certFile, keyFile } = first) => ({ clients: filesOf(certFile, keyFile), backend });
-  const createStore = () => new CertificateStore(use(), options, createLogger('silent', { write: () => undefined }));
+  const createStore = (files = use()) =>
+    new CertificateStore(files, options, createLogger('silent', { write: () => undefined }));
+  const accept = (tls: TlsInForce) => Promise.resolve(tls);
+  /** Files of their own. The returned function writes the second certificate into them, with `more` after it. */
+  const place = (name: string) => {
+    const files = { certFile: folder.write(`${name}.pem`, first.cert), keyFile: folder.write(`${name}-key.pem`, first.key) };
+    const change = (more = ''): void => {
+      writeFileSync(files.keyFile, second.key);
+      writeFileSync(files.certFile, second.cert + more);
+    };
+    return { files: use({ ...first, ...files }), change };
+  }; // prettier-ignore
 
   test('the ticket keys are replaced after a day, and not before', async (t) => {
     const from = Date.now();
@@ -47,7 +58,6 @@ describe('the certificate store', { skip: noOpenssl }, () => {
   test('a reload with the same files keeps everything; with others, both change; if they are unusable, nothing changes', async () => {
     const store = createStore();
     const before = store.inForce;
-    const accept = (tls: TlsInForce) => Promise.resolve(tls);
     const fail = () => Promise.reject(new Error('not with these'));
     await assert.rejects(store.reload(use({ ...second, keyFile: first.keyFile }), options, fail), /TLS_KEY_FILE/);
     await assert.rejects(store.reload(use(second), options, fail), /not with these/);
@@ -58,6 +68,53 @@ describe('the certificate store', { skip: noOpenssl }, () => {
     assert.equal(after.clients?.cert, second.cert);
     assert.notDeepEqual(after.clients.ticketKeys, before.clients?.ticketKeys);
     assert.equal(store.inForce, after);
+  });
+
+  test('a file is used when two reads in a row are equal, or after 20 further reads', async (t) => {
+    for (const [changes, reads] of [
+      [0, 1],
+      [1, 2],
+      [99, 20],
+    ] as const) {
+      const { files, change } = place(`written-${changes}`);
+      const store = createStore(files);
+      let pauses = 0;
+      const mock = t.mock.method(globalThis, 'setTimeout', (goOn: () => void) => {
+        pauses += 1;
+        if (pauses <= changes) change('\n'.repeat(pauses));
+        return setImmediate(goOn);
+      });
+      change();
+      await store.look();
+      mock.mock.restore();
+      assert.deepEqual([pauses, store.status()[0]?.taken], [reads, 1]);
+      assert.equal(store.inForce.clients?.cert, second.cert + '\n'.repeat(Math.min(changes, reads)));
+    }
+  });
+
+  test('a check during a reload has no effect, and the next one finds the change', async () => {
+    const { files, change } = place('reloaded');
+    const store = createStore(files);
+    const before = await store.reload(files, options, async (tls) => {
+      change();
+      await store.look();
+      return tls;
+    });
+    assert.equal(store.inForce, before);
+    await store.look();
+    assert.equal(store.inForce.clients?.cert, second.cert);
+  });
+
+  test('a reload changes the interval of the checks', async (t) => {
+    const store = createStore();
+    t.mock.timers.enable({ apis: ['setInterval'] });
+    store.begin(() => undefined);
+    await store.reload(use(), { ...options, tlsReloadMs: 1 }, accept);
+    const { mock } = t.mock.method(store, 'look', () => Promise.resolve());
+    t.mock.timers.tick(3);
+    store.end();
+    t.mock.timers.tick(3);
+    assert.equal(mock.callCount(), 3);
   });
 });
 
