@@ -1,10 +1,14 @@
-// The pauses before the primary process replaces a worker. The workers are simulated.
+// The pauses before the primary process replaces a worker, and what it knows of a worker. The workers are simulated.
 
 import assert from 'node:assert/strict';
 import { EventEmitter } from 'node:events';
+import { Socket } from 'node:net';
 import { test } from 'node:test';
+import { Member, type MemberObserver } from '../../packages/command/cluster/member.ts';
 import { startPool, type PoolSystem } from '../../packages/command/cluster/worker-pool.ts';
 import { resolveSettings } from '../../packages/command/settings/resolve.ts';
+
+const { settings } = resolveSettings('serve', { backendUrl: 'http://127.0.0.1:1', port: '0', workers: '2' }, {});
 
 class Worker extends EventEmitter {
   readonly pid = 1;
@@ -25,7 +29,6 @@ test('after the second early death there is a pause before a worker is replaced;
     listen: () => Promise.resolve({ url: 'http://127.0.0.1:1', close: () => Promise.resolve() }),
   } as unknown as PoolSystem;
   const logger = { info: () => undefined, warn: () => undefined, error: () => undefined };
-  const { settings } = resolveSettings('serve', { backendUrl: 'http://127.0.0.1:1', port: '0', workers: '2' }, {});
   t.mock.timers.enable({ apis: ['setTimeout', 'setInterval'] });
   const pool = await startPool(settings, { logger, output: {} } as never, {}, [], system);
   const settle = () => new Promise((resolve) => setImmediate(resolve));
@@ -46,4 +49,34 @@ test('after the second early death there is a pause before a worker is replaced;
   await settle();
   for (const worker of workers) worker.end();
   await stopped;
+});
+
+test('a worker may have two unconfirmed connections, and ten unanswered heartbeats, of which one is sent; a start has 60', async () => {
+  const sent: string[] = [];
+  const send = ({ kind }: { kind: string }): number => sent.push(kind);
+  const child = Object.assign(new EventEmitter(), { pid: 1, connected: true, send, kill: () => true });
+  const say = (message: object): unknown => child.emit('message', message);
+  const observer = { isUpToDate: () => true, onReady: () => undefined, onRoom: () => undefined };
+  const start = { tls: {}, keys: undefined };
+  const member = new Member(child as never, settings, start, observer as unknown as MemberObserver);
+  const beats = (count: number) =>
+    Array.from({ length: count }, () => member.beat()).filter((each) => each !== undefined);
+  assert.deepEqual(beats(61), [60]);
+  say({ kind: 'ready', report: 'first' });
+  await member.started;
+  for (const hasRoom of [true, false]) {
+    member.take(new Socket());
+    assert.equal(member.hasRoom, hasRoom);
+  }
+  for (const number of [1, 2]) say({ kind: 'taken', number });
+  assert.deepEqual([member.hasRoom, member.connections, member.beat()], [true, 2, undefined]);
+  member.take(new Socket());
+  say({ kind: 'pong', number: 2, open: 1 });
+  assert.equal(member.connections, 2, 'one at the heartbeat, and one since');
+  assert.deepEqual([beats(4), member.isAnswering], [[], true]);
+  assert.deepEqual([beats(7), member.isAnswering], [[10], false]);
+  await member.report({ withProcessMetrics: false, probesBackend: false });
+  assert.deepEqual(sent, ['start', 'connection', 'connection', 'ping', 'connection', 'ping'], 'no report is awaited');
+  say({ kind: 'report', id: 1, report: undefined });
+  assert.equal(member.lastReport, 'first');
 });
