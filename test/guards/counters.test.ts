@@ -359,7 +359,12 @@ describe('the primary process', () => {
     const pending = [guard.admit(), guard.admit()];
     await poll(() => primary.questions.length === 1, 'the requests are asked');
     const gathered = guard.admit();
+    const taken = assert.rejects(
+      async () => await keeper.counter?.take('a', { limit: 1, windowMs: 1 }),
+      CounterGoneError,
+    );
     primary.counters[0]?.onGone();
+    await taken;
     assert.deepEqual(await Promise.all([...pending, gathered]), ['1', '0', 'refused']);
     const { counter } = keeper;
     await assert.rejects(async () => await counter?.take('a', { limit: 1, windowMs: 1 }), CounterGoneError);
