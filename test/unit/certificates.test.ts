@@ -103,6 +103,8 @@ describe('the certificate store', { skip: noOpenssl }, () => {
     assert.equal(store.inForce, before);
     await store.look();
     assert.equal(store.inForce.clients?.cert, second.cert);
+    await store.reload(use(), options, accept);
+    assert.equal(store.status()[0]?.taken, 1, 'the count goes on');
   });
 
   test('a reload changes the interval of the checks', async (t) => {
