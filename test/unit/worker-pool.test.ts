@@ -5,18 +5,28 @@ import { EventEmitter } from 'node:events';
 import { Socket } from 'node:net';
 import { test } from 'node:test';
 import { Member, type MemberObserver } from '../../packages/command/cluster/member.ts';
+import type { ToWorker } from '../../packages/command/cluster/messages.ts';
 import { startPool, type PoolSystem } from '../../packages/command/cluster/worker-pool.ts';
 import { resolveSettings } from '../../packages/command/settings/resolve.ts';
+import type { FetchedKeys } from '../../packages/core/guards/ports/ports.ts';
 
 const { settings } = resolveSettings('serve', { backendUrl: 'http://127.0.0.1:1', port: '0', workers: '2' }, {});
 
 class Worker extends EventEmitter {
   readonly pid = 1;
-  readonly connected = false;
-  readonly end = (): void => void this.emit('exit', 1, null);
+  connected = true;
+  /** The keys that the worker gets with its start. */
+  keys: FetchedKeys | undefined;
+  readonly send = (message: ToWorker): void => {
+    if (message.kind === 'start') this.keys = message.keys;
+  };
+  readonly end = (): void => {
+    this.connected = false;
+    this.emit('exit', 1, null);
+  };
 }
 
-test('after the second early death there is a pause before a worker is replaced; each further one doubles it', async (t) => {
+test('after the second early death there is a pause before a worker is replaced; each further one doubles it; a new worker gets the keys', async (t) => {
   const workers: Worker[] = [];
   const system = {
     fork: () => {
@@ -45,6 +55,15 @@ test('after the second early death there is a pause before a worker is replaced;
     await settle();
     assert.equal(workers.length, count + 1, `${pauseMs} ms`);
   }
+  workers[0]?.emit('message', { kind: 'keys', jwksUrl: settings.authJwksUrl, keys: { text: 'keys', ageMs: 0 } });
+  assert.equal(pool.hasFailed(), false);
+  pool.beginDrain();
+  workers.at(-1)?.end();
+  await settle();
+  assert.equal(pool.hasFailed(), true, 'a worker ended after the drain began');
+  t.mock.timers.tick(800);
+  await settle();
+  assert.equal(workers.at(-1)?.keys?.text, 'keys');
   const stopped = pool.stop();
   await settle();
   for (const worker of workers) worker.end();
