@@ -5,7 +5,7 @@ import { test } from 'node:test';
 import type { CallRecord } from '../../packages/core/call/call-record.ts';
 import { operations } from '../../packages/core/operations.ts';
 import { logCall } from '../../packages/command/log/call-line.ts';
-import { createLogger } from '../../packages/command/log/log.ts';
+import { createLog, createLogger } from '../../packages/command/log/log.ts';
 import { createPrettyFormat } from '../../packages/command/log/pretty-log.ts';
 import { createCallRecord } from '../helpers/call-record.ts';
 
@@ -151,4 +151,11 @@ test('a pretty line has path, status, outcome, cause, times, client and id; in c
     else assert.match(pretty, /^\[\d\d:\d\d:\d\d\.\d{3}\] INFO: /);
     if (!hasColours) assert.equal(pretty.trimEnd().split(' INFO: ')[1], expected);
   }
+});
+
+test('a reload changes the level', async () => {
+  const log = createLog({ logLevel: 'silent', logFormat: 'json' });
+  log.apply({ logLevel: 'debug', logFormat: 'json' });
+  assert.equal(log.logger.level, 'debug');
+  await log.end();
 });
