@@ -51,6 +51,14 @@ test('the shutdown timeout ends with the drain: a slow stop after it cuts nothin
   assert.equal(lines.length, 1, lines.join(''));
 });
 
+test('only the first of several uncaught errors is announced, and it requests the stop', () => {
+  const source = new EventEmitter();
+  let announced = 0;
+  const stop = createStop(createLogger('silent', { write: () => undefined }), source, () => (announced += 1));
+  for (const fault of ['unhandledRejection', 'uncaughtException']) source.emit(fault, new Error());
+  assert.deepEqual([announced, stop.hasFault, stop.wanted.signal.aborted], [1, true, true]);
+});
+
 test('a report is passed on, but not within a second after another', (t) => {
   let now = 5_000;
   t.mock.method(performance, 'now', () => now);
