@@ -104,3 +104,17 @@ test('after a reload without a change, a call goes to the machine that the name 
   await service.reload(settings, {});
   assert.equal(await call(), '["moved"]');
 });
+
+test('a reload changes BUFFERED_BYTES_MAX', async (t) => {
+  const service = await start(t, read({}));
+  const body = JSON.stringify('x'.repeat(100_000));
+  for (const [bufferedBytesMax, status] of [
+    ['1000000', 200],
+    ['1000', 503],
+    ['1000000', 200],
+  ] as const) {
+    await service.reload(read({ bufferedBytesMax }), {});
+    const reply = await request(Number(new URL(service.url).port), 'PUT', '/api/work-items/1', { body });
+    assert.equal(reply.status, status);
+  }
+});
