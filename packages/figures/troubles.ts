@@ -21,7 +21,7 @@ export const troubles = {
   'expired-certificate': { title: "the backend's certificate has expired",
     step: "Renew the backend's certificate. If it is valid, correct this machine's clock." },
   'tls': { title: 'no TLS connection to the backend',
-    step: 'The certificate must be valid for the name in BACKEND_URL (or BACKEND_SERVER_NAME), and its CA must be trusted (BACKEND_CA_FILE). If the backend requires a client certificate, set BACKEND_CERT_FILE and BACKEND_KEY_FILE.' },
+    step: 'If the backend speaks TLS, its certificate must be valid for the name in BACKEND_URL (or BACKEND_SERVER_NAME), and its CA must be trusted (BACKEND_CA_FILE). If the backend requires a client certificate, set BACKEND_CERT_FILE and BACKEND_KEY_FILE.' },
   'http2-only': { title: 'the backend speaks only HTTP/2',
     step: 'The gateway calls the backend with HTTP/1.1. Turn on HTTP/1.1 for this port (Kestrel: HttpProtocols.Http1AndHttp2), or set BACKEND_URL to a port that has it.' },
   'malformed-answer': { title: 'the answer is incomplete, invalid or ambiguous HTTP/1.1',
