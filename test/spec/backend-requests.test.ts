@@ -99,7 +99,7 @@ forEachTarget(
     for (const [what, parent, states, flags, state] of passed) {
       test(`a trace context with ${what} reaches the backend in version 00, and with its state only if the state is well formed [D12]`, async (context) => {
         if (states.length > 1 && target().kind === 'fetch') {
-          context.skip('a Request joins repeated headers with a comma and a space');
+          context.skip('a Request cannot express it: repeated headers are joined by a comma and a space');
           return;
         }
         const headers: Headers = [['traceparent', parent], ...states.map((each) => ['tracestate', each] as const)];
