@@ -91,8 +91,14 @@ test('files import only what their folder may import', () => {
 for (const [what, pattern, where] of [
   [
     'import a socket module',
-    / from 'node:(?:net|tls|http)'/,
+    /(?: from |getBuiltinModule\()'node:(?:net|tls|https?|http2)'/,
     /^packages\/(?:core\/(?:admission|http1|options|guards|hosts)|command\/(?!api-reference)|dashboard|stand-in-backend)/,
+  ],
+  ['handle a signal', /'SIG(?:TERM|INT|HUP|USR1|PIPE)'/, /^packages\/command\//],
+  [
+    'compare the name of an operation',
+    /[!=]==? '(?:list|create|read|update|delete)'|case '(?:list|create|read|update|delete)'/,
+    /^packages\/(?!core\/(?!hosts\/openapi\/))/,
   ],
   ['import the Prometheus client', / from '@prometheus-io\/client'/, /^packages\/(?:figures|command\/metrics)\//],
   ['import commander', / from 'commander'/, /^packages\/command\/cli\/cli\.ts$/],
