@@ -69,11 +69,6 @@ export class LogOutput {
     this.#gathered = Buffer.allocUnsafeSlow(options.gatherBytesMax);
   }
 
-  /** True if a line would be dropped now. Then the caller need not format the line. */
-  get isFull(): boolean {
-    return this.#isFull;
-  }
-
   /** Accepts one line, or several lines that belong together. Each line has its line end. */
   write(line: string): void {
     if (this.#isFull || !fits(line, this.#options.heldBytesMax - this.#heldBytes)) {

@@ -51,10 +51,7 @@ export function createLog({ logLevel, logFormat, isShared = false }: LogOptions)
     heldBytesMax,
     describeGap: (lines) => describeGap(lines, format),
   });
-  const logger = createLogger(logLevel, {
-    // A line that will be dropped is not formatted.
-    write: (line) => output.write(format === undefined || output.isFull ? line : format(line)),
-  });
+  const logger = createLogger(logLevel, { write: (line) => output.write(format?.(line) ?? line) });
   return {
     logger,
     output,
@@ -79,7 +76,7 @@ function describeGap(lines: number, format: Format | undefined): string {
   let text = '';
   createLogger('warn', {
     write: (line) => {
-      text = format === undefined ? line : format(line);
+      text = format?.(line) ?? line;
     },
   }).warn({ droppedLines: lines }, 'log lines are missing here: standard output could not be written');
   return text;
