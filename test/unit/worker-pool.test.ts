@@ -9,6 +9,7 @@ import type { ToWorker } from '../../packages/command/cluster/messages.ts';
 import { startPool, type PoolSystem } from '../../packages/command/cluster/worker-pool.ts';
 import { resolveSettings } from '../../packages/command/settings/resolve.ts';
 import type { FetchedKeys } from '../../packages/core/guards/ports/ports.ts';
+import { Figures } from '../../packages/figures/figures.ts';
 
 const { settings } = resolveSettings('serve', { backendUrl: 'http://127.0.0.1:1', port: '0', workers: '2' }, {});
 
@@ -26,21 +27,27 @@ class Worker extends EventEmitter {
   };
 }
 
-test('after the second early death there is a pause before a worker is replaced; each further one doubles it; a new worker gets the keys', async (t) => {
+test('after the second early death there is a pause before a worker is replaced; each further one doubles it; a new worker gets the keys; what the pool and ended workers counted is kept', async (t) => {
   const workers: Worker[] = [];
+  let accept: (socket: Socket) => void = () => assert.fail();
   const system = {
     fork: () => {
       const worker = new Worker();
       // The pool listens for messages first.
-      queueMicrotask(() => worker.emit('message', { kind: 'ready', report: undefined }));
+      const report = { figures: [], failures: [{ at: 0, outcome: 'bug' }] };
+      queueMicrotask(() => worker.emit('message', { kind: 'ready', report }));
       workers.push(worker);
       return worker;
     },
-    listen: () => Promise.resolve({ url: 'http://127.0.0.1:1', close: () => Promise.resolve() }),
+    listen: (listener: typeof accept) => {
+      accept = listener;
+      return Promise.resolve({ url: 'http://127.0.0.1:1', close: () => Promise.resolve() });
+    },
   } as unknown as PoolSystem;
   const logger = { info: () => undefined, warn: () => undefined, error: () => undefined };
   t.mock.timers.enable({ apis: ['setTimeout', 'setInterval'] });
-  const pool = await startPool(settings, { logger, output: {} } as never, {}, [], system);
+  const output = { onDrop: (_lines: number): void => assert.fail() };
+  const pool = await startPool(settings, { logger, output } as never, {}, [], system);
   const settle = () => new Promise((resolve) => setImmediate(resolve));
   for (const pauseMs of [0, 100, 200, 400]) {
     const count = workers.length;
@@ -68,6 +75,12 @@ test('after the second early death there is a pause before a worker is replaced;
   await settle();
   for (const worker of workers) worker.end();
   await stopped;
+  accept(new Socket());
+  output.onDrop(3);
+  const { ended } = await pool.reports({ withProcessMetrics: false, probesBackend: false });
+  const counts = new Figures(ended.figures);
+  assert.deepEqual([counts.counted('connection shed'), counts.counted('log line dropped')], [1, 3]);
+  assert.equal(ended.failures.length, workers.length);
 });
 
 test('a worker may have two unconfirmed connections, and ten unanswered heartbeats, of which one is sent; a start has 60', async () => {
