@@ -63,11 +63,11 @@ async function start(more: Variables = {}) {
       return await command.log((line) => !old.has(line) && isIt(line), 'the line of the reload');
     },
     postStatus: async () => (await command.call('POST', list, { body: '{"title":"long"}' })).status,
-    /** Resolves when the dashboard shows these values. */
+    /** Resolves when the dashboard shows these values with their sources. */
     shows: async (values: Variables) => {
       const isShown = ({ facts }: Awaited<ReturnType<typeof readState>>) =>
         Object.entries(values).every(([name, value]) =>
-          facts.settings.some((each) => each.variable === name && each.value === value),
+          facts.settings.some((each) => each.variable === name && `${each.value} (${each.source})` === value),
         );
       await readState(command.adminPort, isShown, `the dashboard shows ${JSON.stringify(values)}`);
     },
@@ -94,7 +94,7 @@ for (const WORKERS of ['1', '2']) {
     for (const [need, variables, changed, notApplied, next] of [
       ['nothing', { LOG_LEVEL: 'debug', INSTANCE_NAME: 'another', SHUTDOWN_TIMEOUT_MS: '5000' }, { logLevel: 'info → debug', instanceName: ' → another', shutdownTimeoutMs: '10000 → 5000' }, [], 'keep-alive'],
       ['new connections', { ...small, OTEL_EXPORTER_OTLP_HEADERS: 'key=hunter2' }, { requestBytesMax: '10485760 → 10', otelExporterOtlpHeaders: ' → (not shown)' }, [], 'close'],
-      ['a restart or new workers', { ...small, HOST: 'localhost', PORT: '1', WORKERS: '3' }, { requestBytesMax: '10485760 → 10', ...changedWorkers }, [{ host: '127.0.0.1 → localhost', port: '0 → 1', ...keptWorkers }], 'close'],
+      ['a restart or new workers', { ...small, HOST: 'localhost', PORT: '', WORKERS: '3' }, { requestBytesMax: '10485760 → 10', ...changedWorkers }, [{ host: '127.0.0.1 → localhost', port: '0 → 3000', ...keptWorkers }], 'close'],
     ] as const) {
       test(`changed settings that need ${need} are logged without secrets, and open connections get "${next}"`, async () => {
         await using clients = new AsyncDisposableStack();
@@ -108,7 +108,7 @@ for (const WORKERS of ['1', '2']) {
         assert.deepEqual(warnings.map(({ msg, notApplied: kept }) => [msg, kept]), notApplied.map((kept) => [text, kept]));
         for (const client of opened) assert.equal((await client.call('GET', list)).header('connection'), next);
         assert.equal(await gateway().postStatus(), next === 'close' ? 413 : 201);
-        if (notApplied.length > 0) await gateway().shows({ PORT: '0', REQUEST_BYTES_MAX: '10' });
+        if (notApplied.length > 0) await gateway().shows({ PORT: '0 (file)', REQUEST_BYTES_MAX: '10 (file)' });
         assert.doesNotMatch(gateway().output, /hunter2/);
         await poll(() => gateway().logs.slice(from).some(isReloaded), 'the reload ends');
       });
@@ -305,7 +305,7 @@ for (const WORKERS of ['1', '2']) {
       assertNoToken(reply);
       assert.equal(reply.header('connection'), 'close');
     }
-    await gateway.shows({ AUTH_AUDIENCE: 'api' });
+    await gateway.shows({ AUTH_AUDIENCE: 'api (file)' });
     gateway.signal('SIGTERM');
     assert.equal(await gateway.exitCode(), 1);
   });
