@@ -46,7 +46,7 @@ test('after the second early death there is a pause before a worker is replaced;
   } as unknown as PoolSystem;
   const logger = { info: () => undefined, warn: () => undefined, error: () => undefined };
   t.mock.timers.enable({ apis: ['setTimeout', 'setInterval'] });
-  const output = { onDrop: (_lines: number): void => assert.fail() };
+  const output = { onDrop: (lines: number): void => assert.fail(String(lines)) };
   const pool = await startPool(settings, { logger, output } as never, {}, [], system);
   const settle = () => new Promise((resolve) => setImmediate(resolve));
   for (const pauseMs of [0, 100, 200, 400]) {
