@@ -142,7 +142,11 @@ describe('inherited sockets', { skip: process.platform !== 'linux' && 'only Linu
     using other = new BoundSocket({ host: '127.0.0.1', port: 0 });
     using manager = new Manager();
     const ignored = { HOST: '192.0.2.1', PORT: '1', ADMIN_PORT: '2' };
-    const settings = { WORKERS: '2', LOG_LEVEL: 'info', LISTEN_FDNAMES: 'admin:clients:clients', ...ignored };
+    const file = join(folder, 'inherited.env');
+    const name = (instance: string): void => writeFileSync(file, `INSTANCE_NAME=${instance}\n`);
+    name('before');
+    const processes = { WORKERS: '2', LOG_LEVEL: 'info', LISTEN_FDNAMES: 'admin:clients:clients' };
+    const settings = { SETTINGS_FILE: file, ...processes, ...ignored };
     await using gateway = await manager.start(settings, other);
     const places = {
       HOST: '127.0.0.1 and 1 more',
@@ -155,7 +159,7 @@ describe('inherited sockets', { skip: process.platform !== 'linux' && 'only Linu
       [host, port, adminHost, adminPort],
       Object.values(places).map((place) => `${place} (socket)`),
     );
-    const serves = async () => {
+    const serves = async (instance: string) => {
       for (const each of [manager.port, other.address().port]) {
         const replies = await Promise.all(Array.from({ length: 4 }, () => request(each, 'GET', list)));
         assert.deepEqual(
@@ -163,7 +167,9 @@ describe('inherited sockets', { skip: process.platform !== 'linux' && 'only Linu
           [200, 200, 200, 200],
         );
       }
-      const { facts } = await readState(manager.adminPort);
+      // The dashboard may show the state of a second ago.
+      const isNow = ({ facts }: Awaited<ReturnType<typeof readState>>) => facts.instanceName === instance;
+      const { facts } = await readState(manager.adminPort, isNow, `the dashboard shows ${instance}`);
       const shown = facts.settings.filter(({ variable }) => variable in places);
       assert.deepEqual(
         shown.map(({ variable, value, source }) => [variable, value, source]).toSorted(),
@@ -172,15 +178,16 @@ describe('inherited sockets', { skip: process.platform !== 'linux' && 'only Linu
           .toSorted(),
       );
     };
-    await serves();
+    await serves('before');
+    name('after');
     gateway.signal('SIGHUP');
     await logged(gateway, /^reloaded/);
-    await serves();
+    await serves('after');
     const pids = childrenOf(gateway.process.pid) ?? [];
     assert.equal(pids.length, 2);
     for (const pid of pids) process.kill(pid, 'SIGKILL');
     // No process accepts connections now, but they are not refused: they wait.
-    await serves();
+    await serves('after');
     await poll(() => childrenOf(gateway.process.pid)?.length === 2, 'both workers have been replaced');
     gateway.signal('SIGTERM');
     assert.equal(await gateway.exitCode(), 0, gateway.output);
