@@ -73,7 +73,7 @@ for (const [command, environment, places] of [
       taken[variable] = String((holder.address() as AddressInfo).port);
       taken[variable.replace('PORT', 'HOST')] = '127.0.0.1';
     }
-    const { code, stdout, stderr } = await runHere([command], { ...taken, LOG_FORMAT: 'json', ...environment });
+    const { code, stdout, stderr } = await runToEnd([command], { ...taken, LOG_FORMAT: 'json', ...environment });
     const lines = places.map((variable) => {
       const place = `port ${taken[variable]} on 127.0.0.1 is in use`;
       return `error: ${place}: stop the program that uses it, or choose another port with ${flagOf(variable)}\n`;
