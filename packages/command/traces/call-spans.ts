@@ -25,7 +25,7 @@ export interface SampledCall {
   /** In ms since 1970. */
   readonly startedAt: number;
   /** The prepared call to the backend; undefined if the request needed none. */
-  backendCall: BackendCall | undefined;
+  readonly backendCall: BackendCall | undefined;
 }
 
 interface BackendCall {
@@ -130,35 +130,25 @@ export function createSpanWriter(
   };
 
   return ({ head, traceParent, parent, traceState, startedAt, backendCall }, record) => {
-    const state = traceState === undefined ? undefined : new TraceState(traceState);
-    const context = contextOf(traceParent, state);
+    const state = traceState === undefined ? undefined : { traceState: new TraceState(traceState) };
+    // Every span made here is sampled, whatever the flags of `own`.
+    const contextOf = (own: string): SpanContext => {
+      return { traceId: traceIdOf(own), spanId: spanIdOf(own), traceFlags: TraceFlags.SAMPLED, ...state };
+    };
+    const context = contextOf(traceParent);
+    const traceFlags = parent !== undefined && isSampled(parent) ? TraceFlags.SAMPLED : TraceFlags.NONE;
     const server = {
       ...describeServerSpan(head, record),
-      ...(parent !== undefined && { parentSpanContext: remoteContextOf(parent, state) }),
+      ...(parent !== undefined && { parentSpanContext: { ...contextOf(parent), traceFlags, isRemote: true } }),
     };
     write(server, context, startedAt, record.durationMs);
     // If no file descriptor was free, the prepared call was not made, and has no outcome.
     const wasMade = record.backendOutcome !== undefined || record.outcome === 'bug';
     if (backendCall !== undefined && wasMade) {
       const client = { ...describeClientSpan(backendCall, record), parentSpanContext: context };
-      write(client, contextOf(backendCall.traceParent, state), backendCall.startedAt, record.backendDurationMs ?? 0);
+      write(client, contextOf(backendCall.traceParent), backendCall.startedAt, record.backendDurationMs ?? 0);
     }
   };
-}
-
-// Every span made here is sampled, whatever the flags of `traceParent`.
-function contextOf(traceParent: string, traceState: TraceState | undefined): SpanContext {
-  return {
-    traceId: traceIdOf(traceParent),
-    spanId: spanIdOf(traceParent),
-    traceFlags: TraceFlags.SAMPLED,
-    ...(traceState !== undefined && { traceState }),
-  };
-}
-
-function remoteContextOf(traceParent: string, traceState: TraceState | undefined): SpanContext {
-  const traceFlags = isSampled(traceParent) ? TraceFlags.SAMPLED : TraceFlags.NONE;
-  return { ...contextOf(traceParent, traceState), traceFlags, isRemote: true };
 }
 
 function withoutBrackets(host: string): string {

@@ -6,9 +6,7 @@ import * as https from 'node:https';
 
 import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-proto';
 
-import type { CallRecord } from '../../core/call/call-record.ts';
 import { readTraceContext } from '../../core/call/request-context.ts';
-import type { CallTrace } from '../../core/call/tracer.ts';
 import { findProxyEnv } from '../../core/guards/ports/egress-proxy.ts';
 import { monotonicMs } from '../../core/time/monotonic.ts';
 import type { Logger } from '../log/log.ts';
@@ -47,12 +45,23 @@ export function createTraces(
       const drawn = traceParents.draw();
       const isCallSampled = decides(parent ?? drawn, parent === undefined ? undefined : isSampled(parent));
       const traceParent = parent === undefined ? drawn : childOf(parent, spanIdOf(drawn), isCallSampled);
-      return isCallSampled
-        ? new SampledTrace(
-            { head, traceParent, parent, traceState, startedAt: Date.now(), backendCall: undefined },
-            writeSpans,
-          )
-        : new UnsampledTrace(traceContext(traceParent, traceState));
+      if (!isCallSampled) {
+        // The backend gets the decision not to sample, because it would otherwise make its own.
+        const context = traceContext(traceParent, traceState);
+        return { startBackendCall: () => context, end: endUnsampled };
+      }
+      const startedAt = Date.now();
+      // On the clock that measures the record's durations, so that the client span does not end after the server span.
+      const since = monotonicMs();
+      let backendCall: SampledCall['backendCall'];
+      return {
+        startBackendCall: (path) => {
+          const ofBackend = childOf(traceParent, spanIdOf(traceParents.draw()), true);
+          backendCall = { traceParent: ofBackend, path, startedAt: startedAt + monotonicMs() - since };
+          return traceContext(ofBackend, traceState);
+        },
+        end: (record) => writeSpans({ head, traceParent, parent, traceState, startedAt, backendCall }, record),
+      };
     },
     end: async (limitMs) => {
       await spanExport.flush(limitMs);
@@ -62,45 +71,7 @@ export function createTraces(
   };
 }
 
-class SampledTrace implements CallTrace {
-  readonly #call: SampledCall;
-  readonly #write: ReturnType<typeof createSpanWriter>;
-  // On the clock that measures the record's durations, so that the client span does not end after the server span.
-  readonly #since = monotonicMs();
-
-  constructor(call: SampledCall, write: ReturnType<typeof createSpanWriter>) {
-    this.#call = call;
-    this.#write = write;
-  }
-
-  startBackendCall(path: string): readonly string[] {
-    const traceParent = childOf(this.#call.traceParent, spanIdOf(traceParents.draw()), true);
-    const startedAt = this.#call.startedAt + monotonicMs() - this.#since;
-    this.#call.backendCall = { traceParent, path, startedAt };
-    return traceContext(traceParent, this.#call.traceState);
-  }
-
-  end(record: CallRecord): void {
-    this.#write(this.#call, record);
-  }
-}
-
-// The backend gets the decision not to sample, because it would otherwise make its own.
-class UnsampledTrace implements CallTrace {
-  readonly #context: readonly string[];
-
-  constructor(context: readonly string[]) {
-    this.#context = context;
-  }
-
-  startBackendCall(): readonly string[] {
-    return this.#context;
-  }
-
-  end(): void {
-    // There is no span to end.
-  }
-}
+const endUnsampled = (): void => undefined;
 
 function traceContext(traceParent: string, traceState: string | undefined): readonly string[] {
   return traceState === undefined
