@@ -3,13 +3,14 @@
 
 import { readFile } from 'node:fs/promises';
 import { setTimeout as delay } from 'node:timers/promises';
+import { isDeepStrictEqual } from 'node:util';
 
 import { certificateDaysMin, daysLeft, type CertificateStatus } from '../../figures/certificate-status.ts';
 import type { Logger } from '../log/log.ts';
 import {
   dateOf,
   describeMissing,
-  findValidityProblem,
+  findValidityProblems,
   hasFiles,
   readCertificateSet,
   readFileTexts,
@@ -86,9 +87,14 @@ export class CertificateStore {
     options: CertificateOptions,
     previous: readonly Use[],
   ): Source {
-    const uses = (['clients', 'backend'] as const)
-      .map((name) => readUse(name, files[name], texts[name], previous))
-      .filter((use) => use !== undefined);
+    const configured = (['clients', 'backend'] as const).filter((name) => hasFiles(files[name]));
+    const uses = configured.map((name): Use => {
+      const set = readCertificateSet(files[name], texts[name]);
+      if (!('own' in set)) throw new StartError(set.join('; '), undefined);
+      // The counts of `previous` go on.
+      const { taken = 0, refused = 0 } = previous.find((use) => use.name === name) ?? {};
+      return { name, files: files[name], seen: texts[name], inForce: texts[name], set, problems: [], taken, refused };
+    });
     for (const use of uses) this.#describe(use, 'certificate in force');
     const name = nameOf(files, options);
     return { name, options, uses, ...drawTicketKeys(), last: Promise.resolve(), next: undefined };
@@ -133,10 +139,11 @@ export class CertificateStore {
     this.#isReloading = true;
     try {
       if (!isSame) {
-        const texts = await Promise.race([readBoth(files), delay(reloadMsMax, undefined, { ref: false })]);
-        if (texts === undefined)
-          throw new StartError('the certificate files cannot be read: no answer for 3 s', undefined);
-        this.#source = this.#open(files, texts, options, source.uses);
+        const both = Promise.all([readTexts(files.clients), readTexts(files.backend)]);
+        const texts = await Promise.race([both, delay(reloadMsMax, undefined, { ref: false })]);
+        if (!texts) throw new StartError('the certificate files cannot be read: no answer for 3 s', undefined);
+        const [clients, backend] = texts;
+        this.#source = this.#open(files, { clients, backend }, options, source.uses);
         this.inForce = compose(this.#source);
       }
       const result = await use(this.inForce);
@@ -180,16 +187,15 @@ export class CertificateStore {
 
   // Returns true if the certificates in force have changed.
   #take(use: Use, texts: FileTexts): boolean {
-    if (areSame(texts, use.seen)) return false;
+    if (isDeepStrictEqual(texts, use.seen)) return false;
     use.seen = texts;
-    if (areSame(texts, use.inForce)) {
+    if (isDeepStrictEqual(texts, use.inForce)) {
       use.problems = [];
       this.#logger.info({ use: use.name }, 'certificate files again match the certificates in force');
       return false;
     }
     const set = readCertificateSet(use.files, texts);
-    const problems = 'own' in set ? [findValidityProblem(use.files, set, Date.now())] : set;
-    use.problems = problems.filter((each) => each !== undefined);
+    use.problems = 'own' in set ? findValidityProblems(use.files, set, Date.now()) : set;
     if (!('own' in set) || use.problems.length > 0) {
       use.refused += 1;
       this.#logger.error(
@@ -214,7 +220,7 @@ export class CertificateStore {
     }
     const days = Math.floor(daysLeft(own.validTo, Date.now()));
     const facts = { use: name, subject: own.subject, names: own.names, expires: dateOf(own.validTo), daysLeft: days };
-    const flaw = findValidityProblem(files, set, Date.now());
+    const [flaw] = findValidityProblems(files, set, Date.now());
     if (flaw !== undefined) logger.error(facts, `${message}, but ${flaw}`);
     else if (days >= certificateDaysMin) logger.info(facts, message);
     else logger.warn(facts, `${message}, but it expires in ${days === 1 ? '1 day' : `${days} days`}`);
@@ -226,15 +232,11 @@ function compose({ uses, options, ticketKeys }: Source): TlsInForce {
   const [clients, backend] = [setOf('clients'), setOf('backend')];
   const { tlsMinVersion: minVersion, backendServerName } = options;
   const serverName = backendServerName === '' ? undefined : backendServerName;
+  const { cert, key, ca: clientCa } = clients ?? {};
+  const isDefault = backend === undefined && serverName === undefined;
   return {
-    clients:
-      clients?.cert !== undefined && clients.key !== undefined
-        ? { cert: clients.cert, key: clients.key, clientCa: clients.ca, minVersion, ticketKeys }
-        : undefined,
-    backend:
-      backend !== undefined || serverName !== undefined
-        ? { ca: backend?.ca, cert: backend?.cert, key: backend?.key, serverName }
-        : undefined,
+    clients: cert !== undefined && key !== undefined ? { cert, key, clientCa, minVersion, ticketKeys } : undefined,
+    backend: isDefault ? undefined : { ca: backend?.ca, cert: backend?.cert, key: backend?.key, serverName },
   };
 }
 
@@ -248,26 +250,12 @@ function drawTicketKeys(): Pick<Source, 'ticketKeys' | 'ticketKeysSince'> {
   return { ticketKeys: process.getBuiltinModule('node:crypto').randomBytes(48), ticketKeysSince: Date.now() };
 }
 
-// The counts of `previous` go on.
-function readUse(
-  name: CertificateUse,
-  files: CertificateFiles,
-  texts: FileTexts,
-  previous: readonly Use[],
-): Use | undefined {
-  if (!hasFiles(files)) return undefined;
-  const set = readCertificateSet(files, texts);
-  if (!('own' in set)) throw new StartError(set.join('; '), undefined);
-  const { taken = 0, refused = 0 } = previous.find((use) => use.name === name) ?? {};
-  return { name, files, seen: texts, inForce: texts, set, problems: [], taken, refused };
-}
-
 async function readSettled(files: CertificateFiles, seen: FileTexts): Promise<FileTexts> {
   let texts = await readTexts(files);
-  for (let tries = 0; tries < settleTries && !areSame(texts, seen); tries += 1) {
+  for (let tries = 0; tries < settleTries && !isDeepStrictEqual(texts, seen); tries += 1) {
     await new Promise((resolve) => setTimeout(resolve, settleMs));
     const again = await readTexts(files);
-    if (areSame(again, texts)) break;
+    if (isDeepStrictEqual(again, texts)) break;
     texts = again;
   }
   return texts;
@@ -279,13 +267,4 @@ async function readTexts(files: CertificateFiles): Promise<FileTexts> {
     path === '' ? undefined : await readFile(path, 'latin1').catch(describeMissing);
   const [cert, key, ca] = await Promise.all([read(files.cert), read(files.key), read(files.ca)]);
   return { cert, key, ca };
-}
-
-async function readBoth(files: Files): Promise<Record<CertificateUse, FileTexts>> {
-  const [clients, backend] = await Promise.all([readTexts(files.clients), readTexts(files.backend)]);
-  return { clients, backend };
-}
-
-function areSame(one: FileTexts, other: FileTexts): boolean {
-  return JSON.stringify(one) === JSON.stringify(other);
 }

@@ -7,11 +7,9 @@ import { nameWithPath } from '../../core/options/accepted-values.ts';
 import type { ClientTls } from '../../core/hosts/dialing/open-socket.ts';
 import type { ServerTls } from '../../core/hosts/clients/handshake.ts';
 
-export interface CertificateFiles {
-  readonly cert: NamedFile;
-  readonly key: NamedFile;
-  readonly ca: NamedFile;
-}
+type FileRole = 'cert' | 'key' | 'ca';
+
+export type CertificateFiles = Readonly<Record<FileRole, NamedFile>>;
 
 export interface NamedFile {
   /** The setting that names the file. */
@@ -23,13 +21,13 @@ export interface NamedFile {
 /** The text of a file, or the system's error code; undefined if no file is configured. */
 type FileText = string | { readonly code: string } | undefined;
 
-export type FileTexts = Readonly<Record<keyof CertificateFiles, FileText>>;
+export type FileTexts = Readonly<Record<FileRole, FileText>>;
 
 /** Connections from clients, or to the backend. */
 export type CertificateUse = 'clients' | 'backend';
 
-export function hasFiles({ cert, key, ca }: CertificateFiles): boolean {
-  return [cert, key, ca].some(({ path }) => path !== '');
+export function hasFiles(files: CertificateFiles): boolean {
+  return Object.values(files).some(({ path }) => path !== '');
 }
 
 /** TLS configuration in force. `clients` is undefined for plain HTTP; `backend` is undefined if Node's defaults apply. */
@@ -54,10 +52,7 @@ export function describeMissing(error: NodeJS.ErrnoException): FileText {
 }
 
 /** PEM texts that match each other. */
-export interface CertificateSet {
-  readonly cert: string | undefined;
-  readonly key: string | undefined;
-  readonly ca: string | undefined;
+export interface CertificateSet extends Readonly<Record<FileRole, string | undefined>> {
   /** The leaf certificate; undefined if `cert` is undefined. */
   readonly own: CertificateFacts | undefined;
   readonly chain: readonly CertificateFacts[];
@@ -80,22 +75,22 @@ export interface CertificateFacts {
 /** Parses the texts into a set, or returns the problems, each with the name of its variable. */
 export function readCertificateSet(files: CertificateFiles, texts: FileTexts): CertificateSet | readonly string[] {
   const problems: string[] = [];
-  const read = (part: keyof CertificateFiles): string | undefined => {
-    const text = texts[part];
+  const read = (role: FileRole): string | undefined => {
+    const text = texts[role];
     if (typeof text !== 'object') return text;
-    problems.push(`${nameOf(files[part])} cannot be read (${text.code})`);
+    problems.push(`${nameOf(files[role])} cannot be read (${text.code})`);
     return undefined;
   };
   const [cert, key, ca] = [read('cert'), read('key'), read('ca')];
   const certificates = cert === undefined ? [] : parseCertificates(files.cert, cert, problems);
   const authorities = ca === undefined ? [] : parseCertificates(files.ca, ca, problems);
-  if (key !== undefined) checkKey(files, key, certificates, problems);
+  if (key !== undefined) problems.push(...findKeyProblems(files, key, certificates));
   if (problems.length === 0) {
     // Finds other flaws, such as a key that is too short for OpenSSL.
     try {
       process.getBuiltinModule('node:tls').createSecureContext({ cert, key, ca });
     } catch (error) {
-      const named = [files.cert, files.key, files.ca].filter(({ path }) => path !== '');
+      const named = Object.values(files).filter(({ path }) => path !== '');
       problems.push(`${named.map(({ variable }) => variable).join(', ')} cannot be used: ${reasonOf(error)}`);
     }
   }
@@ -104,12 +99,11 @@ export function readCertificateSet(files: CertificateFiles, texts: FileTexts): C
   return { cert, key, ca, own, chain, authorities: authorities.map(describeCertificate) };
 }
 
-/** Returns the problem of an expired or not yet valid leaf certificate; undefined if it is valid at `now`. */
-export function findValidityProblem(files: CertificateFiles, { own }: CertificateSet, now: number): string | undefined {
-  if (own === undefined || (own.validFrom <= now && now <= own.validTo)) return undefined;
-  return own.validTo < now
-    ? `the certificate in ${nameOf(files.cert)} expired on ${dateOf(own.validTo)}`
-    : `the certificate in ${nameOf(files.cert)} is not valid before ${dateOf(own.validFrom)}`;
+/** Returns the problem of an expired or not yet valid leaf certificate, if it is not valid at `now`. */
+export function findValidityProblems(files: CertificateFiles, { own }: CertificateSet, now: number): string[] {
+  if (own === undefined || (own.validFrom <= now && now <= own.validTo)) return [];
+  const flaw = own.validTo < now ? `expired on ${dateOf(own.validTo)}` : `is not valid before ${dateOf(own.validFrom)}`;
+  return [`the certificate in ${nameOf(files.cert)} ${flaw}`];
 }
 
 /** Formats milliseconds since 1970 as `2027-01-31`. */
@@ -124,56 +118,42 @@ const wholeCertificate = /-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE--
 
 function parseCertificates(file: NamedFile, text: string, problems: string[]): X509Certificate[] {
   const { X509Certificate } = process.getBuiltinModule('node:crypto');
+  const refuse = (flaw: string): [] => {
+    problems.push(nameOf(file) + flaw);
+    return [];
+  };
   const begun = text.split(begin).length - 1;
   const blocks = text.match(wholeCertificate) ?? [];
-  if (begun === 0) {
-    problems.push(`${nameOf(file)} has no certificate in PEM format`);
-    return [];
-  }
-  if (blocks.length < begun) {
-    problems.push(`${nameOf(file)} has a truncated certificate`);
-    return [];
-  }
+  if (begun === 0) return refuse(' has no certificate in PEM format');
+  if (blocks.length < begun) return refuse(' has a truncated certificate');
   return blocks.flatMap((block, index) => {
     try {
       const certificate = new X509Certificate(block);
       // OpenSSL accepts a certificate with an impossible date, such as month 13, so the dates are checked here.
-      if (!Number.isNaN(Date.parse(certificate.validFrom) + Date.parse(certificate.validTo))) return [certificate];
-      problems.push(`${nameOf(file)}: certificate number ${index + 1} has a date that cannot be read`);
-      return [];
+      return Number.isNaN(Date.parse(certificate.validFrom) + Date.parse(certificate.validTo))
+        ? refuse(`: certificate number ${index + 1} has a date that cannot be read`)
+        : [certificate];
     } catch {
-      problems.push(`${nameOf(file)}: certificate number ${index + 1} cannot be read`);
-      return [];
+      return refuse(`: certificate number ${index + 1} cannot be read`);
     }
   });
 }
 
-function checkKey(
-  files: CertificateFiles,
-  text: string,
-  certificates: readonly X509Certificate[],
-  problems: string[],
-): void {
-  const { createPrivateKey } = process.getBuiltinModule('node:crypto');
+function findKeyProblems(files: CertificateFiles, text: string, certificates: readonly X509Certificate[]): string[] {
+  const [ofCert, ofKey] = [nameOf(files.cert), nameOf(files.key)];
   let key;
   try {
-    key = createPrivateKey(text);
+    key = process.getBuiltinModule('node:crypto').createPrivateKey(text);
   } catch (error) {
-    problems.push(
-      (error as NodeJS.ErrnoException).code === 'ERR_MISSING_PASSPHRASE' || text.includes('ENCRYPTED')
-        ? `${nameOf(files.key)} has an encrypted key: use one without a pass phrase`
-        : `${nameOf(files.key)} has no complete private key in PEM format`,
-    );
-    return;
+    return (error as NodeJS.ErrnoException).code === 'ERR_MISSING_PASSPHRASE' || text.includes('ENCRYPTED')
+      ? [`${ofKey} has an encrypted key: use one without a pass phrase`]
+      : [`${ofKey} has no complete private key in PEM format`];
   }
   const fits = certificates.findIndex((certificate) => certificate.checkPrivateKey(key));
-  if (fits > 0) {
-    problems.push(
-      `${nameOf(files.key)} has the key of certificate number ${fits + 1} in ${nameOf(files.cert)}: put that certificate first`,
-    );
-  } else if (fits < 0 && certificates.length > 0) {
-    problems.push(`${nameOf(files.key)} has a key that does not match the certificate in ${nameOf(files.cert)}`);
-  }
+  if (fits === 0 || certificates.length === 0) return [];
+  return fits > 0
+    ? [`${ofKey} has the key of certificate number ${fits + 1} in ${ofCert}: put that certificate first`]
+    : [`${ofKey} has a key that does not match the certificate in ${ofCert}`];
 }
 
 function describeCertificate(

@@ -3,7 +3,7 @@
 import { certificateDaysMin, daysLeft } from '../../figures/certificate-status.ts';
 import {
   dateOf,
-  findValidityProblem,
+  findValidityProblems,
   hasFiles,
   readCertificateSet,
   readFileTexts,
@@ -34,8 +34,7 @@ export function checkCertificates(use: CertificateUse, files: CertificateFiles, 
     const names = own.names.length === 0 ? 'without names' : `for ${own.names.join(', ')}`;
     lines.push(`  ${own.subject} ${names}: ${describeTime(own, now)}`, `  issued by ${own.issuer}`);
     lines.push(...chain.map((each) => `  chain: ${each.subject}: ${describeTime(each, now)}`));
-    const flaw = findValidityProblem(files, set, now);
-    problems.push(...(flaw === undefined ? [] : [flaw]));
+    problems.push(...findValidityProblems(files, set, now));
     const days = daysLeft(own.validTo, now);
     if (days >= 0 && days < certificateDaysMin) lines.push('  renew this certificate soon');
     if (use === 'clients' && own.names.length === 0) {
