@@ -84,13 +84,9 @@ export class BackendMonitor {
   }
 
   async #look(): Promise<void> {
-    try {
-      const seen = await probe(this.#open);
-      if (seen !== undefined) this.#see(seen);
-    } finally {
-      // The probe is also cleared after a failure. Otherwise every later check would get the failure of this probe.
-      this.#probe = undefined;
-    }
+    // The probe is also cleared after a failure. Otherwise every later check would get the failure of this probe.
+    const seen = await probe(this.#open).finally(() => (this.#probe = undefined));
+    if (seen !== undefined) this.#see(seen);
   }
 }
 
@@ -111,7 +107,7 @@ function observe(cause: string | undefined, reason?: Reason): BackendStatus {
  * or if no file descriptor was free, because this shows nothing about the backend.
  */
 export async function probe(open: OpenSocket, end?: AbortSignal): Promise<BackendStatus | undefined> {
-  const { promise, resolve } = Promise.withResolvers<Awaited<ReturnType<typeof probe>>>();
+  const { promise, resolve } = Promise.withResolvers<BackendStatus | undefined>();
   const dial = open({
     onOpen: (socket) => {
       socket.on('error', () => undefined).destroy();

@@ -5,12 +5,12 @@ import { escapeControls } from '../core/text/escape.ts';
 import type { CallRecord } from '../core/call/call-record.ts';
 import { callOutcomes, outcomeOfMalformed, outcomes, type CallOutcome, type Fault } from '../core/outcomes.ts';
 import { shortTextOf } from '../core/reasons.ts';
-import { troubleOfCall, type TroubleCode } from './troubles.ts';
+import { troubleOfCall, type FailedCall, type TroubleCode } from './troubles.ts';
 
 export type Party = Exclude<Fault, 'nobody'>;
 
 export interface Failure {
-  /** Milliseconds since 1970. */
+  /** In ms since 1970. */
   readonly at: number;
   readonly requestId: string;
   /** Undefined if the request matched no operation. */
@@ -42,8 +42,9 @@ const storedMax = 2 * latestMax + failuresMax * callOutcomes.length;
 const causeLengthMax = 200;
 
 /** A finished request; it was malformed if it has no path. */
-type Ended = Pick<CallRecord, 'requestId' | 'client' | 'status' | 'outcome' | 'cause' | 'durationMs'> &
-  Partial<Pick<CallRecord, 'operation' | 'path' | 'reason' | 'backendStatus'>>;
+type Ended = Pick<CallRecord, 'requestId' | 'client' | 'status' | 'cause' | 'durationMs'> &
+  Partial<Pick<CallRecord, 'path'>> &
+  FailedCall;
 
 /** Merges the lists of several processes, latest first: the last `latestMax`, and the last `failuresMax` of each outcome. */
 export function joinFailures(lists: readonly (readonly Failure[])[]): Failure[] {
@@ -67,25 +68,20 @@ export class RecentFailures {
     const party = outcomes[call.outcome].fault;
     if (party === 'nobody') return;
     // Describing the path takes time, and most calls succeed.
-    const { requestId, operation, path, status, outcome, reason, backendStatus, durationMs } = call;
-    const client = showsClient ? call.client : undefined;
-    const cause = describeCause(shortTextOf(reason, call.cause));
-    const trouble = party === 'backend' ? troubleOfCall({ outcome, reason, backendStatus, operation }) : undefined;
-    const at = Date.now();
-    const failure = {
-      at,
+    const { requestId, operation, path, client, status, outcome, reason, durationMs } = call;
+    this.#failures.push({
+      at: Date.now(),
       requestId,
       operation: operation?.name,
       path: copyText(path),
-      client: copyText(client),
+      client: showsClient ? copyText(client) : undefined,
       status,
       outcome,
       party,
-      cause: copyText(cause),
-      trouble,
+      cause: copyText(describeCause(shortTextOf(reason, call.cause))),
+      trouble: party === 'backend' ? troubleOfCall(call) : undefined,
       durationMs,
-    };
-    this.#failures.push(failure);
+    });
     if (this.#failures.length === storedMax) this.#failures = this.list().reverse();
   }
 

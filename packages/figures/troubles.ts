@@ -168,14 +168,10 @@ const byOutcome: Partial<Record<CallOutcome, TroubleCode>> = {
   overload: 'own-limit',
 };
 
-export function troubleOfCall({
-  outcome,
-  reason,
-  backendStatus,
-  operation,
-}: Pick<CallRecord, 'outcome' | 'reason' | 'backendStatus'> & {
-  readonly operation: CallRecord['operation'];
-}): TroubleCode {
+export type FailedCall = Pick<CallRecord, 'outcome'> &
+  Partial<Pick<CallRecord, 'operation' | 'reason' | 'backendStatus'>>;
+
+export function troubleOfCall({ outcome, reason, backendStatus, operation }: FailedCall): TroubleCode {
   if (reason === 'status' && backendStatus !== undefined) return troubleOfStatus(backendStatus, operation);
   return (reason && byReason[reason]) ?? byOutcome[outcome] ?? 'no-success';
 }
