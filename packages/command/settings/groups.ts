@@ -85,24 +85,24 @@ export interface Row extends Required<Omit<OptionRow, 'isRequired'>> {
   readonly commands: readonly Command[];
 }
 
-type AddedColumns = Pick<Row, 'changeNeeds' | 'group' | 'commands'>;
+type AddedColumns = Pick<Row, 'default' | 'changeNeeds' | 'group' | 'commands'>;
+
+type SettingsOf<Table> = { readonly [Name in keyof Table]: Table[Name] & AddedColumns };
 
 /**
  * Makes settings from the rows of `table`, by adding `group` and `commands` to each. `table` may contain rows of the
- * core's options. A row without `changeNeeds` needs new connections.
+ * core's options. A row without `default` is empty by default; one without `changeNeeds` needs new connections.
  */
-export function settings<
-  Table extends Readonly<Record<string, Omit<Row, keyof AddedColumns> & Partial<Pick<Row, 'changeNeeds'>>>>,
->(
+export function settings<Table extends Readonly<Record<string, Omit<Row, keyof AddedColumns> & Partial<AddedColumns>>>>(
   group: SettingGroup,
   commands: readonly Command[],
   table: Table,
-): { readonly [Name in keyof Table]: Table[Name] & AddedColumns } {
+): SettingsOf<Table> {
   const rows = Object.entries(table).map(([name, row]) => {
     const help = row.help.replaceAll(/\{(\w+)\}/g, (_, other: string) => toVariable(other));
-    return [name, { changeNeeds: 'connections', ...row, help, group, commands }];
+    return [name, { default: '', changeNeeds: 'connections', ...row, help, group, commands }];
   });
-  return Object.fromEntries(rows) as { readonly [Name in keyof Table]: Table[Name] & AddedColumns };
+  return Object.fromEntries(rows) as SettingsOf<Table>;
 }
 
 /** Converts `requestBytesMax` to `REQUEST_BYTES_MAX`. */

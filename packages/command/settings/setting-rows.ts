@@ -68,7 +68,6 @@ export const settingsTable = {
     allowedHosts: gatewayRows.allowedHosts,
     adminAllowedHosts: {
       kind: hostNames,
-      default: '',
       help: 'Further host names of the admin listener; for instance `gateway.internal,gateway.example.com`. The rules are those of ALLOWED_HOSTS, with ADMIN_HOST in place of HOST.',
       changeNeeds: 'nothing',
     },
@@ -87,10 +86,9 @@ export const settingsTable = {
   ...settings('tls', gateway, {
     tlsCertFile: {
       kind: file,
-      default: '',
       help: "Certificate of the client listener; with this file and TLS_KEY_FILE the listener serves only https. A PEM file with the gateway's certificate first, then the intermediate certificates.",
     },
-    tlsKeyFile: { kind: file, default: '', help: 'Private key of TLS_CERT_FILE; a PEM file without a pass phrase.' },
+    tlsKeyFile: { kind: file, help: 'Private key of TLS_CERT_FILE; a PEM file without a pass phrase.' },
     tlsMinVersion: {
       kind: choice('1.2', '1.3'),
       default: '1.2',
@@ -98,7 +96,6 @@ export const settingsTable = {
     },
     tlsClientCaFile: {
       kind: file,
-      default: '',
       help: 'Authorities that issue client certificates; a client without such a certificate is refused. A PEM file; needs TLS_CERT_FILE.',
     },
     tlsReloadMs: {
@@ -116,22 +113,15 @@ export const settingsTable = {
   ...settings('tls', serving, {
     backendCaFile: {
       kind: file,
-      default: '',
       help: "Authorities of the backend's certificate; they replace the authorities that Node trusts. A PEM file; needs an https address in BACKEND_URL.",
     },
     backendCertFile: {
       kind: file,
-      default: '',
       help: "Client certificate for connections to the backend; needs BACKEND_KEY_FILE. A PEM file with the gateway's certificate first, then the intermediate certificates.",
     },
-    backendKeyFile: {
-      kind: file,
-      default: '',
-      help: 'Private key of BACKEND_CERT_FILE; a PEM file without a pass phrase.',
-    },
+    backendKeyFile: { kind: file, help: 'Private key of BACKEND_CERT_FILE; a PEM file without a pass phrase.' },
     backendServerName: {
       kind: serverName,
-      default: '',
       help: "Name that the backend's certificate must be valid for; by default the host name in BACKEND_URL.",
     },
   }),
@@ -146,7 +136,6 @@ export const settingsTable = {
   ...settings('processes', [...serving, 'health'], {
     settingsFile: {
       kind: file,
-      default: '',
       help: 'File of further settings, one VARIABLE=value per line; flags and environment variables take precedence. The file is UTF-8 and is read at the start and again on SIGHUP. Quotation marks around a value are removed. A `#` at the start of a line or after white space begins a comment.',
       changeNeeds: 'nothing',
     },
@@ -157,7 +146,6 @@ export const settingsTable = {
   ...settings('pages', gateway, {
     instanceName: {
       kind: nameOrMachine,
-      default: '',
       help: "Name of this gateway in the dashboard's header and tab title; for instance `gateway-2 (staging)`. By default the host name of the machine.",
       changeNeeds: 'nothing',
     },
@@ -203,32 +191,26 @@ export const settingsTable = {
     otelTracesExporter: { kind: exporters, default: 'otlp', help: 'With `none`, nothing is traced.' },
     otelExporterOtlpEndpoint: {
       kind: optionalAddress,
-      default: '',
       help: "Address of the traces' collector (OTLP over HTTP); for instance `http://localhost:4318`. The gateway adds `/v1/traces`.",
     },
     otelExporterOtlpHeaders: {
       kind: secretHeaders,
-      default: '',
       help: 'Headers for requests to the collector, such as an API key; percent-encoded and never shown. Use the variable, because a flag is visible in the list of processes.',
     },
     otelExporterOtlpTracesEndpoint: {
       kind: optionalAddress,
-      default: '',
       help: 'Address for traces alone; used as it is, in place of OTEL_EXPORTER_OTLP_ENDPOINT.',
     },
     otelExporterOtlpTracesHeaders: {
       kind: secretHeaders,
-      default: '',
       help: 'Headers for traces alone; sent in place of OTEL_EXPORTER_OTLP_HEADERS, and never shown.',
     },
     otelServiceName: {
       kind: name,
-      default: '',
       help: 'Name of this service in traces; by default `service.name` in OTEL_RESOURCE_ATTRIBUTES, or else `work-item-gateway`.',
     },
     otelResourceAttributes: {
       kind: resourceAttributes,
-      default: '',
       help: 'Attributes of this service in traces; percent-encoded, for instance `deployment.environment.name=staging`.',
     },
     otelTracesSampler: {
