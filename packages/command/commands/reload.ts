@@ -7,7 +7,6 @@ import {
   describeChanges,
   planReload,
   type ResolvedSettings,
-  type SettingName,
   SettingsError,
   withSockets,
 } from '../settings/settings.ts';
@@ -35,7 +34,11 @@ export async function reload(
     return false;
   }
   const before = inForce.resolved;
-  const next = keepSettings(before, fresh, planReload(before.settings, fresh.settings, clients.hasWorkers).kept);
+  const { kept } = planReload(before.settings, fresh.settings, clients.hasWorkers);
+  const settings = Object.fromEntries(kept.map((name) => [name, before.settings[name]]));
+  const sources = Object.fromEntries(kept.map((name) => [name, before.sources[name]]));
+  const mixed = { ...fresh, settings: { ...fresh.settings, ...settings }, sources: { ...fresh.sources, ...sources } };
+  const next = before.sockets === undefined ? mixed : withSockets(mixed, before.sockets);
   const notApplied = describeChanges(next.settings, fresh.settings);
   if (Object.keys(notApplied).length > 0) {
     logger.warn({ notApplied }, 'SIGHUP: new values of these settings need a restart; the old values stay in force');
@@ -64,16 +67,4 @@ export async function reload(
 /** Returns a logger whose `info` lines are written at every log level. */
 export function loggerOfEveryLevel(logger: Logger): Logger {
   return logger.child({}, { level: 'info' });
-}
-
-// Returns `fresh` with the old values of `kept`.
-function keepSettings(
-  before: ResolvedSettings,
-  fresh: ResolvedSettings,
-  kept: readonly SettingName[],
-): ResolvedSettings {
-  const settings = Object.fromEntries(kept.map((name) => [name, before.settings[name]]));
-  const sources = Object.fromEntries(kept.map((name) => [name, before.sources[name]]));
-  const next = { ...fresh, settings: { ...fresh.settings, ...settings }, sources: { ...fresh.sources, ...sources } };
-  return before.sockets === undefined ? next : withSockets(next, before.sockets);
 }

@@ -56,7 +56,6 @@ export function flagOf(name: SettingName): string {
   return `--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
 }
 
-/** Converts `requestBytesMax` to `REQUEST_BYTES_MAX`. */
 export const variableOf: (name: SettingName) => string = toVariable;
 
 export function settingsOf(command: Command): SettingName[] {
@@ -75,7 +74,7 @@ export function groupSettings(names: readonly SettingName[]): [SettingGroup, Set
     .filter(([, members]) => members.length > 0);
 }
 
-/** Groups the settings of a command for its help. The first group has the most used settings. */
+/** Groups the settings of a command for its help. */
 export function groupForHelp(command: Command): [title: string, members: readonly SettingName[]][] {
   const names = settingsOf(command);
   const used = mostUsed.filter((name) => names.includes(name));
@@ -85,7 +84,6 @@ export function groupForHelp(command: Command): [title: string, members: readonl
   return first.length === 0 ? groups : [['Most used', first], ...groups];
 }
 
-/** The default of a setting in `command`, as text. */
 export function defaultOf(name: SettingName, command: Command): string {
   const { default: standard, invertedIn = [] } = rowOf(name);
   return String(typeof standard === 'boolean' ? standard !== invertedIn.includes(command) : standard);
@@ -97,16 +95,12 @@ export function showValue(name: SettingName, settings: Settings): string {
   return rowOf(name).kind.show?.(text) ?? text;
 }
 
-/**
- * Marks settings that have no effect, because another process (such as systemd) passed sockets. `sockets` has the text
- * to show for each of these settings.
- */
+/** Marks settings that have no effect, because another process (such as systemd) passed `sockets`. */
 export function withSockets(
   resolved: ResolvedSettings,
-  sockets: Readonly<Partial<Record<SettingName, string>>>,
+  sockets: NonNullable<ResolvedSettings['sockets']>,
 ): ResolvedSettings {
-  const names = Object.keys(sockets) as SettingName[];
-  const sources = names.map((name) => [name, 'socket'] as const);
+  const sources = Object.keys(sockets).map((name) => [name, 'socket'] as const);
   return { ...resolved, sources: { ...resolved.sources, ...Object.fromEntries(sources) }, sockets };
 }
 
@@ -127,30 +121,22 @@ export function describeSettings(resolved: ResolvedSettings) {
   }));
 }
 
-/** The names of the settings whose values differ between `before` and `after`. */
 function changedSettings(before: Settings, after: Settings): SettingName[] {
   return settingNames.filter((name) => String(before[name]) !== String(after[name]));
 }
 
-/** The effects of a reload. */
-interface ReloadPlan {
-  /** True if only new connections can have the new values. */
-  readonly needsConnections: boolean;
-  /** Settings that keep their old values until a restart. */
-  readonly kept: readonly SettingName[];
-}
-
-/** Plans a reload from `before` to `after`. `hasWorkers`: worker processes serve the clients. */
-export function planReload(before: Settings, after: Settings, hasWorkers: boolean): ReloadPlan {
-  const needs = changedSettings(before, after).map((name) => {
+/**
+ * Plans a reload from `before` to `after`. `hasWorkers`: worker processes serve the clients. `needsConnections`: only new
+ * connections can have the new values. `kept`: settings that keep their old values until a restart.
+ */
+export function planReload(before: Settings, after: Settings, hasWorkers: boolean) {
+  // With workers, the share of each changes, too.
+  const ofWorkers = hasWorkers ? 'connections' : 'restart';
+  const changed = Map.groupBy(changedSettings(before, after), (name) => {
     const { changeNeeds } = rowOf(name);
-    // With workers, the share of each changes, too.
-    return [name, changeNeeds === 'workers' ? (hasWorkers ? 'connections' : 'restart') : changeNeeds] as const;
+    return changeNeeds === 'workers' ? ofWorkers : changeNeeds;
   });
-  return {
-    needsConnections: needs.some(([, need]) => need === 'connections'),
-    kept: needs.filter(([, need]) => need === 'restart').map(([name]) => name),
-  };
+  return { needsConnections: changed.has('connections'), kept: changed.get('restart') ?? [] };
 }
 
 /** The changed settings as `old → new`, for the log, without secrets. */
