@@ -10,9 +10,8 @@ export const severities = ['low', 'medium', 'high'] as const;
 
 type Severity = (typeof severities)[number];
 
-/** A risk of the settings. The JSON report has the same property names. */
+/** A risk of the settings. The JSON report has the same property names, and programs recognize the code. */
 export interface Risk {
-  /** A fixed code by which programs recognize the risk. */
   readonly code: string;
   readonly severity: Severity;
   /** The settings that cause the risk, as variables with their values. Null if no value is set. */
@@ -21,7 +20,6 @@ export interface Risk {
   readonly advice: string;
 }
 
-/** The settings, and what several rules conclude from them. */
 interface Facts {
   readonly settings: Settings;
   /** True if clients on other machines can connect. */

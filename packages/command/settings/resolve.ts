@@ -23,7 +23,7 @@ import {
 } from './settings.ts';
 import { readSettingsFile } from './settings-file.ts';
 import { findHttp2Problem, findTlsProblems } from './tls-settings.ts';
-import { findCollector, type CollectorSettings } from './trace-settings.ts';
+import { findCollector } from './trace-settings.ts';
 
 /**
  * Takes each setting from the flags, else the environment, else the settings file, else its default. An empty variable
@@ -56,15 +56,16 @@ export function resolveSettings(
     const given = candidates.find(([, , text]) => text !== undefined);
     const [source, place, text = defaultOf(name, command)] = given ?? ['default', variable];
     const { kind, isIgnored } = rowOf(name);
-    const parsed = kind.parse(text);
-    const isDropped = parsed instanceof Problem && isIgnored?.(settings) === true;
-    const value = isDropped ? kind.parse(defaultOf(name, command)) : parsed;
-    sources[name] = isDropped ? 'default' : source;
-    if (value instanceof Problem) {
+    const value = kind.parse(text);
+    sources[name] = source;
+    if (!(value instanceof Problem)) {
+      settings[name] = value;
+    } else if (isIgnored?.(settings) === true) {
+      settings[name] = kind.parse(defaultOf(name, command));
+      sources[name] = 'default';
+    } else {
       const shown = kind.isSecret === true ? undefined : quoteIfPlain(text);
       problems.push(`${place} ${shown === undefined ? '' : `is ${shown}, but `}${value.text}`);
-    } else {
-      settings[name] = value;
     }
   }
   const read = settings as Partial<Settings>;
@@ -115,23 +116,18 @@ const tracePackages = [
 ];
 
 /** Returns one problem for each setting that needs a package that is not installed. */
-export function findMissingPackages(
-  settings: Partial<CollectorSettings & Pick<Settings, 'logFormat'>>,
-  isThere = isInstalled,
-): string[] {
+export function findMissingPackages(settings: Partial<Settings>, isThere = isInstalled): string[] {
   const collector = findCollector(settings);
-  const needed: readonly [SettingName, readonly string[]][] = [
-    [collector?.setting ?? 'otelExporterOtlpEndpoint', collector === undefined ? [] : tracePackages],
-    ['logFormat', settings.logFormat === 'pretty' ? ['pino-pretty'] : []],
+  const needed: readonly (readonly [SettingName, readonly string[]])[] = [
+    ...(collector === undefined ? [] : [[collector.setting, tracePackages] as const]),
+    ...(settings.logFormat === 'pretty' ? [['logFormat', ['pino-pretty']] as const] : []),
   ];
-  return needed
-    .map(([setting, packages]) => [setting, packages.filter((name) => !isThere(name))] as const)
-    .filter(([, missing]) => missing.length > 0)
-    .map(([setting, missing]) => {
-      const what = missing.length === 1 ? 'a package that is' : 'packages that are';
-      const advice = `run \`npm install ${missing.join(' ')}\` where work-item-gateway is installed, or leave the setting out`;
-      return `${variableOf(setting)} needs ${what} not installed: ${advice}`;
-    });
+  return needed.flatMap(([setting, packages]) => {
+    const missing = packages.filter((name) => !isThere(name));
+    const what = missing.length === 1 ? 'a package that is' : 'packages that are';
+    const advice = `run \`npm install ${missing.join(' ')}\` where work-item-gateway is installed, or leave the setting out`;
+    return missing.length === 0 ? [] : [`${variableOf(setting)} needs ${what} not installed: ${advice}`];
+  });
 }
 
 export function isInstalled(name: string): boolean {

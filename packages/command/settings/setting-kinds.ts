@@ -52,48 +52,44 @@ function text(isValid: (given: string) => boolean, requirement: string, traits: 
 
 const pairsRule = 'must be name=value pairs separated by commas, with special characters percent-encoded';
 
-const anyHeaders = text((given) => parseExporterHeaders(given) !== undefined, pairsRule, {
-  takes: '`name=value` pairs separated by commas, or empty for no headers',
-  placeholder: 'list',
-  isSecret: true,
-  show: (given) => (given === '' ? '' : '(not shown)'),
-});
+/** Pairs that `parsePairs` accepts. A message about a secret does not repeat the list. */
+function pairs(parse: (text: string) => object | undefined, what: string, isSecret: boolean): Kind<string, string> {
+  const kind = text((given) => parse(given) !== undefined, pairsRule, {
+    takes: `\`name=value\` pairs separated by commas, or empty for no ${what}`,
+    placeholder: 'list',
+    ...(isSecret && { isSecret, show: (given) => (given === '' ? '' : '(not shown)') }),
+  });
+  return { ...kind, parse: parserOfList(kind.parse, !isSecret) };
+}
 
-export const secretHeaders = { ...anyHeaders, parse: parserOfList(anyHeaders.parse, false) };
+export const secretHeaders = pairs(parseExporterHeaders, 'headers', true);
+export const resourceAttributes = pairs(parseResourceAttributes, 'attributes', false);
 
 // A header name is a token (RFC 9110, 5.6.2). A value consists of printable ASCII and tabs.
 const headerNameForm = /^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}$/;
 const headerValueForm = /^[\t -~]*$/;
 
 export function parseExporterHeaders(text: string): Readonly<Record<string, string>> | undefined {
-  const pairs = parsePairs(text)?.map(([name, value]) => [name.toLowerCase(), value] as const);
-  return pairs?.every(([name, value]) => headerNameForm.test(name) && headerValueForm.test(value)) === true
-    ? Object.fromEntries(pairs)
+  const headers = parsePairs(text)?.map(([name, value]) => [name.toLowerCase(), value] as const);
+  return headers?.every(([name, value]) => headerNameForm.test(name) && headerValueForm.test(value)) === true
+    ? Object.fromEntries(headers)
     : undefined;
 }
 
-const anyAttributes = text((given) => parseResourceAttributes(given) !== undefined, pairsRule, {
-  takes: '`name=value` pairs separated by commas, or empty for no attributes',
-  placeholder: 'list',
-});
-
-export const resourceAttributes = { ...anyAttributes, parse: parserOfList(anyAttributes.parse) };
-
 export function parseResourceAttributes(text: string): Readonly<Record<string, string>> | undefined {
-  const pairs = parsePairs(text);
-  return pairs?.every(([name]) => name !== '') === true ? Object.fromEntries(pairs) : undefined;
+  const attributes = parsePairs(text);
+  return attributes?.every(([name]) => name !== '') === true ? Object.fromEntries(attributes) : undefined;
 }
 
 /** Parses and percent-decodes `name=value,name=value` (W3C Baggage); undefined if `text` is malformed. */
 function parsePairs(text: string): (readonly [name: string, value: string])[] | undefined {
-  const pairs = splitList(text).map((member) => {
+  const members = splitList(text).map((member) => {
     const at = member.indexOf('=');
-    const [name, value] = [member.slice(0, Math.max(at, 0)), member.slice(at + 1)].map((each) =>
-      decodePercent(each.trim()),
-    );
+    const parts = [member.slice(0, Math.max(at, 0)), member.slice(at + 1)];
+    const [name, value] = parts.map((each) => decodePercent(each.trim()));
     return name === undefined || value === undefined ? undefined : ([name, value] as const);
   });
-  return pairs.every((pair) => pair !== undefined) ? pairs : undefined;
+  return members.every((member) => member !== undefined) ? members : undefined;
 }
 
 // Other programs use the same variables as the two settings below. So, as OpenTelemetry's standard says, other values are

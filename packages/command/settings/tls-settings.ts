@@ -29,10 +29,8 @@ export function certificateFilesOf(settings: Settings): Record<CertificateUse, C
   };
 }
 
-const pairs = [
-  ['tlsCertFile', 'tlsKeyFile'],
-  ['backendCertFile', 'backendKeyFile'],
-] as const;
+const ownPair = ['tlsCertFile', 'tlsKeyFile'] as const;
+const pairs = [ownPair, ['backendCertFile', 'backendKeyFile']] as const;
 const ofClientTls = ['tlsClientCaFile', 'tlsMinVersion', 'http2'] as const;
 const ofBackendTls = ['backendCaFile', 'backendCertFile', 'backendKeyFile', 'backendServerName'] as const;
 
@@ -45,18 +43,16 @@ export function findTlsProblems(
   isSet: (name: SettingName) => boolean,
   readsFiles: boolean,
 ): string[] {
-  const hasPlainClients = pairs[0].every((name) => settings[name] === '');
+  const hasPlainClients = ownPair.every((name) => settings[name] === '');
   const hasPlainBackend = settings.backendUrl !== undefined && settings.backendUrl.protocol !== 'https:';
   const files = certificateFilesOf(settings as Settings);
   const sets = Object.values(files).filter(hasFiles);
   const problems = [
-    ...pairs
-      .map((pair) => [pair, pair.filter((name) => settings[name] === '')] as const)
-      .filter(([, missing]) => missing.length === 1)
-      .map(([pair, missing]) => {
-        const [all, one] = [pair, missing].map((names) => names.map(variableOf).join(' and '));
-        return `${all} belong together: ${one} is missing`;
-      }),
+    ...pairs.flatMap((pair) => {
+      const [missing, other] = pair.filter((name) => settings[name] === '').map(variableOf);
+      if (missing === undefined || other !== undefined) return [];
+      return [`${pair.map(variableOf).join(' and ')} belong together: ${missing} is missing`];
+    }),
     ...ofClientTls
       .filter((name) => hasPlainClients && isSet(name) && settings[name] !== false)
       .map((name) => `${variableOf(name)} needs TLS_CERT_FILE and TLS_KEY_FILE: without them clients use plain http`),
@@ -68,9 +64,6 @@ export function findTlsProblems(
     problems.push('TLS_RELOAD_MS has no effect without certificate files: set them, or leave TLS_RELOAD_MS out');
   }
   if (!readsFiles) return problems;
-  for (const each of sets) {
-    const set = readCertificateSet(each, readFileTexts(each));
-    if (!('own' in set)) problems.push(...set);
-  }
-  return problems;
+  const read = sets.map((each) => readCertificateSet(each, readFileTexts(each)));
+  return [...problems, ...read.flatMap((set) => ('own' in set ? [] : set))];
 }

@@ -3,24 +3,12 @@
 import { withoutEndSlashes } from '../../core/text/addresses.ts';
 import type { Settings } from './settings.ts';
 
-export type CollectorSettings = Pick<
-  Settings,
-  | 'otelSdkDisabled'
-  | 'otelTracesExporter'
-  | 'otelExporterOtlpEndpoint'
-  | 'otelExporterOtlpTracesEndpoint'
-  | 'otelExporterOtlpHeaders'
-  | 'otelExporterOtlpTracesHeaders'
->;
-
 export interface Collector {
-  /** The setting with the address. */
+  /** The setting with `address`. */
   readonly setting: 'otelExporterOtlpEndpoint' | 'otelExporterOtlpTracesEndpoint';
-  /** The value of this setting. */
   readonly address: string;
   /** The URL for spans. */
   readonly url: string;
-  /** The text of the headers. */
   readonly headers: string;
 }
 
@@ -32,7 +20,7 @@ export function findCollector({
   otelExporterOtlpTracesEndpoint: own = '',
   otelExporterOtlpHeaders = '',
   otelExporterOtlpTracesHeaders = '',
-}: Partial<CollectorSettings>): Collector | undefined {
+}: Partial<Settings>): Collector | undefined {
   if (otelSdkDisabled === 'true' || !otelTracesExporter.includes('otlp')) return undefined;
   const headers = otelExporterOtlpTracesHeaders || otelExporterOtlpHeaders;
   if (own !== '') return { setting: 'otelExporterOtlpTracesEndpoint', address: own, url: own, headers };

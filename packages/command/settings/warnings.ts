@@ -18,16 +18,16 @@ interface Warning {
 // File descriptors for the log, the listeners, the connections of the admin listener and the dashboards, and Node itself.
 const ownDescriptors = 150;
 
-export function findWarnings(settings: Settings, environment: Readonly<Record<string, string | undefined>>): Warning[] {
+type Environment = Readonly<NodeJS.Dict<string>>;
+
+export function findWarnings(settings: Settings, environment: Environment): Warning[] {
   const { connectionsMax, inFlightMax, bufferedBytesMax, workers } = settings;
   const warnings: Warning[] = [];
   const warn = (message: string, facts: Warning['facts'] = {}): void => void warnings.push({ message, facts });
   const share = shareOf(settings);
   // The needs of one process at its limits.
-  const descriptors = {
-    limit: readDescriptorLimit(),
-    needed: share.connectionsMax + share.inFlightMax + ownDescriptors,
-  };
+  const needed = share.connectionsMax + share.inFlightMax + ownDescriptors;
+  const descriptors = { limit: readDescriptorLimit(), needed };
   if (descriptors.limit < descriptors.needed) {
     warn(
       'too few file descriptors for the configured limits: raise ulimit -n, or lower CONNECTIONS_MAX or IN_FLIGHT_MAX',
@@ -67,11 +67,10 @@ const nameLengthMin = 8;
 const stemLengthMin = 6;
 
 /** Returns a message for each variable that differs from a setting's in one letter, in underscores or in the last word. */
-function findMisspelt(environment: Readonly<Record<string, string | undefined>>): string[] {
-  const known = settingNames.map(variableOf).map((name) => ({ name, forms: formsOf(name) }));
+function findMisspelt(environment: Environment): string[] {
+  const known = new Map(settingNames.map(variableOf).map((name) => [name, formsOf(name)]));
   return Object.keys(environment).flatMap((given) => {
-    const isOwn = known.some(({ name }) => name === given) || given.startsWith('OTEL_');
-    if (isOwn || given.length < nameLengthMin) return [];
+    if (known.has(given) || given.startsWith('OTEL_') || given.length < nameLengthMin) return [];
     const written = formsOf(given.toUpperCase()).filter(({ length }) => length >= stemLengthMin);
     // One edit leaves the beginning or the end as it is. Counting edits takes time, and this runs at each start.
     const isClose = (one: string, other: string): boolean =>
@@ -79,8 +78,8 @@ function findMisspelt(environment: Readonly<Record<string, string | undefined>>)
       (one.length >= nameLengthMin &&
         (one.slice(0, 3) === other.slice(0, 3) || one.slice(-3) === other.slice(-3)) &&
         countEdits(one, other) === 1);
-    const meant = known.filter(({ forms }) => forms.some((form) => written.some((each) => isClose(each, form))));
-    const names = joinWithOr(meant.map(({ name }) => name));
+    const meant = [...known].filter(([, forms]) => forms.some((form) => written.some((each) => isClose(each, form))));
+    const names = joinWithOr(meant.map(([name]) => name));
     return meant.length === 0 ? [] : [`${given} is not a setting of the gateway: did you mean ${names}?`];
   });
 }
@@ -101,7 +100,7 @@ const followed: Readonly<Record<string, string>> = {
 // The exporter reads these variables itself.
 const exporterVariables = ['OTEL_EXPORTER_OTLP_COMPRESSION', 'OTEL_EXPORTER_OTLP_TRACES_COMPRESSION'];
 
-function findUnusedVariables(environment: Readonly<Record<string, string | undefined>>): string[] {
+function findUnusedVariables(environment: Environment): string[] {
   const used = [...settingNames.map(variableOf), ...exporterVariables];
   return Object.entries(environment)
     .filter(([name, value = '']) => /^OTEL_[A-Z0-9_]+$/.test(name) && value !== '' && value !== followed[name])
@@ -111,10 +110,7 @@ function findUnusedVariables(environment: Readonly<Record<string, string | undef
 }
 
 // Node uses a proxy only if NODE_USE_ENV_PROXY is 1 at its start.
-function findProxyWarning(
-  settings: Settings,
-  environment: Readonly<Record<string, string | undefined>>,
-): string | undefined {
+function findProxyWarning(settings: Settings, environment: Environment): string | undefined {
   const isNeeded = [settings.authJwksUrl, findCollector(settings)?.url ?? ''].some((url) => /^https:/i.test(url));
   const name = ['HTTPS_PROXY', 'https_proxy'].find((each) => (environment[each] ?? '') !== '');
   if (!isNeeded || name === undefined) return undefined;
