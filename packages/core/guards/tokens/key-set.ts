@@ -11,7 +11,7 @@ import type { GuardSettings } from '../../options/guard-options.ts';
 import type { FetchedKeys, GuardObserver } from '../ports/ports.ts';
 import { findProxyEnv } from '../ports/egress-proxy.ts';
 import { within } from '../time/deadline.ts';
-import { explainUnusable, fingerprintOf, readSigningKeys, type SigningKey } from './signing-keys.ts';
+import { fingerprintOf, readSigningKeys, type SigningKey } from './signing-keys.ts';
 
 // Node's HTTP client, because `fetch` needs 16 MB of memory.
 const http = process.getBuiltinModule('node:http');
@@ -58,7 +58,7 @@ export class KeySet {
   /** Uses keys fetched `ageMs` ago, by another process or before a reload. Call this method before `start`. */
   async inherit({ text, ageMs }: FetchedKeys): Promise<void> {
     const { settings, clock, observer } = this.#options;
-    const keys = await readSigningKeys(text, settings.authAlgorithms);
+    const { keys } = await readSigningKeys(text, settings.authAlgorithms);
     if (keys.length > 0) {
       this.#keys = keys;
       this.#keysAt = clock.steady() - ageMs;
@@ -111,18 +111,17 @@ export class KeySet {
 
   async #fetchOnce(): Promise<void> {
     const { settings, source, clock, observer, share } = this.#options;
-    const { authAlgorithms } = settings;
     const startedAt = clock.steady();
     try {
       const text = await fetchText(source, clock, this.#closed.signal);
-      const keys = await readSigningKeys(text, authAlgorithms);
+      const { keys, flaws } = await readSigningKeys(text, settings.authAlgorithms);
       this.#keysAt = startedAt;
       if (this.#keys === noKeys || fingerprintOf(keys) !== fingerprintOf(this.#keys)) {
         this.#keys = keys;
         observer.onKeys(keys);
       }
       share?.({ text, ageMs: clock.steady() - startedAt });
-      observer.onFetch(keys.length === 0 ? explainNoKeys(text, authAlgorithms) : undefined, true);
+      observer.onFetch(keys.length === 0 ? explainNoKeys(flaws) : undefined, true);
     } catch (error) {
       if (!this.#closed.signal.aborted) observer.onFetch(describeFetchError(error), false);
     } finally {
@@ -153,8 +152,7 @@ export async function fetchText(source: KeySource, clock: Clock, closed?: AbortS
   return await within(clock, fetchTimeoutMs, source(signal), message, () => deadline.abort());
 }
 
-function explainNoKeys(text: string, algorithms: readonly string[]): string {
-  const flaws = explainUnusable(text, algorithms);
+function explainNoKeys(flaws: readonly string[]): string {
   return flaws.length === 0
     ? 'the key set is empty: it has no keys'
     : `the key set has no usable key (${flaws.join('; ')})`;

@@ -16,7 +16,6 @@ export interface SigningKey {
 // A key set comes from the network, so it has limits: for the number of keys read, and for the length of a key id.
 const keysMax = 200;
 const kidLengthMax = 1_024;
-// Limits of the explanation of unusable keys: the number of keys, and the characters shown of a key id.
 const explainedMax = 5;
 const kidShownMax = 40;
 // Required by RFC 7518, 3.3.
@@ -27,45 +26,24 @@ const rsaBitsMax = 8_192;
 
 /**
  * Returns the keys of the JSON Web Key Set `text` that one of `algorithms` can use. Leaves out private and invalid
- * keys, and RSA keys of a wrong size. Rejects with an `Error` for the log if `text` is not a key set.
+ * keys, and RSA keys of a wrong size. Without a key, `flaws` has the reason for each of the first five:
+ * `<kid>: <reason>`. Rejects with an `Error` for the log if `text` is not a key set.
  */
-export async function readSigningKeys(text: string, algorithms: readonly string[]): Promise<readonly SigningKey[]> {
+export async function readSigningKeys(
+  text: string,
+  algorithms: readonly string[],
+): Promise<{ readonly keys: readonly SigningKey[]; readonly flaws: readonly string[] }> {
   await loadJose();
-  const keys = await Promise.all(
-    jwksOf(text)
-      .slice(0, keysMax)
-      .flatMap((jwk) => algorithms.filter((each) => fits(jwk, each)).map((each) => importKey(jwk, each))),
-  );
-  return keys.flatMap((each) => each ?? []);
+  const jwks = jwksOf(text).slice(0, keysMax);
+  const read = await Promise.all(jwks.map((jwk) => readKey(jwk, algorithms)));
+  const keys = read.flatMap((each) => (typeof each === 'string' ? [] : each));
+  const flaws = read.filter((each) => typeof each === 'string').slice(0, explainedMax);
+  return { keys, flaws: keys.length === 0 ? flaws : [] };
 }
 
 /** Returns a text that is equal for the same keys in any order. */
 export function fingerprintOf(keys: readonly SigningKey[]): string {
   return JSON.stringify(keys.map(({ fingerprint }) => fingerprint).sort());
-}
-
-/**
- * Explains to the operator why no key in `text` can be used: `<kid>: <reason>` for each of the first five keys. Call it
- * only if no key can be used.
- */
-export function explainUnusable(text: string, algorithms: readonly string[]): string[] {
-  return jwksOf(text)
-    .slice(0, explainedMax)
-    .map((jwk) => {
-      const kid = typeof jwk.kid === 'string' ? escapeControls(jwk.kid.slice(0, kidShownMax)) : '(no kid)';
-      return `${kid}: ${explainFlaw(jwk, algorithms)}`;
-    });
-}
-
-function explainFlaw(jwk: JWK, algorithms: readonly string[]): string {
-  if (jwk.d !== undefined) return 'a private key, which must not be published';
-  if (jwk.use !== undefined && jwk.use !== 'sig') return 'not for signatures';
-  if (!algorithms.some((each) => fits(jwk, each))) return `not for ${algorithms.join(' or ')}`;
-  // In base64url, 4 characters are 3 bytes.
-  const bits = typeof jwk.n === 'string' ? Math.floor((jwk.n.length * 3) / 4) * 8 : rsaBitsMin;
-  return bits < rsaBitsMin || bits > rsaBitsMax
-    ? `an RSA key of ${bits} bits, not ${rsaBitsMin} to ${rsaBitsMax}`
-    : 'malformed';
 }
 
 function jwksOf(text: string): readonly JWK[] {
@@ -94,32 +72,46 @@ const keyForms: Readonly<Record<string, readonly [type: string, curve: string]>>
 };
 
 function fits(jwk: JWK, algorithm: string): boolean {
-  const { kty, crv, use, alg, kid, key_ops: operations } = jwk;
+  const { kty, crv, alg, kid, key_ops: operations } = jwk;
   const [type, curve] = keyForms[algorithm] ?? ['RSA', undefined];
   return (
     kty === type &&
     crv === curve &&
     (alg === undefined || alg === algorithm) &&
-    (use === undefined || use === 'sig') &&
     (operations === undefined || (Array.isArray(operations) && operations.includes('verify'))) &&
-    (kid === undefined || (typeof kid === 'string' && kid.length <= kidLengthMax)) &&
-    // Only a private key has `d`. A published private key is compromised, so it is not used.
-    jwk.d === undefined
+    (kid === undefined || (typeof kid === 'string' && kid.length <= kidLengthMax))
   );
 }
 
-async function importKey({ kty, kid, n, e, crv, x, y }: JWK, algorithm: string): Promise<SigningKey | undefined> {
+/** Returns the key for each algorithm that it fits, or why it cannot be used. */
+async function readKey(jwk: JWK, algorithms: readonly string[]): Promise<readonly SigningKey[] | string> {
+  // Only a private key has `d`. A published private key is compromised, so it is not used.
+  const isPrivate = jwk.d !== undefined;
+  const signs = !isPrivate && (jwk.use === undefined || jwk.use === 'sig');
+  const fitting = signs ? algorithms.filter((each) => fits(jwk, each)) : [];
+  const imported = await Promise.all(fitting.map((each) => importKey(jwk, each)));
+  const keys = imported.filter((each) => typeof each !== 'string');
+  if (keys.length > 0) return keys;
+  const unfit = signs ? `not for ${algorithms.join(' or ')}` : 'not for signatures';
+  const [flaw = isPrivate ? 'a private key, which must not be published' : unfit] = imported.filter(
+    (each) => typeof each === 'string',
+  );
+  const kid = typeof jwk.kid === 'string' ? escapeControls(jwk.kid.slice(0, kidShownMax)) : '(no kid)';
+  return `${kid}: ${flaw}`;
+}
+
+async function importKey({ kty, kid, n, e, crv, x, y }: JWK, algorithm: string): Promise<SigningKey | string> {
   // Imports only the key material, so that no other member of the key influences its use.
   const parts = JSON.stringify({ kty, n, e, crv, x, y });
   let key;
   try {
     key = await jose.importJWK(JSON.parse(parts) as JWK, algorithm);
   } catch {
-    return undefined;
+    return 'malformed';
   }
-  if (key instanceof Uint8Array || key.type !== 'public') return undefined;
+  if (key instanceof Uint8Array || key.type !== 'public') return 'malformed';
   const { modulusLength: bits = rsaBitsMin } = key.algorithm as { readonly modulusLength?: number };
   return bits < rsaBitsMin || bits > rsaBitsMax
-    ? undefined
+    ? `an RSA key of ${bits} bits, not ${rsaBitsMin} to ${rsaBitsMax}`
     : { kid, algorithm, key, fingerprint: JSON.stringify([kid, algorithm, parts]) };
 }

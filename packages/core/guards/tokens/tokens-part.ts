@@ -4,7 +4,7 @@ import { systemClock } from '../time/clock.ts';
 import type { TokenGuardPart } from '../ports/ports.ts';
 import { loadJose } from './jose.ts';
 import { createKeySource, describeFetchError, fetchText, KeySet } from './key-set.ts';
-import { explainUnusable, readSigningKeys } from './signing-keys.ts';
+import { readSigningKeys } from './signing-keys.ts';
 import { TokenGuard } from './tokens.ts';
 
 /** Creates the guard. Waits until a key file has been read, but does not wait for keys from an address. */
@@ -42,11 +42,9 @@ export const createTokenGuard: TokenGuardPart['createTokenGuard'] = async (setti
 
 /** Fetches the issuer's keys once. Rejects with an Error for the operator. */
 export const fetchKeys: TokenGuardPart['fetchKeys'] = async (settings) => {
-  const { authAlgorithms } = settings;
   try {
     const text = await fetchText(createKeySource(settings), systemClock);
-    const keys = await readSigningKeys(text, authAlgorithms);
-    return { keys, flaws: keys.length === 0 ? explainUnusable(text, authAlgorithms) : [] };
+    return await readSigningKeys(text, settings.authAlgorithms);
   } catch (error) {
     throw new Error(describeFetchError(error), { cause: error });
   }
