@@ -96,7 +96,7 @@ export class RedisCounter implements Counter {
         // The end of the server's side is known some time before 'close'.
         if (redis.status === 'ready' && !redis.stream.writable) connection.noteGone();
         // If the connection was lost and has a successor, perhaps Redis has not counted the request.
-        if (this.#connection === connection) throw this.#explain(describeAnswering, firstCause(error, redis), redis);
+        if (this.#connection === connection) throw this.#explain(error, redis, false);
       }
     }
   }
@@ -130,9 +130,7 @@ export class RedisCounter implements Counter {
       }
     } catch (error) {
       redis.disconnect();
-      const isTls = this.#url.protocol === 'rediss:';
-      const describe = isTls ? describeAnswering : describeConnecting;
-      throw this.#explain(describe, isReplyError(error) ? (refusal ?? error) : firstCause(error, redis), redis);
+      throw this.#explain(isReplyError(error) ? (refusal ?? error) : error, redis, this.#url.protocol === 'redis:');
     }
     if (refusal !== undefined) {
       this.#onUnusedPassword();
@@ -175,12 +173,12 @@ export class RedisCounter implements Counter {
 
   // Makes a new error, because the error of ioredis contains the arguments of the command: for AUTH, the password. Some
   // servers repeat user name or password in their message, so both are masked.
-  #explain(describe: typeof describeAnswering, error: unknown, redis: CountingRedis): Error {
+  #explain(error: unknown, redis: CountingRedis, mayNeedTls: boolean): Error {
     const { username, password } = this.#url;
-    const secrets = [password, decodeURIComponent(password), username, decodeURIComponent(username)];
-    const text = secrets
-      .filter((each) => each !== '')
-      .reduce((words, each) => words.replaceAll(each, '***'), describe(error, redis));
+    let text = describe(error, redis, mayNeedTls);
+    for (const secret of [password, decodeURIComponent(password), username, decodeURIComponent(username)]) {
+      if (secret !== '') text = text.replaceAll(secret, '***');
+    }
     return new Error(text.slice(0, causeLengthMax));
   }
 }
@@ -204,40 +202,23 @@ export async function answerOf<T>(answer: Promise<T>): Promise<T> {
   return await within(systemClock, answerMsMax, answer, noAnswerWithin(answerMsMax));
 }
 
-// Detects a wrong scheme: a server with TLS closes or resets a connection without TLS.
-function describeConnecting(error: unknown, redis: CountingRedis): string {
-  return (error as NodeJS.ErrnoException).code === 'ECONNRESET' || faultOf(error, redis) === 'closed'
-    ? 'Redis closed the connection before it answered: did you mean rediss:?'
-    : describeAnswering(error, redis);
-}
-
-const causes = {
-  closed: 'Redis closed the connection',
-  malformed: 'the answer is not the protocol of Redis: is this the address of a Redis?',
-};
-
-// Keeps the messages of Redis and of the OS.
-function describeAnswering(error: unknown, redis: CountingRedis): string {
-  if (error instanceof UnusableRedis || error instanceof LateError) return error.message;
-  const fault = faultOf(error, redis);
-  return fault === undefined ? describeError(error, peer) : causes[fault];
-}
-
 function isReplyError(error: unknown): boolean {
   return error instanceof ioredis.ReplyError;
 }
 
-// If a connection fails, ioredis rejects its commands with an error that does not say why.
-function firstCause(error: unknown, { failure }: CountingRedis): unknown {
-  return isReplyError(error) ? error : (failure ?? error);
-}
-
-// The errors of ioredis itself have no codes, so the state of the connection distinguishes them. Undefined for an error
-// of Redis or of the OS.
-function faultOf(error: unknown, { failure, status }: CountingRedis): keyof typeof causes | undefined {
-  if (isReplyError(error) || (error as NodeJS.ErrnoException).code !== undefined) return undefined;
-  if (failure !== undefined && failure.code === undefined) return 'malformed';
-  return status === 'ready' ? undefined : 'closed';
+// Keeps the messages of Redis and of the OS. The errors of ioredis itself have no codes and do not say why a connection
+// failed, so the state of the connection distinguishes them. A server with TLS closes or resets a connection without TLS.
+function describe(error: unknown, { failure, status }: CountingRedis, mayNeedTls: boolean): string {
+  const cause: unknown = isReplyError(error) ? error : (failure ?? error);
+  if (cause instanceof UnusableRedis || cause instanceof LateError) return cause.message;
+  const { code } = cause as NodeJS.ErrnoException;
+  const isOwn = code === undefined && !isReplyError(cause);
+  if (isOwn && failure !== undefined) return 'the answer is not the protocol of Redis: is this the address of a Redis?';
+  const isClosed = isOwn && status !== 'ready';
+  if (mayNeedTls && (isClosed || code === 'ECONNRESET')) {
+    return 'Redis closed the connection before it answered: did you mean rediss:?';
+  }
+  return isClosed ? 'Redis closed the connection' : describeError(cause, peer);
 }
 
 // Within a turn of the event loop, and while Redis owes answers, ioredis joins the calls of the script. ioredis connects
