@@ -1,4 +1,4 @@
-// `readHead` refuses malformed HTTP/2 heads itself, because other versions of Node's library may accept them.
+// `readHead` refuses the HTTP/2 heads that Node's library accepts. test/transport/http2.test.ts has those that it refuses.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -16,17 +16,11 @@ test('a malformed head is refused with a reason [RFC 9113, 8]', () => {
   const small = Array.from({ length: fieldsMax - 4 }, () => ['x', '']).flat();
   for (const [pseudo, fields, reason] of [
     [whole, ['host', 'items.test', 'accept', '*/*'], undefined],
-    [{ ...whole, ':odd': '1' }, [], 'an unknown pseudo-header field'],
-    [whole, ['host', 'items.test', 'host', 'items.test'], 'two host fields'],
     [whole, ['host', 'other.test'], 'a host that differs from the authority'],
     [withoutAuthority, [], 'no host'],
-    ...['connection', 'keep-alive', 'transfer-encoding', 'upgrade'].map(
-      (name) => [whole, [name, 'x'], 'a connection-specific field'] as const,
-    ),
     [{ ...whole, ':path': 'api/work-items' }, [], 'an invalid target'],
     [{ ...whole, ':path': '/a b' }, [], 'an invalid target'],
     [{ ...whole, ':method': 'G T' }, [], 'an invalid method'],
-    [{ ...whole, ':method': '' }, [], 'an invalid method'],
     [{ ...whole, ':method': 'M'.repeat(methodBytesMax) }, [], undefined],
     [{ ...whole, ':method': 'M'.repeat(methodBytesMax + 1) }, [], 'an invalid method'],
     [{ ...whole, ':scheme': 'ftp' }, [], 'a scheme other than http and https'],
