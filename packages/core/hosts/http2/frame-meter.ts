@@ -5,7 +5,11 @@
 import { FieldCount } from './field-count.ts';
 
 const prefaceBytes = 24;
+// The header of a frame: length (3 bytes), type (1), flags (1), stream id (4). After it, a frame can have the length of
+// its padding (1) and a priority (5).
 const headerBytes = 9;
+const paddingBytes = 1;
+const priorityBytes = 5;
 const dataType = 0x0;
 const headersType = 0x1;
 const continuationType = 0x9;
@@ -39,16 +43,15 @@ export class FrameMeter {
   headSince: number | undefined;
   // The number of unread bytes: first of the connection preface, then of the current frame's payload.
   #bytesLeft = prefaceBytes;
-  // A frame's header: length (3 bytes), type (1), flags (1), stream id (4).
-  readonly #header = Buffer.alloc(headerBytes);
+  readonly #header = Buffer.alloc(headerBytes + paddingBytes + priorityBytes);
+  // `#headerLength`: the bytes that have been read of the header and of what can follow it. `#headerEnd`: all these bytes.
   #headerLength = 0;
+  #headerEnd = headerBytes;
   #type = 0;
   #flags = 0;
   #stream = 0;
-  // `#isPadded`: the length of the padding is unread. `#priorityLeft`: unread bytes between it and the fields of a head.
   #isPadded = false;
   #padding = 0;
-  #priorityLeft = 0;
   #endsStream = false;
   #stop: Stop;
   readonly #fieldCount = new FieldCount();
@@ -87,60 +90,53 @@ export class FrameMeter {
     this.#stop = undefined;
     let at = 0;
     while (at < bytes.length && this.stop === undefined) {
-      if (this.#bytesLeft > 0) {
-        const isOfHead = this.#type === headersType || this.#type === continuationType;
-        // The padding length is read in a step of its own, because the length of the data depends on it.
-        const most = this.#isPadded ? 1 : this.#bytesLeft;
-        const step = Math.min(most, bytes.length - at, isOfHead ? left.headBytes : Infinity);
+      if (this.#headerLength === 0 && this.#bytesLeft > 0) {
+        const step = Math.min(this.#bytesLeft, bytes.length - at, this.#isOfHead ? left.headBytes : Infinity);
         if (step === 0) break;
-        left.headBytes -= isOfHead ? step : 0;
         this.#bytesLeft -= step;
-        this.#takePayload(bytes, at, at + step, isOfHead);
+        if (this.#isOfHead) {
+          left.headBytes -= step;
+          this.#fieldCount.take(bytes, at, at + step + Math.min(0, this.#bytesLeft - this.#padding));
+        }
         at += step;
       } else {
         if (this.#headerLength === 0 && (left.frames === 0 || left.heads === 0)) break;
         this.#header[this.#headerLength] = bytes[at] ?? 0;
         this.#headerLength += 1;
         at += 1;
-        if (this.#headerLength < headerBytes) continue;
-        this.#beginPayload(left);
+        if (this.#headerLength === headerBytes) this.#readHeader(left);
+        if (this.#headerLength < this.#headerEnd) continue;
+        this.#headerLength = 0;
+        this.#padding = this.#isPadded ? this.#header.readUInt8(headerBytes) : 0;
+        if (this.#type === dataType) this.#countData(this.#bytesLeft - this.#padding);
       }
       if (this.#bytesLeft === 0) this.#endFrame();
     }
     return at;
   }
 
-  #beginPayload(left: Allowance): void {
+  get #isOfHead(): boolean {
+    return this.#type === headersType || this.#type === continuationType;
+  }
+
+  #readHeader(left: Allowance): void {
     left.frames -= 1;
-    this.#headerLength = 0;
     this.#type = this.#header.readUInt8(3);
     this.#flags = this.#header.readUInt8(4);
     // Clears the first bit, which is reserved.
     this.#stream = this.#header.readUInt32BE(5) & 0x7fffffff;
-    this.#bytesLeft = this.#header.readUIntBE(0, 3);
-    this.#padding = 0;
-    this.#priorityLeft = 0;
-    this.#isPadded = (this.#flags & paddedFlag) !== 0 && (this.#type === headersType || this.#type === dataType);
-    if (this.#type === headersType) {
+    const isHeaders = this.#type === headersType;
+    this.#isPadded = (this.#flags & paddedFlag) !== 0 && (isHeaders || this.#type === dataType);
+    const hasPriority = isHeaders && (this.#flags & priorityFlag) !== 0;
+    const length = this.#header.readUIntBE(0, 3);
+    const more = Math.min(length, (this.#isPadded ? paddingBytes : 0) + (hasPriority ? priorityBytes : 0));
+    this.#headerEnd = headerBytes + more;
+    this.#bytesLeft = length - more;
+    if (isHeaders) {
       left.heads -= 1;
       this.isInHead = true;
       this.#endsStream = (this.#flags & endStreamFlag) !== 0;
       this.#fieldCount.reset();
-      this.#priorityLeft = (this.#flags & priorityFlag) !== 0 ? 5 : 0;
-    } else if (this.#type === dataType && !this.#isPadded) {
-      this.#countData(this.#bytesLeft);
-    }
-  }
-
-  #takePayload(bytes: Uint8Array, from: number, end: number, isOfHead: boolean): void {
-    if (this.#isPadded) {
-      this.#isPadded = false;
-      this.#padding = bytes[from] ?? 0;
-      if (!isOfHead) this.#countData(this.#bytesLeft - this.#padding);
-    } else if (isOfHead) {
-      const skipped = Math.min(this.#priorityLeft, end - from);
-      this.#priorityLeft -= skipped;
-      this.#fieldCount.take(bytes, from + skipped, Math.min(end, end + this.#bytesLeft - this.#padding));
     }
   }
 
@@ -156,8 +152,7 @@ export class FrameMeter {
   }
 
   #endFrame(): void {
-    const isHead = this.#type === headersType || this.#type === continuationType;
-    if (isHead && (this.#flags & endHeadersFlag) !== 0) {
+    if (this.#isOfHead && (this.#flags & endHeadersFlag) !== 0) {
       this.isInHead = false;
       this.headSince = undefined;
       this.#stop = this.#endsStream ? undefined : 'body';
