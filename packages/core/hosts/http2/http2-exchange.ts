@@ -85,7 +85,6 @@ export class Http2Exchange implements Transport {
   readonly #stream: ServerHttp2Stream;
   /** The memory that is counted for the head while the stream is open, in bytes. */
   readonly headBytes: number;
-  readonly #isHead: boolean;
   readonly #owner: ExchangeOwner;
   readonly #context: Http2Context;
   // The start of the request's time limit. In `held`: the negative time used so far.
@@ -103,16 +102,9 @@ export class Http2Exchange implements Transport {
   #body: BorrowedBytes | undefined;
   #at = 0;
 
-  constructor(
-    stream: ServerHttp2Stream,
-    headBytes: number,
-    isHead: boolean,
-    owner: ExchangeOwner,
-    context: Http2Context,
-  ) {
+  constructor(stream: ServerHttp2Stream, headBytes: number, owner: ExchangeOwner, context: Http2Context) {
     this.#stream = stream;
     this.headBytes = headBytes;
-    this.#isHead = isHead;
     this.#state = this.#isWhole ? 'answering' : 'body';
     this.#owner = owner;
     this.#context = context;
@@ -292,7 +284,8 @@ export class Http2Exchange implements Transport {
       this.#read();
       return;
     }
-    const hasBody = reply.body.length > 0 && !this.#isHead;
+    // node:http2 has already ended the writable side of a HEAD request.
+    const hasBody = reply.body.length > 0 && !this.#stream.writableEnded;
     // Without `date`, because Node adds it.
     const fields = [':status', String(reply.head.status), ...listReplyHeaders(reply)];
     this.#stream.respond(fields, { endStream: !hasBody });

@@ -117,24 +117,11 @@ export class Http2Connection implements Connection, ExchangeOwner {
     this.#session = performServerHandshake(this.#paced, sessionOptions(context))
       .on('stream', (stream, headers, _flags, fields: readonly string[]) => {
         try {
-          if (!this.#hasAllFields(stream, fields)) {
-            refuse(stream, constants.NGHTTP2_PROTOCOL_ERROR);
-            return;
-          }
-          const headBytes = heldBytes(fields);
-          if (this.#headBytes + headBytes > headBytesMax || !context.handler.budget.take(headBytes)) {
-            refuse(stream, constants.NGHTTP2_REFUSED_STREAM);
-            return;
-          }
-          if (!stream.endAfterHeaders) this.#watchBody(stream, headers['content-length']);
-          const isHead = headers[':method'] === 'HEAD';
-          const exchange = new Http2Exchange(stream, headBytes, isHead, this, context);
-          this.#exchanges.set(exchange.stream, exchange);
-          if (this.#state === 'new' || this.#state === 'idle') this.enter('busy');
-          this.#headBytes += headBytes;
-          exchange.begin(fields);
+          this.#begin(stream, headers['content-length'], fields);
         } catch (error) {
-          this.#fail(error);
+          // A fault of the gateway outside of a request ends only this connection [D28].
+          this.destroy();
+          context.handler.onFault(error);
         }
       })
       // Ignored, because Node closes the session and its socket after any error (malformed bytes, too many resets).
@@ -215,16 +202,32 @@ export class Http2Connection implements Connection, ExchangeOwner {
     this.socket.destroy();
   }
 
+  #begin(stream: ServerHttp2Stream, length: string | undefined, fields: readonly string[]): void {
+    if (!this.#hasAllFields(stream, fields)) {
+      refuse(stream, constants.NGHTTP2_PROTOCOL_ERROR);
+      return;
+    }
+    const headBytes = heldBytes(fields);
+    if (this.#headBytes + headBytes > headBytesMax || !this.#context.handler.budget.take(headBytes)) {
+      refuse(stream, constants.NGHTTP2_REFUSED_STREAM);
+      return;
+    }
+    if (!stream.endAfterHeaders) {
+      if (length !== undefined) this.#paced.meter.expectData(stream.id ?? 0, Number(length));
+      stream.on('trailers', (_trailers, _flags, trailerFields: readonly string[]) => {
+        if (!this.#hasAllFields(stream, trailerFields)) stream.close(constants.NGHTTP2_PROTOCOL_ERROR);
+      });
+    }
+    const exchange = new Http2Exchange(stream, headBytes, this, this.#context);
+    this.#exchanges.set(exchange.stream, exchange);
+    if (this.#state === 'new' || this.#state === 'idle') this.enter('busy');
+    this.#headBytes += headBytes;
+    exchange.begin(fields);
+  }
+
   // False if node:http2 has dropped malformed fields [RFC 9113, 8.2.1].
   #hasAllFields(stream: ServerHttp2Stream, fields: readonly string[]): boolean {
     return this.#paced.meter.fieldsOf(stream.id ?? 0) === fields.length / 2;
-  }
-
-  #watchBody(stream: ServerHttp2Stream, length: string | undefined): void {
-    if (length !== undefined) this.#paced.meter.expectData(stream.id ?? 0, Number(length));
-    stream.on('trailers', (_trailers, _flags, fields: readonly string[]) => {
-      if (!this.#hasAllFields(stream, fields)) stream.close(constants.NGHTTP2_PROTOCOL_ERROR);
-    });
   }
 
   #keptBytes(): number {
@@ -248,12 +251,6 @@ export class Http2Connection implements Connection, ExchangeOwner {
     if (this.#exchanges.size > 0) return;
     if (this.#state === 'busy') this.enter('idle');
     else if (this.#state === 'ending') this.enter('ended');
-  }
-
-  // A fault of the gateway outside of a request ends only this connection [D28].
-  #fail(error: unknown): void {
-    this.destroy();
-    this.#context.handler.onFault(error);
   }
 }
 
