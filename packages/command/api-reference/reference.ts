@@ -1,45 +1,9 @@
 // Writes the API reference as HTML, from the OpenAPI document. page/page.js makes its calls. The classes have the names
 // that Swagger UI gives them.
 
-interface Reference {
-  readonly $ref: string;
-}
-
-type Parts<Each> = Readonly<Record<string, Each>>;
-
-/** A parameter, a body or a reply. */
-interface Part {
-  readonly name: string;
-  readonly in: string;
-  readonly required?: boolean;
-  readonly description: string;
-  readonly example?: number;
-  readonly headers?: Parts<Reference>;
-  readonly content?: {
-    readonly 'application/json': { readonly example?: object; readonly examples?: Parts<{ readonly value: unknown }> };
-  };
-}
-
-interface Operation {
-  readonly operationId: string;
-  readonly tags: readonly string[];
-  readonly summary: string;
-  readonly description: string;
-  readonly parameters: readonly Reference[];
-  readonly requestBody?: Reference;
-  readonly responses: Parts<Part | Reference>;
-}
-
-interface OpenApi {
-  readonly info: { readonly title: string; readonly version: string; readonly description: string };
-  readonly tags: readonly { readonly name: string; readonly description: string }[];
-  readonly paths: Parts<Parts<Operation>>;
-  readonly components: Readonly<Record<'parameters' | 'headers' | 'requestBodies', Parts<Part>>> & {
-    readonly securitySchemes?: { readonly bearer: Part };
-  };
-}
-
-const find = <Each>(parts: Parts<Each>, { $ref }: Reference): Each => parts[$ref.split('/').at(-1) ?? ''] as Each;
+import { resolveReferences, type DescribedOperation, type Part } from '../../core/hosts/openapi/described.ts';
+import type { Json } from '../../core/hosts/openapi/document.ts';
+import { sharedNames } from '../../core/hosts/openapi/openapi.ts';
 
 const escape = (text: string): string => text.replace(/[&<>"]/g, (each) => `&#${each.charCodeAt(0)};`);
 
@@ -64,7 +28,7 @@ function blocks(text: string): string {
 
 /** Writes the reference of the document `text`. */
 export function createReference(text: string): string {
-  const { info, tags, paths, components } = JSON.parse(text) as OpenApi;
+  const { info, tags, paths, components } = resolveReferences(JSON.parse(text) as Json);
   // The first paragraph is above the operations, the rest below.
   const [first = '', ...others] = info.description.split('\n\n');
   const token = components.securitySchemes?.bearer;
@@ -74,7 +38,7 @@ export function createReference(text: string): string {
   const groups = tags.map(({ name, description }) => {
     const sections = operations
       .filter(({ operation }) => operation.tags.includes(name))
-      .map(({ path, method, operation }) => sectionOf(path, method, operation, components));
+      .map(({ path, method, operation }) => sectionOf(path, method, operation));
     return `<h2>${name} <small>${line(description)}</small></h2>\n${sections.join('\n')}`;
   });
   return `<header>
@@ -91,12 +55,11 @@ ${blocks(others.join('\n\n'))}
 </main>`;
 }
 
-function sectionOf(path: string, verb: string, operation: Operation, components: OpenApi['components']): string {
+function sectionOf(path: string, verb: string, operation: DescribedOperation): string {
   const { operationId: id, summary, description, parameters, requestBody, responses } = operation;
   const method = verb.toUpperCase();
   const fieldsIn = (place: string): string =>
     parameters
-      .map((each) => find(components.parameters, each))
       .filter((each) => each.in === place)
       .map(({ name, required = false, description: meaning, example = '' }) => {
         const label = `<code>${name}</code>${required ? ' (required)' : ''}`;
@@ -105,8 +68,8 @@ function sectionOf(path: string, verb: string, operation: Operation, components:
       })
       .join('\n');
   const replies = Object.entries(responses);
-  const rows = replies.map(([status, reply]) => ('$ref' in reply ? '' : rowOf(status, reply, components)));
-  const shared = replies.flatMap(([status, reply]) => ('$ref' in reply ? [status] : []));
+  const rows = replies.map(([status, reply]) => (isShared(status) ? '' : rowOf(status, reply)));
+  const shared = replies.map(([status]) => status).filter(isShared);
   return `<section class="opblock opblock-${verb}" id="operation-${id}">
 <h3><button type="button" aria-expanded="false" aria-controls="${id}">
 <span class="opblock-summary-method">${method}</span>
@@ -117,7 +80,7 @@ function sectionOf(path: string, verb: string, operation: Operation, components:
 <p>${line(description)}</p>
 <form data-method="${method}" data-path="${path}" novalidate>
 ${fieldsIn('path')}
-${requestBody === undefined ? '' : editorOf(find(components.requestBodies, requestBody))}
+${requestBody === undefined ? '' : editorOf(requestBody)}
 <details><summary>Request headers</summary>
 ${fieldsIn('header')}
 </details>
@@ -133,6 +96,8 @@ ${rows.join('')}
 </section>`;
 }
 
+const isShared = (status: string): boolean => sharedNames.has(Number(status));
+
 function fieldOf(id: string, label: string, description: string, attributes: string): string {
   return `<div class="parameter">
 <label for="${id}">${label}</label>
@@ -147,15 +112,11 @@ function editorOf({ description, content }: Part): string {
 <textarea name="body" aria-label="Request body" rows="6" spellcheck="false">${write(content?.['application/json'].example)}</textarea>`;
 }
 
-function rowOf(
-  status: string,
-  { description, headers = {}, content }: Part,
-  components: OpenApi['components'],
-): string {
+function rowOf(status: string, { description, headers, content }: Part): string {
   const examples = Object.values(content?.['application/json'].examples ?? {});
   const bodies = examples.map(({ value }) => `<pre class="reply-body">${write(value)}</pre>`);
   const fields = Object.entries(headers).map(
-    ([name, header]) => `<dt><code>${name}</code></dt><dd>${line(find(components.headers, header).description)}</dd>`,
+    ([name, header]) => `<dt><code>${name}</code></dt><dd>${line(header.description)}</dd>`,
   );
   return `<tr class="response">
 <td class="response-col_status">${status}</td>

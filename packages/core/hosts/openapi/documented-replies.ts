@@ -14,58 +14,38 @@ import {
 } from '../../replies.ts';
 import { count, hasTokens, present, seconds, type Limits } from './document.ts';
 
-export interface DocumentedReply {
-  readonly reply: FixedReply;
-  readonly when: string;
-}
+export type DocumentedReply = readonly [reply: FixedReply, when: string];
 
-function documented(reply: FixedReply, when: string): DocumentedReply {
-  return { reply, when };
-}
-
-const badRequest = documented(
+const badRequest: DocumentedReply = [
   replies.badRequest,
   'The request is malformed, or two parsers could read it differently. The connection is closed.',
-);
+];
 
 /** Replies to requests that belong to no operation. */
 export const outsideReplies: readonly DocumentedReply[] = [
-  documented(replies.notFound, 'No such path.'),
-  documented(
-    replies.collectionMethodNotAllowed,
-    'The path does not support this method; `Allow` lists the supported methods.',
-  ),
-  documented(replies.internalError, 'A fault of the gateway.'),
+  [replies.notFound, 'No such path.'],
+  [replies.collectionMethodNotAllowed, 'The path does not support this method; `Allow` lists the supported methods.'],
+  [replies.internalError, 'A fault of the gateway.'],
 ];
 
-/** Replies to requests that are refused before they reach an operation. */
-function earlyReplies(limits: Limits): DocumentedReply[] {
-  return [
-    documented(
+/** Replies that all operations share: to requests refused before they reach an operation, and the 503. */
+export function sharedReplies(limits: Limits): DocumentedReply[] {
+  return present<DocumentedReply>([
+    [
       replies.requestTimeout,
       `The head took longer than ${seconds(limits.requestHeadersTimeoutMs)}, or head and body together longer than ${seconds(limits.requestTimeoutMs)}. The connection is closed.`,
-    ),
-    documented(replies.expectationFailed, '`Expect` has a value other than `100-continue`.'),
-    documented(
+    ],
+    [replies.expectationFailed, '`Expect` has a value other than `100-continue`.'],
+    [
       replies.headersTooLarge,
       `The target and the headers are larger than ${count(limits.requestHeadBytesMax)} bytes. The connection is closed.`,
-    ),
-  ];
-}
-
-function unavailability(limits: Limits): DocumentedReply[] {
-  return present([
-    hasTokens(limits) &&
-      documented(replies.noKeys, 'The gateway has no key to verify the token with: try again later.'),
-    documented(
+    ],
+    hasTokens(limits) && [replies.noKeys, 'The gateway has no key to verify the token with: try again later.'],
+    [
       replies.overload,
       `More than ${count(limits.inFlightMax)} calls are in flight, or bodies fill more than ${count(limits.bufferedBytesMax)} bytes of memory. The backend is not called: try again after \`Retry-After\` seconds.`,
-    ),
+    ],
   ]);
-}
-
-export function sharedReplies(limits: Limits): DocumentedReply[] {
-  return [...earlyReplies(limits), ...unavailability(limits)];
 }
 
 /** The 403 for pages of other sites and for forbidden host names [D56, D57]; undefined if no request gets a 403. */
@@ -77,7 +57,7 @@ function refusal(method: string, { allowedHosts, corsOrigins }: Limits): Documen
   ]);
   return reasons.length === 0
     ? undefined
-    : documented(replies.forbidden, `Refused: ${reasons.join(', or ')}. The backend is not called.`);
+    : [replies.forbidden, `Refused: ${reasons.join(', or ')}. The backend is not called.`];
 }
 
 /** The 429 of the rate limit [D46]; undefined if there is no rate limit. */
@@ -86,10 +66,10 @@ function tooMany({ rateLimit, rateLimitKey }: Limits): DocumentedReply | undefin
   if (rate === undefined) return undefined;
   const who = rateLimitKey === 'identity' ? "by the token's subject" : 'from this address (IPv6: from its /64)';
   const windowS = rate.windowMs / 1_000;
-  return documented(
+  return [
     replyTooManyRequests(windowS, rateHeaders(rate, 0, windowS)),
     `More than ${count(rate.limit)} requests in ${seconds(rate.windowMs)} ${who}. The backend is not called: try again after \`Retry-After\` seconds.`,
-  );
+  ];
 }
 
 /** The scope that an operation requires; undefined if it requires none, or if tokens are off. */
@@ -100,12 +80,8 @@ export function scopeOf(name: OperationName, limits: Limits): string | undefined
 /** All replies to `OPTIONS` on a path. Replies with the same status are in the order of the gateway's checks. */
 export function methodsReplies(on: Operation['on'], limits: Limits): DocumentedReply[] {
   const reply = on === 'collection' ? replies.collectionOptions : replies.itemOptions;
-  return present([
-    documented(reply, 'The methods of this path.'),
-    badRequest,
-    refusal('OPTIONS', limits),
-    ...earlyReplies(limits),
-  ]);
+  const shared = sharedReplies(limits).filter(([{ status }]) => status !== 503);
+  return present([[reply, 'The methods of this path.'], badRequest, refusal('OPTIONS', limits), ...shared]);
 }
 
 /** All error replies of an operation. Replies with the same status are in the order of the gateway's checks. */
@@ -122,27 +98,24 @@ export function errorsOf(operation: Operation, limits: Limits): DocumentedReply[
     passesAnswer && `, was not JSON, or had more than ${count(limits.responseBytesMax)} bytes`,
     takesBody && ', or the request body is not valid JSON (then the backend is not called)',
   ]);
-  return present([
-    on === 'item' && documented(replies.invalidId, '`id` is not an integer. The backend is not called.'),
+  return present<DocumentedReply>([
+    on === 'item' && [replies.invalidId, '`id` is not an integer. The backend is not called.'],
     badRequest,
-    !isRead(operation) &&
-      documented(
-        replies.badRequest,
-        `A condition cannot be passed on: it is longer than 1,024 bytes, is not printable ASCII, or comes twice${method === 'PUT' ? ', or there is a `Content-Range`' : ''}. The backend is not called.`,
-      ),
+    !isRead(operation) && [
+      replies.badRequest,
+      `A condition cannot be passed on: it is longer than 1,024 bytes, is not printable ASCII, or comes twice${method === 'PUT' ? ', or there is a `Content-Range`' : ''}. The backend is not called.`,
+    ],
     refusal(method, limits),
-    isGuarded && documented(replies.unauthorized, 'No token. The backend is not called.'),
-    isGuarded && documented(replies.invalidToken, 'The token is invalid or expired.'),
-    scope !== undefined && documented(createScopeReply(scope), `The token lacks the scope \`${scope}\`.`),
+    isGuarded && [replies.unauthorized, 'No token. The backend is not called.'],
+    isGuarded && [replies.invalidToken, 'The token is invalid or expired.'],
+    scope !== undefined && [createScopeReply(scope), `The token lacks the scope \`${scope}\`.`],
     tooMany(limits),
-    hasNotFound && documented(notFoundReplies[name], 'The backend has no such work item.'),
-    takesBody &&
-      documented(
-        replies.bodyTooLarge,
-        `The body is larger than ${count(limits.requestBytesMax)} bytes. The backend is not called.`,
-      ),
-    ...earlyReplies(limits),
-    documented(failureReplies[name], `Failed: ${failures.join('')}.`),
-    ...unavailability(limits),
+    hasNotFound && [notFoundReplies[name], 'The backend has no such work item.'],
+    takesBody && [
+      replies.bodyTooLarge,
+      `The body is larger than ${count(limits.requestBytesMax)} bytes. The backend is not called.`,
+    ],
+    [failureReplies[name], `Failed: ${failures.join('')}.`],
+    ...sharedReplies(limits),
   ]);
 }

@@ -16,18 +16,13 @@ const conditions = [
 ] as const;
 const requestId: JsonObject = { ...text, pattern: '^[A-Za-z0-9._~-]{1,128}$' };
 
-interface Header {
-  readonly name: string;
-  readonly described: JsonObject;
-}
-
 /** A header that is in every reply for which the document lists it. */
-function required(name: string, description: string, schema = text): Header {
-  return { name, described: { description, required: true, schema } };
+function required(description: string, schema = text): JsonObject {
+  return { description, required: true, schema };
 }
 
-function optional(name: string, description: string, schema = text): Header {
-  return { name, described: { description, required: false, schema } };
+function optional(description: string, schema = text): JsonObject {
+  return { description, required: false, schema };
 }
 
 function constant(value: string): JsonObject {
@@ -35,33 +30,26 @@ function constant(value: string): JsonObject {
 }
 
 /** Describes the headers of replies. The keys are the headers' names in lower case. */
-function describeHeaders(limits: Limits): Readonly<Record<string, Header>> {
+export function describeHeaders(limits: Limits): JsonObject {
   return {
-    'x-request-id': required('RequestId', "The request's id: the client's id, or a new id.", requestId),
-    'cache-control': required('CacheControl', 'No reply may be cached.', constant('no-store')),
-    'x-content-type-options': required(
-      'ContentTypeOptions',
-      'Browsers must not guess another content type.',
-      constant('nosniff'),
-    ),
-    'content-length': required('ContentLength', "The body's exact length in bytes.", natural),
-    'retry-after': required('RetryAfter', 'Seconds to wait.', natural),
+    'x-request-id': required("The request's id: the client's id, or a new id.", requestId),
+    'cache-control': required('No reply may be cached.', constant('no-store')),
+    'x-content-type-options': required('Browsers must not guess another content type.', constant('nosniff')),
+    'content-length': required("The body's exact length in bytes.", natural),
+    'retry-after': required('Seconds to wait.', natural),
     ...(hasTokens(limits) && {
       'www-authenticate': optional(
-        'WwwAuthenticate',
         'The expected authentication, and the error of the token [RFC 6750]. A 403 does not have this header if its reason is a page of another site or a `Host` that is not allowed.',
       ),
     }),
-    allow: required('Allow', 'The methods that the path supports.'),
+    allow: required('The methods that the path supports.'),
     ...(limits.corsOrigins.length > 0 && describeCors(limits)),
     ...(limits.rateLimit !== '' && {
       'ratelimit-policy': optional(
-        'RateLimitPolicy',
         'The limit: `q` requests in `w` seconds (draft-ietf-httpapi-ratelimit-headers, a structured field). Present in every reply to a request that the limit counts.',
         { ...text, pattern: '^"default";q=\\d+;w=\\d+$' },
       ),
       ratelimit: optional(
-        'RateLimit',
         'The rest of the limit: `r` more requests are accepted before the window ends, in `t` seconds. Present in every reply to a request that the limit counts.',
         { ...text, pattern: '^"default";r=\\d+;t=\\d+$' },
       ),
@@ -69,37 +57,25 @@ function describeHeaders(limits: Limits): Readonly<Record<string, Header>> {
   };
 }
 
-function describeCors({ corsOrigins, corsCredentials, corsMaxAgeS }: Limits): Readonly<Record<string, Header>> {
+function describeCors({ corsOrigins, corsCredentials, corsMaxAgeS }: Limits): JsonObject {
   const isForAny = corsOrigins.includes(anyOrigin);
   const toAllowed = isForAny ? '' : ' Present only for a page of an allowed origin.';
   const toPreflight = ' Present only for a CORS preflight of an allowed origin.';
   const mayRead = 'The origin whose page may read the reply.';
   return {
-    ...(!isForAny && { vary: required('Vary', "Replies depend on the page's origin.", constant('origin')) }),
-    'access-control-allow-origin': isForAny
-      ? required('CorsOrigin', mayRead, constant(anyOrigin))
-      : optional('CorsOrigin', mayRead + toAllowed),
+    ...(!isForAny && { vary: required("Replies depend on the page's origin.", constant('origin')) }),
+    'access-control-allow-origin': isForAny ? required(mayRead, constant(anyOrigin)) : optional(mayRead + toAllowed),
     ...(corsCredentials && {
-      'access-control-allow-credentials': optional(
-        'CorsCredentials',
-        `The page may call with credentials.${toAllowed}`,
-        constant('true'),
-      ),
+      'access-control-allow-credentials': optional(`The page may call with credentials.${toAllowed}`, constant('true')),
     }),
-    'access-control-expose-headers': optional('CorsExposedHeaders', `The headers that the page may read.${toAllowed}`),
-    'access-control-allow-methods': optional('CorsMethods', `The methods that the page may call with.${toPreflight}`),
-    'access-control-allow-headers': optional('CorsHeaders', `The headers that the page may send.${toPreflight}`),
-    'access-control-max-age': optional(
-      'CorsMaxAge',
-      `How long the browser may cache this reply, in seconds.${toPreflight}`,
-      { type: 'integer', const: corsMaxAgeS },
-    ),
+    'access-control-expose-headers': optional(`The headers that the page may read.${toAllowed}`),
+    'access-control-allow-methods': optional(`The methods that the page may call with.${toPreflight}`),
+    'access-control-allow-headers': optional(`The headers that the page may send.${toPreflight}`),
+    'access-control-max-age': optional(`How long the browser may cache this reply, in seconds.${toPreflight}`, {
+      type: 'integer',
+      const: corsMaxAgeS,
+    }),
   };
-}
-
-/** Describes all headers. The keys are the names to which `listHeaders` refers. */
-export function describeHeadersByName(limits: Limits): JsonObject {
-  return Object.fromEntries(Object.values(describeHeaders(limits)).map(({ name, described }) => [name, described]));
 }
 
 const preflightHeaders = /^access-control-(?:allow-methods|allow-headers|max-age)$/;
@@ -120,12 +96,8 @@ export function listHeaders({ status, headers, body }: FixedReply, limits: Limit
     ...Object.keys(described).filter((name) => corsHeaders.test(name) && (isPreflight || !preflightHeaders.test(name))),
     ...(countedStatuses.has(status) ? ['ratelimit-policy', 'ratelimit'] : []),
   ]);
-  return Object.fromEntries(
-    [...names].flatMap((name) => {
-      const header = described[name];
-      return header === undefined ? [] : [[name, refTo('headers', header.name)]];
-    }),
-  );
+  const listed = [...names].filter((name) => name in described);
+  return Object.fromEntries(listed.map((name) => [name, refTo('headers', name)]));
 }
 
 /** Describes the parameters of requests. The keys are the parameters' names in the document. */

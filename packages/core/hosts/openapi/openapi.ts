@@ -15,7 +15,7 @@ import {
   sharedReplies,
   type DocumentedReply,
 } from './documented-replies.ts';
-import { describeHeadersByName, describeParameters, listHeaders } from './headers.ts';
+import { describeHeaders, describeParameters, listHeaders } from './headers.ts';
 
 /** Returns the document as indented JSON. */
 export function createOpenApiText(limits: Limits): string {
@@ -65,20 +65,12 @@ const sampleRequest: JsonObject = { title: 'My first work item', state: 'New' };
 const sampleList: Json = [sampleItem, { id: 2, title: 'Export the list as CSV', type: 'Feature', state: 'New' }];
 const sampleSuccess = parseBody(replies.success);
 
-interface OperationTexts {
-  readonly summary: string;
-  readonly description: string;
-  readonly success: string;
-  /** Undefined for the list: generators make a class, not a list, of a named schema without a type. */
-  readonly schema: 'WorkItem' | 'Success' | undefined;
-  readonly sample: Json;
-}
-
-const texts: Record<OperationName, OperationTexts> = {
+const texts = {
   list: {
     summary: 'List work items',
     description: 'Returns the whole list: there is no paging, filtering or sorting.',
     success: "The backend's JSON, byte for byte.",
+    // Generators make a class, not a list, of a named schema without a type.
     schema: undefined,
     sample: sampleList,
   },
@@ -110,7 +102,7 @@ const texts: Record<OperationName, OperationTexts> = {
     schema: 'Success',
     sample: sampleSuccess,
   },
-};
+} satisfies Record<OperationName, object>;
 
 function parseBody(reply: FixedReply): JsonObject {
   return JSON.parse(reply.body.toString()) as JsonObject;
@@ -118,20 +110,15 @@ function parseBody(reply: FixedReply): JsonObject {
 
 function createPath(on: Operation['on'], limits: Limits): JsonObject {
   const { operationId, what, ids } = pathTexts[on];
-  const asksFirst =
-    limits.corsOrigins.length > 0
-      ? ' Browsers send this request (a CORS preflight) before a page of another origin makes a call.'
-      : '';
+  const asksFirst = ' Browsers send this request (a CORS preflight) before a page of another origin makes a call.';
   const here = operations.filter((operation) => operation.on === on);
   return {
-    ...Object.fromEntries(
-      here.map((operation) => [operation.method.toLowerCase(), createOperation(operation, limits)]),
-    ),
+    ...Object.fromEntries(here.map((each) => [each.method.toLowerCase(), createOperation(each, limits)])),
     options: {
       operationId,
       tags: [methodsTag],
       summary: `List the methods of ${what}`,
-      description: `The methods are in \`Allow\`.${ids}${asksFirst}`,
+      description: `The methods are in \`Allow\`.${ids}${limits.corsOrigins.length > 0 ? asksFirst : ''}`,
       security: hasTokens(limits) ? [] : undefined,
       parameters: parametersOf(on, false),
       // The rate limit does not count OPTIONS requests, so these replies have no rate-limit headers.
@@ -176,7 +163,7 @@ function createOperation(operation: Operation, limits: Limits): JsonObject {
 }
 
 /** The names of the responses that all operations share, by status. */
-const sharedNames: ReadonlyMap<number, string> = new Map([
+export const sharedNames: ReadonlyMap<number, string> = new Map([
   [408, 'RequestTimeout'],
   [417, 'ExpectationFailed'],
   [431, 'HeadersTooLarge'],
@@ -185,7 +172,7 @@ const sharedNames: ReadonlyMap<number, string> = new Map([
 
 /** Creates one response per status, with an example for each message that has the status. */
 function createResponses(documented: readonly DocumentedReply[], limits: Limits): JsonObject {
-  const byStatus = Map.groupBy(documented, ({ reply }) => reply.status);
+  const byStatus = Map.groupBy(documented, ([{ status }]) => status);
   return Object.fromEntries(
     [...byStatus].map(([status, group]) => {
       const shared = sharedNames.get(status);
@@ -195,20 +182,20 @@ function createResponses(documented: readonly DocumentedReply[], limits: Limits)
 }
 
 function createSharedResponses(limits: Limits): JsonObject {
-  const byName = Map.groupBy(sharedReplies(limits), ({ reply }) => sharedNames.get(reply.status));
+  const byName = Map.groupBy(sharedReplies(limits), ([{ status }]) => sharedNames.get(status));
   return Object.fromEntries([...byName].map(([name = '', group]) => [name, createResponse(group, limits)]));
 }
 
 function createResponse(group: readonly DocumentedReply[], limits: Limits): JsonObject {
-  const [{ reply }] = group as [DocumentedReply];
-  const headers = group.flatMap((each) => each.reply.headers);
-  const examples = group.map((each) => {
-    const message = messageOf(each.reply);
+  const [[reply]] = group as [DocumentedReply];
+  const headers = group.flatMap(([each]) => each.headers);
+  const examples = group.map(([each]) => {
+    const message = messageOf(each);
     return [nameOf(message), { summary: message, value: { error: message } }] as const;
   });
   const content = { schema: refTo('schemas', 'Error'), examples: Object.fromEntries(examples) };
   return {
-    description: group.map(({ when }) => when).join(' Or: '),
+    description: group.map(([, when]) => when).join(' Or: '),
     headers: listHeaders({ ...reply, headers }, limits),
     content: reply.body.length > 0 ? { 'application/json': content } : undefined,
   };
@@ -269,7 +256,7 @@ function createComponents(limits: Limits): JsonObject {
       },
     },
     parameters: describeParameters(limits),
-    headers: describeHeadersByName(limits),
+    headers: describeHeaders(limits),
   };
 }
 
@@ -303,7 +290,7 @@ ${describeReplies(sharedReplies(limits))}
 }
 
 function describeReplies(documented: readonly DocumentedReply[]): string {
-  const rows = documented.map(({ reply, when }) => `| ${reply.status} | ${messageOf(reply)} | ${when} |`);
+  const rows = documented.map(([reply, when]) => `| ${reply.status} | ${messageOf(reply)} | ${when} |`);
   return ['| Status | Message | When |', '| --- | --- | --- |', ...rows].join('\n');
 }
 
