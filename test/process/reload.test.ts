@@ -149,9 +149,28 @@ for (const WORKERS of ['1', '2']) {
       const file = join(folder, `changing-${WORKERS}.json`);
       writeFileSync(file, keySet);
       await gateway().reload(tokensOf(file));
+      const workers = () => childrenOf(gateway().process.pid) ?? [];
+      const [before, from] = [workers(), gateway().logs.length];
+      for (const text of ['garbage', '{"keys":[]}']) {
+        writeFileSync(file, text);
+        const line = await gateway().reload({ ...small, ...tokensOf(file) }, isRefusal);
+        assert.match(JSON.stringify(line), /"problems":\["AUTH_JWKS_FILE \(.+\) cannot be used/);
+      }
+      const errors = gateway()
+        .logs.slice(from)
+        .filter(({ level }) => level === 'error');
+      assert.deepEqual([errors.length, workers()], [2, before]);
+      if (WORKERS === '1') return;
+      // A new worker gets the keys in force.
       writeFileSync(file, 'garbage');
-      const line = await gateway().reload(tokensOf(file), isRefusal);
-      assert.match(JSON.stringify(line), /AUTH_JWKS_FILE \(.+\) cannot be used/);
+      process.kill(before[0] ?? 0, 'SIGKILL');
+      await gateway().log(
+        ({ msg }) => msg === 'the keys of the issuer cannot be fetched',
+        'the new worker reads the file',
+      );
+      await poll(() => workers().length === 2 && !workers().includes(before[0] ?? 0), 'the worker is replaced');
+      writeFileSync(file, keySet);
+      await gateway().reload({ ...small, ...tokensOf(file) });
     });
 
     test('calls in flight at several reloads end with their old settings, and then each reload ends', async () => {

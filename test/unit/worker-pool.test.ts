@@ -62,7 +62,7 @@ test('after the second early death there is a pause before a worker is replaced;
     await settle();
     assert.equal(workers.length, count + 1, `${pauseMs} ms`);
   }
-  workers[0]?.emit('message', { kind: 'keys', jwksUrl: settings.authJwksUrl, keys: { text: 'keys', ageMs: 0 } });
+  workers[0]?.emit('message', { kind: 'keys', place: settings.authJwksUrl, keys: { text: 'keys', ageMs: 0 } });
   assert.equal(pool.hasFailed(), false);
   pool.beginDrain();
   workers.at(-1)?.end();

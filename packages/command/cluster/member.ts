@@ -47,7 +47,7 @@ export interface MemberObserver {
   onHandedBack(sockets: readonly Socket[], member: Member, isLost: boolean): void;
   onFault(member: Member): void;
   onCount(member: Member, requests: readonly CountRequest[]): void;
-  onKeys(jwksUrl: string, keys: FetchedKeys): void;
+  onKeys(place: string, keys: FetchedKeys): void;
   onUnreachable(member: Member, error: Error): void;
   /** The worker has ended. Called before `exited` resolves. */
   onGone(member: Member): void;
@@ -171,17 +171,22 @@ export class Member implements Receiver {
 
   /**
    * Makes the worker serve new connections with `settings`, as `ServingProcesses.reload` does [D65]. Rejects with a
-   * StartError if the worker cannot use them. If the worker ends, its successor gets them, so the reload succeeds.
+   * StartError if the worker cannot use them; then it keeps those before. If the worker ends, its successor gets them, so the reload succeeds.
    */
-  async reload(settings: Settings, tls: TlsInForce): Promise<{ readonly finished: Promise<unknown> }> {
-    this.settings = settings;
-    this.#tls = tls;
+  async reload(
+    settings: Settings,
+    tls: TlsInForce,
+    areInForce = false,
+  ): Promise<{ readonly finished: Promise<unknown> }> {
+    const before = [this.settings, this.#tls] as const;
+    [this.settings, this.#tls] = [settings, tls];
     const id = (this.#nextId += 1);
-    this.send({ kind: 'reload', id, settings: toPlain(settings), tls });
+    this.send({ kind: 'reload', id, settings: toPlain(settings), tls, areInForce });
     const finished = this.#answer('reload-finished', id);
     const reloaded = await this.#answer('reloaded', id);
-    if (reloaded?.problem !== undefined) throw new StartError(reloaded.problem, undefined);
-    return { finished };
+    if (reloaded?.problem === undefined) return { finished };
+    [this.settings, this.#tls] = before;
+    throw new StartError(reloaded.problem, undefined);
   }
 
   /** Requests a report. Resolves when `lastReport` is new, or when the worker does not answer or has ended. */
@@ -254,7 +259,7 @@ export class Member implements Receiver {
         this.#observer.onCount(this, message.requests);
         break;
       case 'keys':
-        this.#observer.onKeys(message.jwksUrl, message.keys);
+        this.#observer.onKeys(message.place, message.keys);
         break;
       default:
         if (message.kind === 'report') this.#lastReport = message.report ?? this.#lastReport;

@@ -9,7 +9,7 @@ import type { Settings } from '../settings/settings.ts';
 /** The data for the start of a worker, without its settings. */
 export interface WorkerStart {
   readonly tls: TlsInForce;
-  /** Keys that another worker has fetched from the same `AUTH_JWKS_URL` [D44]. */
+  /** Keys that another worker has read from the same place [D44]. */
   readonly keys: FetchedKeys | undefined;
 }
 
@@ -36,7 +36,14 @@ export type ToWorker =
   /** Answer with `pong`. `number` is the number of the last connection sent before this message. */
   | { readonly kind: 'ping'; readonly number: number }
   | { readonly kind: 'renew-tls'; readonly tls: TlsInForce }
-  | { readonly kind: 'reload'; readonly id: number; readonly settings: PlainSettings; readonly tls: TlsInForce }
+  /** `areInForce`: other workers use these settings already. So the last keys replace an unusable key file. */
+  | {
+      readonly kind: 'reload';
+      readonly id: number;
+      readonly settings: PlainSettings;
+      readonly tls: TlsInForce;
+      readonly areInForce: boolean;
+    }
   /** From now on, close each connection after its next reply [D33]. */
   | { readonly kind: 'begin-drain' }
   | { readonly kind: 'finish-drain' }
@@ -62,7 +69,7 @@ export type FromWorker =
   | { readonly kind: 'reloaded'; readonly id: number; readonly problem: string | undefined }
   /** The calls that use the old settings have ended, or the reload has failed. */
   | { readonly kind: 'reload-finished'; readonly id: number }
-  | { readonly kind: 'keys'; readonly jwksUrl: string; readonly keys: FetchedKeys }
+  | { readonly kind: 'keys'; readonly place: string; readonly keys: FetchedKeys }
   /** Asks the primary to count requests. The worker sends the next `count` after the answer. */
   | { readonly kind: 'count'; readonly requests: readonly CountRequest[] }
   /** The answer to `report`. The last report of a worker has the id -1. */

@@ -6,7 +6,7 @@ import { createServer, type Socket } from 'node:net';
 import { extname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-import type { RateLimitPart } from '../../core/guards/ports/ports.ts';
+import { placeOfKeys, type RateLimitPart } from '../../core/guards/ports/ports.ts';
 import { loadRateLimit } from '../../core/guards/guard-parts.ts';
 import type { Listener } from '../../core/hosts/common/listen.ts';
 import { startDeadline } from '../../core/hosts/common/process-deadline.ts';
@@ -125,7 +125,7 @@ class WorkerPool implements ServingProcesses {
       const taken = requests.flatMap(({ key, rate }) => this.#counts?.take(key, rate) ?? []);
       member.send({ kind: 'counted', taken });
     },
-    onKeys: (jwksUrl, keys) => this.#keys.keepKeys(jwksUrl, keys),
+    onKeys: (place, keys) => this.#keys.keepKeys(place, keys),
     onUnreachable: ({ pid }, error) => this.#logger.error({ err: error, worker: pid }, 'a worker cannot be reached'),
     onGone: (member) => {
       this.#members.delete(member);
@@ -222,7 +222,7 @@ class WorkerPool implements ServingProcesses {
     const settings = this.#settings;
     if (member.settings === settings) return;
     try {
-      await member.reload(settings, this.#tls);
+      await member.reload(settings, this.#tls, true);
     } catch (error) {
       await this.#decision;
       if (settings !== this.#settings || member.state === 'ended') return;
@@ -338,7 +338,7 @@ class WorkerPool implements ServingProcesses {
   async #fork(): Promise<StartOutcome> {
     const settings = this.#settings;
     try {
-      const keys = this.#keys.findKeys(settings.authJwksUrl);
+      const keys = this.#keys.findKeys(placeOfKeys(settings));
       const member = new Member(this.#system.fork(), settings, { tls: this.#tls, keys }, this.#observer);
       this.#members.add(member);
       const outcome = await member.started;

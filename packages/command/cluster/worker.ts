@@ -3,6 +3,7 @@
 import type { Socket } from 'node:net';
 
 import { handleOf } from '../../core/http1/node-internals.ts';
+import { placeOfKeys } from '../../core/guards/ports/ports.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
 import type { Report, ReportRequest } from '../../figures/report.ts';
 import { createLog, type Log, type Logger } from '../log/log.ts';
@@ -44,13 +45,14 @@ async function run(
   });
   process.once('disconnect', () => counter.onGone());
   const own = createKeeper();
-  if (keys !== undefined) own.keepKeys(settings.authJwksUrl, keys);
+  if (keys !== undefined) own.keepKeys(placeOfKeys(settings), keys);
   const keeper = {
     ...own,
     counter,
-    keepKeys: (...[jwksUrl, fetched]: Parameters<typeof own.keepKeys>): void => {
-      own.keepKeys(jwksUrl, fetched);
-      void send({ kind: 'keys', jwksUrl, keys: fetched });
+    replacesFile: keys !== undefined,
+    keepKeys: (...[place, fetched]: Parameters<typeof own.keepKeys>): void => {
+      own.keepKeys(place, fetched);
+      void send({ kind: 'keys', place, keys: fetched });
     },
   };
   let service: LocalService;
@@ -86,6 +88,7 @@ async function run(
         service.renewTls(message.tls);
         break;
       case 'reload':
+        keeper.replacesFile = message.areInForce;
         void reload(service, message, log, inForce);
         break;
       case 'begin-drain':

@@ -1,5 +1,6 @@
 // Reload on SIGHUP: reads the settings again and serves with them [D65].
 
+import { StartError } from '../../core/hosts/common/start-error.ts';
 import type { Log, Logger } from '../log/log.ts';
 import type { ServingProcesses } from '../service/process-parts.ts';
 import type { InForce } from '../service/service.ts';
@@ -49,7 +50,8 @@ export async function reload(
       return await clients.reload(next.settings, tls);
     }));
   } catch (error) {
-    logger.error({ err: error }, 'SIGHUP: the reload failed; the old settings stay in force');
+    const facts = error instanceof StartError ? { problems: error.message.split('\n') } : { err: error };
+    logger.error(facts, 'SIGHUP: the reload failed; the old settings stay in force');
     return false;
   }
   if (finished === undefined) return false;

@@ -41,6 +41,8 @@ export async function createGuards(
     ),
   };
   let keyFailure: string | undefined;
+  // While false, an unusable key file is a problem of the start or the reload.
+  let hasKeys = settings.authJwksFile === '';
   // Logs changes only: new keys, and the beginning and end of an outage. As long as the keys cannot be fetched, each
   // new cause is logged too.
   const observer: GuardObserver = {
@@ -48,6 +50,7 @@ export async function createGuards(
       keyRecords.note({ keys: keys.length });
       const names = keys.map(({ kid, algorithm }) => `${kid ?? '(no kid)'} ${algorithm}`);
       // Without keys, `onFetch` logs the failure and its cause.
+      hasKeys ||= names.length > 0;
       if (names.length > 0 && loggedKeys.get(logger) !== names.join()) {
         loggedKeys.set(logger, names.join());
         logger.info({ keys: names }, "loaded the issuer's keys");
@@ -57,7 +60,7 @@ export async function createGuards(
     onFetch: (cause, hasKeySet) => {
       keyRecords.note(cause === undefined ? { fetchedAt: Date.now() } : {});
       figures.count(cause === undefined ? 'key fetch ok' : 'key fetch failed');
-      if (cause !== undefined && cause !== keyFailure) {
+      if (cause !== undefined && cause !== keyFailure && hasKeys) {
         logger.error({ cause }, hasKeySet ? 'the key set of the issuer has no usable key' : outageTexts.keys.begins);
       } else if (cause === undefined && keyFailure !== undefined) {
         logger.info(outageTexts.keys.ends);

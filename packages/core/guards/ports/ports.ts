@@ -58,13 +58,20 @@ export interface FetchedKeys {
   readonly ageMs: number;
 }
 
+/** The address or the file of the issuer's keys. */
+export function placeOfKeys({ authJwksUrl, authJwksFile }: GuardSettings): string {
+  return authJwksUrl === '' ? authJwksFile : authJwksUrl;
+}
+
 /** State that outlives guards: kept for a reload, and for the other processes of a gateway. */
 export interface Keeper {
   /** The counter for all processes of a gateway; undefined if this process counts by itself. */
   readonly counter: Counter | undefined;
-  /** Returns the keys last fetched from an address; undefined if there are none. */
-  readonly findKeys: (jwksUrl: string) => FetchedKeys | undefined;
-  readonly keepKeys: (jwksUrl: string, keys: FetchedKeys) => void;
+  /** Returns the keys last read from a place (`placeOfKeys`); undefined if there are none. */
+  readonly findKeys: (place: string) => FetchedKeys | undefined;
+  readonly keepKeys: (place: string, keys: FetchedKeys) => void;
+  /** True: if a key file is unusable, its last keys are used. */
+  readonly replacesFile: boolean;
 }
 
 export interface Taken {

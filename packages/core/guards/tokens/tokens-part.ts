@@ -1,7 +1,7 @@
 // Creates the token guard with its key set.
 
 import { systemClock } from '../time/clock.ts';
-import type { TokenGuardPart } from '../ports/ports.ts';
+import { placeOfKeys, type TokenGuardPart } from '../ports/ports.ts';
 import { loadJose } from './jose.ts';
 import { createKeySource, describeFetchError, fetchText, KeySet } from './key-set.ts';
 import { readSigningKeys } from './signing-keys.ts';
@@ -11,12 +11,16 @@ import { TokenGuard } from './tokens.ts';
 export const createTokenGuard: TokenGuardPart['createTokenGuard'] = async (settings, observer, keeper) => {
   await loadJose();
   const hasFile = settings.authJwksFile !== '';
+  const place = placeOfKeys(settings);
   let lastCause: string | undefined;
   const keys = new KeySet({
     settings,
     source: createKeySource(settings),
     clock: systemClock,
-    share: (fetched) => keeper?.keepKeys(settings.authJwksUrl, fetched),
+    // A start or reload that a file without keys stops leaves the last keys as they are.
+    share: (fetched) => {
+      if (!hasFile || keys.current.length > 0) keeper?.keepKeys(place, fetched);
+    },
     observer: {
       onKeys: (each) => {
         guard.forgetAll();
@@ -29,15 +33,18 @@ export const createTokenGuard: TokenGuardPart['createTokenGuard'] = async (setti
     },
   });
   const guard = new TokenGuard(settings, keys, systemClock);
-  // With a key file, the keeper's keys are not needed, because the file can be read at any time.
-  const kept = hasFile ? undefined : keeper?.findKeys(settings.authJwksUrl);
+  const kept = hasFile && keeper?.replacesFile !== true ? undefined : keeper?.findKeys(place);
   if (kept !== undefined) {
     await keys.inherit(kept);
     if (keys.current.length > 0) observer.onInherited(kept.ageMs);
   }
   const first = keys.start();
   if (hasFile) await first;
-  return { guard, fileProblem: hasFile ? lastCause : undefined, close: () => keys.close() };
+  return {
+    guard,
+    fileProblem: hasFile && keys.current.length === 0 ? lastCause : undefined,
+    close: () => keys.close(),
+  };
 };
 
 /** Fetches the issuer's keys once. Rejects with an Error for the operator. */
