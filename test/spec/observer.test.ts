@@ -146,8 +146,9 @@ test('a call over IN_FLIGHT_MAX is "overload"; after the call in flight has ende
   const held = server.call('GET', '/api/work-items/1');
   await server.backend.nextRequest();
   await server.call('GET', '/api/work-items/2');
-  const { operation, status, outcome, backendOutcome } = takeRecord(server);
+  const { operation, status, outcome, backendOutcome, cause } = takeRecord(server);
   assert.deepEqual([operation, status, outcome, backendOutcome], ['read', 503, 'overload', undefined]);
+  assert.equal(cause, 'the limit of calls in flight is reached');
   // The 503 does not wait for the body.
   await using client = await server.connect();
   client.send('PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n');

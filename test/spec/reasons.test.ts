@@ -12,6 +12,9 @@ const chunked = `${put}Transfer-Encoding: chunked\r\n\r\n`;
 
 const refusals: [what: string, bytes: string, status: number, reason: string, cause: RegExp][] = [
   ['an invalid method', '\x00\r\n\r\n', 400, 'invalid-head', /method/],
+  ['TLS', '\x16\x03\x01\x00\xc8', 400, 'invalid-head', /^TLS on a port without TLS$/],
+  ['the PROXY protocol', 'PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n', 400, 'invalid-head', /^the PROXY protocol$/],
+  ['HTTP/2 without TLS', 'PRI * HTTP/2.0\r\n\r\n', 400, 'invalid-head', /^HTTP\/2 without TLS$/],
   ['two hosts', 'GET / HTTP/1.1\r\nHost: x\r\nHost: x\r\n\r\n', 400, 'invalid-head', /host/],
   ['a large head', `GET / HTTP/1.1\r\nHost: x\r\nX: ${'x'.repeat(20_000)}\r\n\r\n`, 431, 'head-too-large', /16384 bytes/],
   ['a late head', 'GET / HTTP/1.1\r\n', 408, 'request-timeout', /timed out/],

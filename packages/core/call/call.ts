@@ -214,7 +214,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
     }
     this.#conditions = conditions;
     if (this.#gateway.isFull) {
-      this.#reply(replies.overload, 'overload');
+      this.#turnAway(this.#gateway.budget.isExhausted ? tooManyBytes : tooManyCalls);
     } else if (found.operation.takesBody && this.#mustClose) {
       this.#reply(replies.bodyTooLarge, 'body-too-large');
     } else if (isRead(found.operation) || bodyLength === 0) {
@@ -239,7 +239,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
       } else if ((this.#body ??= new RequestBody(this.#gateway.budget)).reserve(piece)) {
         this.#body.write(piece);
       } else {
-        this.#reply(replies.overload, 'overload');
+        this.#turnAway(tooManyBytes);
       }
     } catch (error) {
       this.onFault(error);
@@ -275,7 +275,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
     }
     // The limit is checked again, because other calls may have started while the body arrived.
     if (!this.#gateway.enter()) {
-      this.#reply(replies.overload, 'overload');
+      this.#turnAway(tooManyCalls);
       return;
     }
     this.#state = 'calling';
@@ -372,6 +372,11 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
     this.#reply(reply, outcome);
   }
 
+  #turnAway(cause: string): void {
+    this.cause = cause;
+    this.#reply(replies.overload, 'overload');
+  }
+
   #reply(reply: FixedReply, outcome: CallOutcome): void {
     this.#end(reply, BorrowedBytes.ofConstant(reply.body), outcome);
   }
@@ -454,3 +459,5 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
 }
 
 const noHeaders: readonly string[] = [];
+const tooManyCalls = 'the limit of calls in flight is reached';
+const tooManyBytes = 'the limit of buffered bytes is reached';

@@ -19,6 +19,13 @@ const partMethod = 0;
 const partTarget = 1;
 const partVersion = 2;
 
+// The beginning of requests in another protocol: a first byte [RFC 8446, 5.1], and words in place of a method.
+const tlsByte = 0x16;
+const foreign = new Map([
+  ['PROXY', 'the PROXY protocol'],
+  ['PRI', 'HTTP/2 without TLS'],
+]);
+
 const methods = new KnownText(['GET', 'PUT', 'POST', 'DELETE']);
 const repeatedInRequests: RepeatedValues = {
   host: new RepeatedText(),
@@ -51,7 +58,7 @@ export class RequestReader extends MessageReader<RequestHead> {
       }
       const length = this.sinceMark(at);
       if (length > methodBytesMax || (at < end && (bytes[at] !== space || length === 0))) {
-        this.fail('an invalid method');
+        this.fail(bytes[at] === tlsByte && length === 0 ? 'TLS on a port without TLS' : 'an invalid method');
         return at;
       }
       if (at === end) return at;
@@ -77,7 +84,7 @@ export class RequestReader extends MessageReader<RequestHead> {
     if (this.#part === partVersion) {
       for (; at < end && this.sinceMark(at) < versionLength; at += 1) {
         if (!isVersionByte(bytes[at] ?? 0, this.sinceMark(at))) {
-          this.fail('a version that is neither HTTP/1.0 nor HTTP/1.1');
+          this.fail(foreign.get(this.#method) ?? 'a version that is neither HTTP/1.0 nor HTTP/1.1');
           return at;
         }
         this.minorVersion = (bytes[at] ?? 0) - digitZero;
