@@ -36,6 +36,7 @@ const lastNumber = scanner.EXPONENT.value;
 // 40 ns and both calls together take 100 ns; for 64 bytes 87 and 98 ns; for 96 bytes 116 and 104 ns.
 const shortBytes = 64;
 const noWords = new Uint32Array(0);
+const noCharacter = Buffer.alloc(0);
 
 /** True if `bytes` is one RFC 8259 text in strict UTF-8. It may begin with one byte-order mark [D13]. */
 export function isJson(bytes: Uint8Array): boolean {
@@ -119,17 +120,14 @@ export class JsonChecker {
 
 /** Checks strict UTF-8 in pieces. `isUtf8` checks whole characters; `#take` checks characters split between pieces. */
 class Utf8Checker {
-  // For an incomplete character: the number of missing bytes, and the valid range of the next byte.
-  #missing = 0;
-  #lowest = 0x80;
-  #highest = 0xbf;
+  // The incomplete character, and how many of its bytes have been taken.
+  #character = noCharacter;
+  #length = 0;
 
   write(piece: Uint8Array): boolean {
     let from = 0;
-    while (this.#missing > 0) {
-      if (from === piece.length) return true;
+    for (; this.#length > 0 && from < piece.length; from += 1) {
       if (!this.#take(piece[from] ?? 0)) return false;
-      from += 1;
     }
     const to = lastCharacter(piece, from);
     if (!isUtf8(from === 0 && to === piece.length ? piece : piece.subarray(from, to))) return false;
@@ -139,22 +137,15 @@ class Utf8Checker {
     return true;
   }
 
+  // A character can still become valid if the lowest or the highest bytes complete it.
   #take(byte: number): boolean {
-    if (this.#missing > 0) {
-      if (byte < this.#lowest || byte > this.#highest) return false;
-      this.#missing -= 1;
-      this.#lowest = 0x80;
-      this.#highest = 0xbf;
-      return true;
-    }
-    // RFC 3629, 4: no overlong forms, no surrogates, nothing above U+10FFFF.
-    if (byte < 0xc2 || byte > 0xf4) return false;
-    this.#missing = byteCount(byte) - 1;
-    if (byte === 0xe0) this.#lowest = 0xa0;
-    if (byte === 0xed) this.#highest = 0x9f;
-    if (byte === 0xf0) this.#lowest = 0x90;
-    if (byte === 0xf4) this.#highest = 0x8f;
-    return true;
+    if (this.#length === 0) this.#character = Buffer.alloc(byteCount(byte));
+    const character = this.#character;
+    character[this.#length] = byte;
+    this.#length += 1;
+    const isValid = [0x80, 0xbf].some((rest) => isUtf8(character.fill(rest, this.#length)));
+    this.#length %= character.length;
+    return isValid;
   }
 }
 

@@ -8,18 +8,6 @@ import type { Clock } from './clock.ts';
 // TLS, a password and a first answer takes about eight turns.
 const stepsMax = 10;
 
-// Runs `action` at the end of one step of a time limit of `ms`. Returns a function that cancels it.
-function afterStep(clock: Clock, ms: number, action: () => void): () => void {
-  let immediate: NodeJS.Immediate | undefined;
-  const callOff = clock.after(ms / stepsMax, () => {
-    immediate = setImmediate(action);
-  });
-  return () => {
-    callOff();
-    clearImmediate(immediate);
-  };
-}
-
 /** The time limit of an answer has passed. */
 export class LateError extends Error {}
 
@@ -32,24 +20,26 @@ export async function within<T>(
   onLate = (): void => undefined,
 ): Promise<T> {
   const { promise: late, reject } = Promise.withResolvers<never>();
-  let steps = 0;
   let callOff = (): void => undefined;
-  const step = (): void => {
-    callOff = afterStep(clock, ms, () => {
-      steps += 1;
-      if (steps < stepsMax) {
-        step();
-      } else {
-        reject(new LateError(message));
-        onLate();
-      }
+  let immediate: NodeJS.Immediate | undefined;
+  const wait = (steps: number): void => {
+    callOff = clock.after(ms / stepsMax, () => {
+      immediate = setImmediate(() => {
+        if (steps > 1) {
+          wait(steps - 1);
+        } else {
+          reject(new LateError(message));
+          onLate();
+        }
+      });
     });
   };
-  step();
+  wait(stepsMax);
   try {
     return await Promise.race([promise, late]);
   } finally {
     callOff();
+    clearImmediate(immediate);
   }
 }
 
