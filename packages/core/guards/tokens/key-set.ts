@@ -4,6 +4,7 @@
 import { createReadStream } from 'node:fs';
 import type { IncomingMessage } from 'node:http';
 import type { Agent } from 'node:https';
+import { addAbortSignal } from 'node:stream';
 
 import { describeError, nodeAuthorities, type Peer } from '../../backend/describe-error.ts';
 import type { Clock } from '../time/clock.ts';
@@ -186,16 +187,12 @@ export function createKeySource({
 
 async function get(url: URL, signal: AbortSignal): Promise<IncomingMessage> {
   const isTls = url.protocol === 'https:';
-  const ended = new AbortController();
-  const onAbort = (action: () => void): void => signal.addEventListener('abort', action, { signal: ended.signal });
   return await new Promise<IncomingMessage>((resolve, reject) => {
-    // Node rejects an aborted request only when the proxy has answered.
-    onAbort(() => reject(signal.reason as Error));
     const request = (isTls ? https : http)
       .request(url, {
         // The connection is not kept open, since the next fetch is minutes away. Without TLS, no proxy is used, because it
         // could replace the keys.
-        agent: isTls && createProxyAgent(onAbort),
+        agent: isTls && createProxyAgent(signal),
         rejectUnauthorized: true,
         headers: {
           accept: 'application/jwk-set+json, application/json',
@@ -213,11 +210,11 @@ async function get(url: URL, signal: AbortSignal): Promise<IncomingMessage> {
         if ((socket as { readonly secureConnecting?: boolean }).secureConnecting === false) request.end();
         else socket.once(isTls ? 'secureConnect' : 'connect', () => request.end());
       });
-  }).finally(() => ended.abort());
+  });
 }
 
 /** Returns an agent for one request through Node's proxy, or false if Node uses no proxy. */
-function createProxyAgent(onAbort: (action: () => void) => void): Agent | false {
+function createProxyAgent(signal: AbortSignal): Agent | false {
   const proxyEnv = findProxyEnv(https.globalAgent);
   if (proxyEnv === undefined) return false;
   const agent = new https.Agent({ proxyEnv });
@@ -225,8 +222,7 @@ function createProxyAgent(onAbort: (action: () => void) => void): Agent | false 
   agent.createConnection = (options, callback) => {
     const connection = connect(options, callback);
     // Node does not close the connection of an aborted request before the proxy has answered.
-    onAbort(() => connection?.destroy());
-    return connection;
+    return connection && addAbortSignal(signal, connection);
   };
   return agent;
 }
