@@ -7,7 +7,7 @@ import { extname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 import { placeOfKeys, type RateLimitPart } from '../../core/guards/ports/ports.ts';
-import { loadRateLimit } from '../../core/guards/guard-parts.ts';
+import { loadGuard } from '../../core/guards/guard-parts.ts';
 import type { Listener } from '../../core/hosts/common/listen.ts';
 import { startDeadline } from '../../core/hosts/common/process-deadline.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
@@ -354,7 +354,7 @@ class WorkerPool implements ServingProcesses {
   async #loadCounts({ rateLimit }: Settings): Promise<void> {
     if (rateLimit === '' || this.#counts !== undefined) return;
     try {
-      this.#counts = (await loadRateLimit()).createCounts();
+      this.#counts = (await loadGuard('rateLimit')).createCounts();
     } catch (error) {
       throw new StartError(`the rate limit could not be loaded: ${String(error)}`, error);
     }

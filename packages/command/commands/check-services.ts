@@ -1,7 +1,7 @@
 // For the command `check`: calls the backend, the issuer of tokens, and Redis.
 
 import type { Call } from '../../backend-probe/calls.ts';
-import { loadRateLimit, loadTokens } from '../../core/guards/guard-parts.ts';
+import { loadGuard } from '../../core/guards/guard-parts.ts';
 import { showRedisUrl } from '../../core/options/guard-kinds.ts';
 import { startDeadline } from '../../core/hosts/common/process-deadline.ts';
 import type { ClientTls } from '../../core/hosts/dialing/open-socket.ts';
@@ -62,7 +62,7 @@ export async function checkTokens(settings: Settings): Promise<CheckResult> {
   if (settings.authIssuer === '') return {};
   const place = showValue(settings.authJwksUrl === '' ? 'authJwksFile' : 'authJwksUrl', settings);
   try {
-    const { fetchKeys } = await loadTokens();
+    const { fetchKeys } = await loadGuard('tokens');
     const { keys, flaws } = await fetchKeys(settings);
     if (keys.length > 0) {
       const names = keys.map(({ kid, algorithm }) => `  ${escapeControls(kid ?? '(no kid)')}: ${algorithm}`);
@@ -89,7 +89,7 @@ export async function checkRedis({ rateLimitRedisUrl: address }: Settings): Prom
   if (address === '') return {};
   const shown = showRedisUrl(address);
   try {
-    const { tryRedis } = await loadRateLimit();
+    const { tryRedis } = await loadGuard('rateLimit');
     const { version = 'unknown version', tookMs, hasUnusedPassword } = await tryRedis(address);
     const line = `rate limit: Redis at ${shown} counted a request in ${tookMs.toFixed(1)} ms (${version})`;
     return { lines: hasUnusedPassword ? [line, `  ${unusedPasswordText}`] : [line] };

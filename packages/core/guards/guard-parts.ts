@@ -8,14 +8,26 @@ import type { GuardObserver, Keeper, RateLimitPart, TokenGuardPart } from './por
 import { parseRate } from '../options/rate.ts';
 
 interface GuardParts {
-  readonly tokens: () => Promise<TokenGuardPart>;
-  readonly rateLimit: () => Promise<RateLimitPart>;
+  readonly tokens: TokenGuardPart;
+  readonly rateLimit: RateLimitPart;
 }
 
-const guardParts: Partial<GuardParts> = {
+const guardParts: { readonly [Name in keyof GuardParts]?: () => Promise<GuardParts[Name]> } = {
   tokens: () => import('./tokens/tokens-part.ts'),
   rateLimit: () => import('./rate-limit/rate-limit-part.ts'),
 };
+
+const leftOut: Readonly<Record<keyof GuardParts, string>> = {
+  tokens: 'authIssuer needs packages/core/guards/tokens, which this build leaves out',
+  rateLimit: 'rateLimit needs packages/core/guards/rate-limit, which this build leaves out',
+};
+
+/** Rejects with a MissingPackageError if the guard is missing. */
+export async function loadGuard<Name extends keyof GuardParts>(name: Name): Promise<GuardParts[Name]> {
+  const load = guardParts[name];
+  if (load === undefined) throw new MissingPackageError(leftOut[name]);
+  return await load();
+}
 
 export interface Guards {
   readonly guards: readonly Guard[];
@@ -37,9 +49,11 @@ export async function createGuards(
 ): Promise<Guards> {
   const rate = parseRate(settings.rateLimit);
   const tokens =
-    settings.authIssuer === '' ? undefined : await (await loadTokens()).createTokenGuard(settings, observer, keeper);
+    settings.authIssuer === ''
+      ? undefined
+      : await (await loadGuard('tokens')).createTokenGuard(settings, observer, keeper);
   try {
-    const limit = rate && (await (await loadRateLimit()).createRateGuard(settings, rate, observer, keeper));
+    const limit = rate && (await (await loadGuard('rateLimit')).createRateGuard(settings, rate, observer, keeper));
     return {
       guards: [tokens, limit].flatMap((each) => each?.guard ?? []),
       fileProblem: tokens?.fileProblem,
@@ -64,20 +78,3 @@ export function findMissingParts(settings: Partial<GuardSettings>): string[] {
     rateLimitRedisUrl !== '' && guardParts.rateLimit && findMissingPackage('rateLimitRedisUrl', 'ioredis'),
   ].filter((each) => typeof each === 'string');
 }
-
-/** Rejects with a MissingPackageError if the token guard is missing. */
-export async function loadTokens(): Promise<TokenGuardPart> {
-  if (guardParts.tokens === undefined) throw new MissingPackageError(leftOut.tokens);
-  return await guardParts.tokens();
-}
-
-/** Rejects with a MissingPackageError if the rate limit guard is missing. */
-export async function loadRateLimit(): Promise<RateLimitPart> {
-  if (guardParts.rateLimit === undefined) throw new MissingPackageError(leftOut.rateLimit);
-  return await guardParts.rateLimit();
-}
-
-const leftOut: Readonly<Record<keyof GuardParts, string>> = {
-  tokens: 'authIssuer needs packages/core/guards/tokens, which this build leaves out',
-  rateLimit: 'rateLimit needs packages/core/guards/rate-limit, which this build leaves out',
-};

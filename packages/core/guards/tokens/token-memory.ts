@@ -5,9 +5,7 @@ import type { Clock } from '../time/clock.ts';
 
 interface Entry<T> {
   readonly value: T;
-  /** The end of the token's validity, in ms on the wall clock. */
   readonly expiresAt: number;
-  /** The end of the entry's use, in ms on the steady clock, which cannot be set back. */
   readonly forgetAt: number;
 }
 
@@ -32,30 +30,24 @@ export class TokenMemory<T> {
   }
 
   find(digest: string): T | undefined {
-    let entry = this.#newer.get(digest);
-    if (entry === undefined) {
-      entry = this.#older.get(digest);
-      if (entry === undefined) return undefined;
-      this.#older.delete(digest);
-      this.#add(digest, entry);
-    }
-    if (this.#clock.now() >= entry.expiresAt || this.#clock.steady() >= entry.forgetAt) {
-      this.#newer.delete(digest);
+    const newer = this.#newer.get(digest);
+    const entry = newer ?? this.#older.get(digest);
+    if (entry === undefined || this.#clock.now() >= entry.expiresAt || this.#clock.steady() >= entry.forgetAt) {
       return undefined;
     }
+    if (newer === undefined) this.remember(digest, entry.value, entry.expiresAt, entry.forgetAt);
     return entry.value;
   }
 
-  /** Keeps `value` until `expiresAt` on the wall clock or `forgetAt` on the steady clock, whichever comes first. */
+  /**
+   * Keeps `value` until `expiresAt` on the wall clock or `forgetAt` on the steady clock, which cannot be set back,
+   * whichever comes first.
+   */
   remember(digest: string, value: T, expiresAt: number, forgetAt: number): void {
-    this.#add(digest, { value, expiresAt, forgetAt });
-  }
-
-  #add(digest: string, entry: Entry<T>): void {
     if (this.#newer.size >= this.#halfMax) {
       this.#older = this.#newer;
       this.#newer = new Map();
     }
-    this.#newer.set(digest, entry);
+    this.#newer.set(digest, { value, expiresAt, forgetAt });
   }
 }
