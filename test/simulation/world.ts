@@ -560,7 +560,7 @@ export async function runWorld(
   if (!hasLoaded) {
     // In virtual time, nothing can be loaded.
     await import('../../packages/core/guards/rate-limit/rate-limit-part.ts');
-    const { loadJose } = await import('../../packages/core/guards/tokens/jose.ts');
+    const { loadJose } = await import('../../packages/core/guards/tokens/signing-keys.ts');
     await import('../../packages/core/guards/tokens/tokens-part.ts');
     await loadJose();
     hasLoaded = true;

@@ -1,5 +1,4 @@
 // The interfaces between the guards and the rest of the gateway, and the words that both sides use in log and metrics.
-// Imports nothing from a guard's folder, so that a build can leave that folder out.
 
 import type { Guard } from '../../call/guard.ts';
 import type { GuardSettings } from '../../options/guard-options.ts';
@@ -83,7 +82,7 @@ export interface Taken {
 
 /** Counts requests for several processes. */
 export interface Counter {
-  /** Counts one request of `key`. Rejects if the counter cannot count. May never settle. */
+  /** Rejects if the counter cannot count. May never settle. */
   take(key: string, rate: Rate): Promise<Taken>;
   /**
    * Prepares for requests, with a new connection if the counter uses connections. Rejects if the counter does not answer.
@@ -91,7 +90,6 @@ export interface Counter {
    * answer are counted on the next connection.
    */
   revive(onGone: () => void): Promise<void>;
-  /** Releases all resources. Later requests are rejected. */
   close(): void;
 }
 

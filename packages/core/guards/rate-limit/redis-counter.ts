@@ -35,8 +35,6 @@ end
 return { math.max(-1, limit - count - 1), left }
 `;
 
-/** Prefix of keys, followed by the window in seconds and the client. */
-const keyPrefix = 'work-item-gateway:rate:';
 /** Longest wait of a request for Redis [D47]. */
 export const answerMsMax = 100;
 // Timeout for connecting. This and `answerMsMax` together are less than a second, because Redis must count again within
@@ -52,7 +50,7 @@ interface CountingRedis extends Redis {
 interface Connection {
   readonly redis: CountingRedis;
   readonly opened: Promise<void>;
-  /** Reports once that the server has closed the connection. */
+  /** Reports the end once. */
   noteGone(): void;
 }
 
@@ -160,12 +158,11 @@ export class RedisCounter implements Counter {
     await within(systemClock, connectMsMax, redis.connect(), message);
     const username = decodeURIComponent(this.#url.username);
     const password = decodeURIComponent(this.#url.password);
-    const credentials = [username, password] as const;
     const database = Number(this.#url.pathname.slice(1));
     const authenticated =
       username + password === ''
         ? undefined
-        : (username === '' ? redis.auth(password) : redis.auth(...credentials)).catch(onRefused);
+        : (username === '' ? redis.auth(password) : redis.auth(username, password)).catch(onRefused);
     const selected = database === 0 ? undefined : redis.select(database);
     selected?.catch(() => undefined);
     await answerOf(Promise.resolve(authenticated).then(() => selected));
@@ -184,7 +181,11 @@ export class RedisCounter implements Counter {
 }
 
 async function count(redis: CountingRedis, key: string, { limit, windowMs }: Rate): Promise<Taken> {
-  const answer: unknown = await redis.countRequest(`${keyPrefix}${windowMs / 1_000}:${key}`, limit, windowMs);
+  const answer: unknown = await redis.countRequest(
+    `work-item-gateway:rate:${windowMs / 1_000}:${key}`,
+    limit,
+    windowMs,
+  );
   const [left, msLeft] = Array.isArray(answer) ? (answer as unknown[]) : [];
   if (!isWhole(left, -1) || !isWhole(msLeft, 0)) throw new UnusableRedis('the answer is malformed');
   return { left, msLeft: Math.min(windowMs, Math.max(1, msLeft)) };

@@ -1,9 +1,22 @@
-// Parses a JSON Web Key Set [RFC 7517] and imports the keys for the accepted algorithms.
+// Parses a JSON Web Key Set [RFC 7517] and imports the keys for the accepted algorithms. Loads jose, an optional package.
 
 import type { CryptoKey, JWK } from 'jose';
 
 import { escapeControls } from '../../text/escape.ts';
-import { jose, loadJose } from './jose.ts';
+import { explainLoading } from '../ports/missing-package.ts';
+
+/** Undefined until `loadJose` has resolved. */
+export let jose: typeof import('jose');
+
+/** Rejects with a MissingPackageError if jose is not installed. */
+export async function loadJose(): Promise<void> {
+  // In a `try`, so that bundlers accept that the package is not installed.
+  try {
+    jose = await import('jose');
+  } catch (error) {
+    throw explainLoading('authIssuer', 'jose', error);
+  }
+}
 
 export interface SigningKey {
   readonly kid: string | undefined;
@@ -13,7 +26,7 @@ export interface SigningKey {
   readonly fingerprint: string;
 }
 
-// A key set comes from the network, so it has limits: for the number of keys read, and for the length of a key id.
+// A key set comes from the network, so it has limits.
 const keysMax = 200;
 const kidLengthMax = 1_024;
 const explainedMax = 5;

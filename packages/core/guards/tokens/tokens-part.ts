@@ -2,9 +2,8 @@
 
 import { systemClock } from '../time/clock.ts';
 import { placeOfKeys, type TokenGuardPart } from '../ports/ports.ts';
-import { loadJose } from './jose.ts';
 import { createKeySource, describeFetchError, fetchText, KeySet } from './key-set.ts';
-import { readSigningKeys } from './signing-keys.ts';
+import { loadJose, readSigningKeys } from './signing-keys.ts';
 import { TokenGuard } from './tokens.ts';
 
 /** Creates the guard. Waits until a key file has been read, but does not wait for keys from an address. */

@@ -15,9 +15,8 @@ import type { Clock } from '../time/clock.ts';
 import type { GuardSettings } from '../../options/guard-options.ts';
 import { scopesOf } from '../../options/guard-kinds.ts';
 import { tokenFlawNames, type TokenFlaw } from '../ports/ports.ts';
-import { jose } from './jose.ts';
 import type { KeySet } from './key-set.ts';
-import type { SigningKey } from './signing-keys.ts';
+import { jose, type SigningKey } from './signing-keys.ts';
 import { TokenMemory } from './token-memory.ts';
 
 /** Largest number of cached tokens; each needs about half a kilobyte. */
