@@ -21,7 +21,6 @@ export function createCounts(): Windows {
   return new Windows(() => systemClock.steady());
 }
 
-/** Creates the guard. Rejects if the Redis client cannot be loaded. */
 export const createRateGuard: RateLimitPart['createRateGuard'] = async (settings, rate, observer, keeper) => {
   const { rateLimitKey, rateLimitRedisUrl, rateLimitFallback } = settings;
   const own = (keeper && countsByKeeper.get(keeper)) ?? createCounts();
@@ -68,7 +67,6 @@ export const createRateGuard: RateLimitPart['createRateGuard'] = async (settings
   };
 };
 
-/** Connects to the Redis at `address` and counts there once. Rejects with an Error for the operator. */
 export const tryRedis: RateLimitPart['tryRedis'] = async (address) => {
   const { answerOf, loadRedis, RedisCounter } = await import('./redis-counter.ts');
   await loadRedis();

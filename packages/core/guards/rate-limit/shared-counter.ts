@@ -44,7 +44,7 @@ export class SharedCounter {
     await this.#revive();
   }
 
-  /** Counts one request of `key`. Rejects if the counter does not answer in time. */
+  /** Rejects if the counter does not answer in time. */
   async take(key: string): Promise<Taken> {
     const { counter, rate, clock, answerMsMax } = this.#options;
     const revivedAt = this.#revivedAt;

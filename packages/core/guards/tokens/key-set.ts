@@ -18,7 +18,7 @@ import { fingerprintOf, readSigningKeys, type SigningKey } from './signing-keys.
 const http = process.getBuiltinModule('node:http');
 const https = process.getBuiltinModule('node:https');
 
-/** Reads the text of a JSON Web Key Set. Rejects soon after `signal` is aborted. */
+/** Reads the text of a JSON Web Key Set. */
 type KeySource = (signal: AbortSignal) => Promise<string>;
 
 export interface KeySetOptions {
@@ -76,7 +76,6 @@ export class KeySet {
     this.first = undefined;
   }
 
-  /** Stops fetching, and aborts a fetch in progress. */
   close(): void {
     this.#callOff();
     this.#closed.abort();
@@ -244,7 +243,6 @@ async function readText(stream: AsyncIterable<unknown>): Promise<string> {
 
 const issuer: Peer = { name: 'the issuer', plainScheme: 'http:', authorities: nodeAuthorities };
 
-/** Describes in one line why the keys could not be read. */
 export function describeFetchError(error: unknown): string {
   // If several addresses failed, the errors in the AggregateError say why. The AggregateError itself does not.
   const errors: readonly unknown[] = error instanceof AggregateError ? error.errors : [error];

@@ -6,7 +6,6 @@ import { createKeySource, describeFetchError, fetchText, KeySet } from './key-se
 import { loadJose, readSigningKeys } from './signing-keys.ts';
 import { TokenGuard } from './tokens.ts';
 
-/** Creates the guard. Waits until a key file has been read, but does not wait for keys from an address. */
 export const createTokenGuard: TokenGuardPart['createTokenGuard'] = async (settings, observer, keeper) => {
   await loadJose();
   const hasFile = settings.authJwksFile !== '';
@@ -46,7 +45,6 @@ export const createTokenGuard: TokenGuardPart['createTokenGuard'] = async (setti
   };
 };
 
-/** Fetches the issuer's keys once. Rejects with an Error for the operator. */
 export const fetchKeys: TokenGuardPart['fetchKeys'] = async (settings) => {
   try {
     const text = await fetchText(createKeySource(settings), systemClock);

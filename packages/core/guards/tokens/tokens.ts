@@ -19,7 +19,7 @@ import type { KeySet } from './key-set.ts';
 import { jose, type SigningKey } from './signing-keys.ts';
 import { TokenMemory } from './token-memory.ts';
 
-/** Largest number of cached tokens; each needs about half a kilobyte. */
+// Each cached token needs about half a kilobyte.
 const rememberedMax = 10_000;
 const rememberedMsMax = 300_000;
 // Tokens with a longer subject are not cached, to keep entries small.
@@ -27,10 +27,10 @@ const rememberedSubjectMax = 1_024;
 // Largest number of keys tried for a token without a key id, or whose id several keys share. For a forged token, each of
 // these keys costs one verification.
 const candidatesMax = 4;
-// Largest number of concurrent verifications. Two verifications keep a core as busy as a hundred would, and leave two of
+// Two verifications keep a core as busy as a hundred would, and leave two of
 // Node's four pool threads free.
 const verifiedAtOnceMax = 2;
-/** Largest number of tokens waiting to be verified. Verifying 1,024 RS256 tokens takes a core about 0.1 s. */
+// Verifying 1,024 RS256 tokens takes a core about 0.1 s.
 const waitingMaxDefault = 1_024;
 
 // RFC 6750, 2.1: the scheme in capital or small letters [RFC 9110, 11.1], then one or more spaces.
@@ -160,10 +160,12 @@ export class TokenGuard implements Guard {
     const memory = this.#memory;
     const { staleAt } = this.#keys;
     const claims = await this.#readClaims(token, keys);
-    const { exp = NaN, sub } = claims;
+    const { exp = NaN } = claims;
     // jose declares a type but does not check it, so a claim can have any value.
-    const subject: unknown = sub;
-    if (!Number.isFinite(exp) || !(subject === undefined || isName(subject))) throw new FlawedToken('claims');
+    const subject: unknown = claims.sub;
+    if (subject !== undefined && typeof subject !== 'string') throw new FlawedToken('claims');
+    // UTF-8 cannot encode lone surrogates, so different names would be sent as the same bytes.
+    if (!Number.isFinite(exp) || subject?.isWellFormed() === false) throw new FlawedToken('claims');
     const granted = scopesIn(claims, this.#settings.authScopeClaim);
     const verified: VerifiedToken = {
       admission: { isAdmitted: true, identity: subject === '' ? undefined : subject },
@@ -199,11 +201,6 @@ export class TokenGuard implements Guard {
   }
 }
 
-// A valid name has no lone surrogates. UTF-8 cannot encode them, so different names would be sent as the same bytes.
-function isName(value: unknown): value is string {
-  return typeof value === 'string' && value.isWellFormed();
-}
-
 // Returns the scopes in all claims that `names` name [D42].
 function scopesIn(claims: JWTPayload, names: readonly string[]): readonly unknown[] {
   return names
@@ -227,7 +224,9 @@ interface TokenHeader {
 }
 
 function readHeader(token: string, algorithms: readonly string[]): TokenHeader {
-  if (!compactForm.test(token) || !token.split('.').every(hasOneSpelling)) throw new FlawedToken('malformed');
+  // Unused bits in the last character of a base64url part must be 0. Otherwise a token would have several spellings.
+  const isSpelledSo = (part: string): boolean => Buffer.from(part, 'base64url').toString('base64url') === part;
+  if (!compactForm.test(token) || !token.split('.').every(isSpelledSo)) throw new FlawedToken('malformed');
   let header: { readonly alg?: unknown; readonly kid?: unknown };
   try {
     header = jose.decodeProtectedHeader(token);
@@ -238,11 +237,6 @@ function readHeader(token: string, algorithms: readonly string[]): TokenHeader {
   if (typeof alg !== 'string' || !(kid === undefined || typeof kid === 'string')) throw new FlawedToken('malformed');
   if (!algorithms.includes(alg)) throw new FlawedToken('algorithm');
   return { algorithm: alg, kid };
-}
-
-// Unused bits in the last character of a base64url part must be 0. Otherwise a token would have several spellings.
-function hasOneSpelling(part: string): boolean {
-  return Buffer.from(part, 'base64url').toString('base64url') === part;
 }
 
 class FlawedToken extends Error {

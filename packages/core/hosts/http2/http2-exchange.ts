@@ -25,7 +25,6 @@ export interface ExchangeOwner extends Requester {
    * connection's limit.
    */
   onRoom(): void;
-  /** Called once, when the stream has closed. */
   onClosed(exchange: Http2Exchange): void;
   /** Closes the connection, because node:http2 does not close a stream. */
   destroy(): void;
@@ -35,10 +34,9 @@ export interface ExchangeOwner extends Requester {
 // the client has read the slice.
 const sliceBytes = 16_384;
 const slicesAhead = 2;
-// Time for the client to read the first slice. A client that needs longer keeps its flow-control window closed, so its
-// stream is reset [D39].
+// Time for the client to read the first slice. A client that needs longer keeps its flow-control window closed [D39].
 const unreadMs = 5_000;
-/** Time for node:http2 to close a stream or a session that has ended, in ms. */
+/** Time for node:http2 to close a stream or a session that has ended. */
 export const closeMs = 1_000;
 
 type State = 'held' | 'body' | 'answering' | 'unread' | 'sending' | 'dropping' | 'done' | 'reset' | 'closed';
@@ -90,7 +88,7 @@ export class Http2Exchange implements Transport {
   // The start of the request's time limit. In `held`: the negative time used so far.
   #beganAt = monotonicMs();
   #state: State;
-  // The start of the state's time limit; undefined until the next `checkTime`.
+  // The start of the state's time limit. If undefined, `checkTime` sets it.
   #since: number | undefined = this.#beganAt;
   // Undefined for a malformed request, and after the handler has replied to a client that had left.
   #incoming: RequestReceiver | undefined;
@@ -122,7 +120,6 @@ export class Http2Exchange implements Transport {
     this.#since = state === 'body' || state === 'dropping' ? this.#beganAt : since;
   }
 
-  /** Calls `act` for each `event` of the stream. */
   #listen(event: 'data' | 'end' | 'close', act: (piece: Buffer) => void): void {
     this.#stream.on(event, (piece: Buffer) => {
       try {
@@ -133,7 +130,6 @@ export class Http2Exchange implements Transport {
     });
   }
 
-  /** True while a part of the reply is unread. */
   get isTaking(): boolean {
     return this.#state === 'unread' || this.#state === 'sending';
   }
@@ -225,7 +221,6 @@ export class Http2Exchange implements Transport {
     }
   }
 
-  /** Does nothing if the reply was read or reset. */
   reportStall(): void {
     if (this.isTaking) this.#incoming?.onStall();
   }
@@ -357,7 +352,7 @@ export class Http2Exchange implements Transport {
     if (body !== undefined) setImmediate(() => body.release());
   }
 
-  // A fault of the gateway ends only this stream [D28].
+  // A fault ends only this stream [D28].
   #fail(error: unknown): void {
     this.cut();
     this.#context.handler.onFault(error);

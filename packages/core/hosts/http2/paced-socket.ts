@@ -82,7 +82,7 @@ export class PacedSocket extends Duplex implements TurnTaker {
     return now - (this.#unreadSince ?? now);
   }
 
-  /** Call it when fewer body bytes are buffered than before. */
+  /** Must be called when fewer body bytes are buffered than before. */
   goOn(): void {
     if (this.#mayGive) this.#give();
   }
