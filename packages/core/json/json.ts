@@ -10,10 +10,9 @@ declare const WebAssembly: {
   Instance: new (module: object) => { readonly exports: Scanner };
 };
 
-type Place = 'WINDOW' | 'LEVELS' | 'DEPTH';
-type State = 'START' | 'AFTER' | 'ZERO' | 'EXPONENT' | 'INVALID';
+type Constant = 'WINDOW' | 'WINDOW_BYTES' | 'LEVELS' | 'DEPTH' | 'START' | 'AFTER' | 'ZERO' | 'EXPONENT' | 'INVALID';
 
-interface Scanner extends Readonly<Record<Place | State | 'WINDOW_BYTES', { readonly value: number }>> {
+interface Scanner extends Readonly<Record<Constant, { readonly value: number }>> {
   readonly memory: { readonly buffer: ArrayBuffer };
   readonly scan: (length: number, state: number, depth: number) => number;
 }

@@ -10,7 +10,7 @@ import { explainLoading } from '../ports/missing-package.ts';
 import type { Counter, Taken } from '../ports/ports.ts';
 import { limitMax, type Rate } from '../../options/rate.ts';
 import { systemClock } from '../time/clock.ts';
-import { LateError, noAnswerWithin, within } from '../time/deadline.ts';
+import { LateError, within } from '../time/deadline.ts';
 
 // Redis runs this script atomically. A key's window begins with its first request and ends when the key expires. The
 // script returns the requests left after this request (-1 if the limit was reached), and the milliseconds until the window
@@ -200,7 +200,7 @@ const causeLengthMax = 200;
 
 /** Settles like `answer`, with the time limit of an answer. */
 export async function answerOf<T>(answer: Promise<T>): Promise<T> {
-  return await within(systemClock, answerMsMax, answer, noAnswerWithin(answerMsMax));
+  return await within(systemClock, answerMsMax, answer);
 }
 
 function isReplyError(error: unknown): boolean {

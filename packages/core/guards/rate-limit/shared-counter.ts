@@ -3,7 +3,7 @@
 import type { Counter, Taken } from '../ports/ports.ts';
 import type { Rate } from '../../options/rate.ts';
 import type { Clock } from '../time/clock.ts';
-import { noAnswerWithin, within } from '../time/deadline.ts';
+import { within } from '../time/deadline.ts';
 
 interface SharedCounterOptions {
   readonly rate: Rate;
@@ -49,7 +49,7 @@ export class SharedCounter {
     const { counter, rate, clock, answerMsMax } = this.#options;
     const revivedAt = this.#revivedAt;
     try {
-      return await within(clock, answerMsMax, counter.take(key, rate), noAnswerWithin(answerMsMax));
+      return await within(clock, answerMsMax, counter.take(key, rate));
     } catch (error) {
       // Another request may have noticed the outage, and it may be over.
       if (this.#state === 'answering' && this.#revivedAt === revivedAt) {
@@ -92,7 +92,7 @@ export class SharedCounter {
   async #try(): Promise<void> {
     const { clock, counter, onChange } = this.#options;
     try {
-      await within(clock, reviveMsMax, counter.revive(this.#onGone), noAnswerWithin(reviveMsMax));
+      await within(clock, reviveMsMax, counter.revive(this.#onGone));
     } catch (error) {
       if (this.#state === 'closed') return;
       if (this.#state !== 'away') this.#goAway(error);

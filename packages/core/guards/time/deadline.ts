@@ -16,7 +16,7 @@ export async function within<T>(
   clock: Clock,
   ms: number,
   promise: Promise<T>,
-  message: string,
+  message = `no answer within ${ms} ms`,
   onLate = (): void => undefined,
 ): Promise<T> {
   const { promise: late, reject } = Promise.withResolvers<never>();
@@ -41,8 +41,4 @@ export async function within<T>(
     callOff();
     clearImmediate(immediate);
   }
-}
-
-export function noAnswerWithin(ms: number): string {
-  return `no answer within ${ms} ms`;
 }

@@ -22,7 +22,7 @@ export function readHead(fields: readonly string[], endsThere: boolean, bytesMax
     return { kind: 'head-too-large', reason: `a head of more than ${fieldsMax} fields` };
   }
   const taken = new RequestFields();
-  const pseudo: Pseudo = { ':method': '', ':scheme': 'https', ':path': '' };
+  const pseudo = { ':method': '', ':scheme': 'https', ':path': '', ':authority': undefined as string | undefined };
   let host: string | undefined;
   let bytes = 0;
   for (let index = 0; index < fields.length; index += 2) {
@@ -30,7 +30,7 @@ export function readHead(fields: readonly string[], endsThere: boolean, bytesMax
     const value = fields[index + 1] ?? '';
     bytes += name.length + value.length + lineBytes;
     if (name.charCodeAt(0) === colon) {
-      pseudo[name as keyof Pseudo] = value;
+      pseudo[name as keyof typeof pseudo] = value;
       continue;
     }
     const known = fieldNameOf(name);
@@ -38,9 +38,14 @@ export function readHead(fields: readonly string[], endsThere: boolean, bytesMax
     else if (known !== undefined) taken.take(known, value);
   }
   if (bytes > bytesMax) return { kind: 'head-too-large', reason: `a head of more than ${bytesMax} bytes` };
-  const flaw = findFlaw(pseudo, host);
-  if (flaw !== undefined) return { kind: 'invalid-head', reason: flaw };
-  const { ':method': method, ':authority': authority, ':path': path } = pseudo;
+  const { ':method': method, ':scheme': scheme, ':authority': authority, ':path': path } = pseudo;
+  if (method.length > methodBytesMax || !consistsOf(method, methodBytes)) return invalid('an invalid method');
+  if (!/^https?$/i.test(scheme)) return invalid('a scheme other than http and https');
+  if (!consistsOf(path, targetBytes)) return invalid('an invalid target');
+  // If `:authority` and `host` differ, implementations disagree on which of them to use [RFC 9113, 8.3.1].
+  if (authority !== undefined && host !== undefined && authority.toLowerCase() !== host.toLowerCase()) {
+    return invalid('a host that differs from the authority');
+  }
   const name = authority ?? host;
   if (name !== undefined) taken.take('host', name);
   const head = taken.finish(method, method === 'CONNECT' ? (authority ?? '') : path, 1);
@@ -50,22 +55,8 @@ export function readHead(fields: readonly string[], endsThere: boolean, bytesMax
   return { ...head, version: '2', bodyLength: endsThere ? 0 : head.bodyLength === 0 ? 'chunked' : head.bodyLength };
 }
 
-interface Pseudo {
-  ':method': string;
-  ':scheme': string;
-  ':authority'?: string;
-  ':path': string;
-}
-
-function findFlaw(pseudo: Pseudo, host: string | undefined): string | undefined {
-  const { ':method': method, ':scheme': scheme, ':authority': authority, ':path': path } = pseudo;
-  if (method.length > methodBytesMax || !consistsOf(method, methodBytes)) return 'an invalid method';
-  if (!/^https?$/i.test(scheme)) return 'a scheme other than http and https';
-  if (!consistsOf(path, targetBytes)) return 'an invalid target';
-  // If `:authority` and `host` differ, implementations disagree on which of them to use [RFC 9113, 8.3.1].
-  return authority !== undefined && host !== undefined && authority.toLowerCase() !== host.toLowerCase()
-    ? 'a host that differs from the authority'
-    : undefined;
+function invalid(reason: string): Flaw {
+  return { kind: 'invalid-head', reason };
 }
 
 function consistsOf(text: string, bytes: Uint8Array): boolean {
