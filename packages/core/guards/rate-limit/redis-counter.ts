@@ -50,7 +50,7 @@ interface CountingRedis extends Redis {
 interface Connection {
   readonly redis: CountingRedis;
   readonly opened: Promise<void>;
-  /** Reports the end once. */
+  /** Reports once that the server has closed the connection. */
   noteGone(): void;
 }
 
@@ -181,11 +181,8 @@ export class RedisCounter implements Counter {
 }
 
 async function count(redis: CountingRedis, key: string, { limit, windowMs }: Rate): Promise<Taken> {
-  const answer: unknown = await redis.countRequest(
-    `work-item-gateway:rate:${windowMs / 1_000}:${key}`,
-    limit,
-    windowMs,
-  );
+  const name = `work-item-gateway:rate:${windowMs / 1_000}:${key}`;
+  const answer: unknown = await redis.countRequest(name, limit, windowMs);
   const [left, msLeft] = Array.isArray(answer) ? (answer as unknown[]) : [];
   if (!isWhole(left, -1) || !isWhole(msLeft, 0)) throw new UnusableRedis('the answer is malformed');
   return { left, msLeft: Math.min(windowMs, Math.max(1, msLeft)) };

@@ -27,8 +27,7 @@ const rememberedSubjectMax = 1_024;
 // Largest number of keys tried for a token without a key id, or whose id several keys share. For a forged token, each of
 // these keys costs one verification.
 const candidatesMax = 4;
-// Two verifications keep a core as busy as a hundred would, and leave two of
-// Node's four pool threads free.
+// Two verifications keep a core as busy as a hundred would, and leave two of Node's four pool threads free.
 const verifiedAtOnceMax = 2;
 // Verifying 1,024 RS256 tokens takes a core about 0.1 s.
 const waitingMaxDefault = 1_024;
