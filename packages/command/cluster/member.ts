@@ -76,7 +76,6 @@ export class Member implements Receiver {
   // The number of the worker's connections in its last `pong`, and the number of the connection sent before the `ping`.
   #open = 0;
   #openSince = 0;
-  #tls: TlsInForce;
   #lastReport: Report | undefined;
   #nextId = 0;
   #missedBeats = 0;
@@ -86,7 +85,6 @@ export class Member implements Receiver {
     this.#process = child;
     this.#observer = observer;
     this.settings = settings;
-    this.#tls = start.tls;
     const started = Promise.withResolvers<StartOutcome>();
     const exited = Promise.withResolvers<undefined>();
     this.started = started.promise;
@@ -161,31 +159,29 @@ export class Member implements Receiver {
     this.#process.send(message, socket, { keepOpen: true }, () => undefined);
   }
 
-  /** Sends these certificates to the worker if it has started and has other certificates. */
+  /** Sends these certificates to the worker if it has started. */
   renewTls(tls: TlsInForce): void {
-    if (this.#state !== 'starting' && this.#tls !== tls) {
-      this.#tls = tls;
-      this.send({ kind: 'renew-tls', tls });
-    }
+    if (this.#state !== 'starting') this.send({ kind: 'renew-tls', tls });
   }
 
   /**
    * Makes the worker serve new connections with `settings`, as `ServingProcesses.reload` does [D65]. Rejects with a
-   * StartError if the worker cannot use them; then it keeps those before. If the worker ends, its successor gets them, so the reload succeeds.
+   * StartError if the worker cannot use them; then it keeps those before. If the worker ends, its successor gets them, so
+   * the reload succeeds.
    */
   async reload(
     settings: Settings,
     tls: TlsInForce,
     areInForce = false,
   ): Promise<{ readonly finished: Promise<unknown> }> {
-    const before = [this.settings, this.#tls] as const;
-    [this.settings, this.#tls] = [settings, tls];
+    const before = this.settings;
+    this.settings = settings;
     const id = (this.#nextId += 1);
     this.send({ kind: 'reload', id, settings: toPlain(settings), tls, areInForce });
     const finished = this.#answer('reload-finished', id);
     const reloaded = await this.#answer('reloaded', id);
     if (reloaded?.problem === undefined) return { finished };
-    [this.settings, this.#tls] = before;
+    this.settings = before;
     throw new StartError(reloaded.problem, undefined);
   }
 

@@ -107,7 +107,6 @@ class WorkerPool implements ServingProcesses {
     isUpToDate: (member) => member.state === 'ended' || member.settings === this.#settings,
     bringUpToDate: (member) => this.#bringUpToDate(member),
     onReady: (member) => {
-      if (member.state !== 'serving') return;
       // The certificates may have changed while the worker was starting.
       member.renewTls(this.#tls);
       if (this.#phase === 'announced') member.send({ kind: 'begin-drain' });
@@ -250,7 +249,7 @@ class WorkerPool implements ServingProcesses {
   readonly hasFailed = (): boolean => this.#hasFailed;
 
   beginDrain(): void {
-    if (this.#phase !== 'stopping') this.#phase = 'announced';
+    this.#phase = 'announced';
     this.#tellAll({ kind: 'begin-drain' });
   }
 
@@ -265,11 +264,10 @@ class WorkerPool implements ServingProcesses {
     this.beginDrain();
     await this.#stopServing();
     this.#tellAll({ kind: 'cut' });
-    const callOff = startDeadline(killTimeoutMs, () => {
+    startDeadline(killTimeoutMs, () => {
       for (const member of this.#members) this.#kill(member, 'a worker does not exit: killing it');
     });
     await this.#allExited();
-    callOff();
   }
 
   async #stopServing(): Promise<void> {
