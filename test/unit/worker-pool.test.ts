@@ -21,21 +21,22 @@ class Worker extends EventEmitter {
   readonly send = (message: ToWorker): void => {
     if (message.kind === 'start') this.keys = message.keys;
   };
-  readonly end = (): void => {
+  readonly end = (signal: NodeJS.Signals | null = null): void => {
     this.connected = false;
-    this.emit('exit', 1, null);
+    this.emit('exit', signal === null ? 1 : null, signal);
   };
 }
 
 test('after the second early death there is a pause before a worker is replaced; each further one doubles it; a new worker gets the keys; what the pool and ended workers counted is kept', async (t) => {
   const workers: Worker[] = [];
+  let starts = true;
   let accept: (socket: Socket) => void = () => assert.fail();
   const system = {
     fork: () => {
       const worker = new Worker();
       // The pool listens for messages first.
       const report = { figures: [], failures: [{ at: 0, outcome: 'bug' }] };
-      queueMicrotask(() => worker.emit('message', { kind: 'ready', report }));
+      if (starts) queueMicrotask(() => worker.emit('message', { kind: 'ready', report }));
       workers.push(worker);
       return worker;
     },
@@ -71,6 +72,15 @@ test('after the second early death there is a pause before a worker is replaced;
   t.mock.timers.tick(800);
   await settle();
   assert.equal(workers.at(-1)?.keys?.text, 'keys');
+  // Neither a second fault nor a signal for the process group during the start is a death.
+  starts = false;
+  for (const kind of ['fault', 'fault']) workers.at(-1)?.emit('message', { kind });
+  t.mock.timers.tick(1_600);
+  for (const signal of ['SIGHUP', null] as const) {
+    await settle();
+    workers.at(-1)?.end(signal);
+  }
+  await settle();
   const stopped = pool.stop();
   await settle();
   for (const worker of workers) worker.end();
@@ -79,8 +89,9 @@ test('after the second early death there is a pause before a worker is replaced;
   output.onDrop(3);
   const { ended } = await pool.reports({ withProcessMetrics: false, probesBackend: false });
   const counts = new Figures(ended.figures);
-  assert.deepEqual([counts.counted('connection shed'), counts.counted('log line dropped')], [1, 3]);
-  assert.equal(ended.failures.length, workers.length);
+  const names = ['connection shed', 'log line dropped', 'death exit', 'death signal'] as const;
+  assert.deepEqual(names.map((name) => counts.counted(name)), [1, 3, 7, 0]); // prettier-ignore
+  assert.equal(ended.failures.length, workers.length - 2);
 });
 
 test('a worker may have two unconfirmed connections, and ten unanswered heartbeats, of which one is sent; a start has 60', async () => {
