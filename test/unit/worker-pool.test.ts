@@ -50,8 +50,11 @@ test('after the second early death there is a pause before a worker is replaced;
   const output = { onDrop: (lines: number): void => assert.fail(String(lines)) };
   const pool = await startPool(settings, { logger, output } as never, {}, [], system);
   const settle = () => new Promise((resolve) => setImmediate(resolve));
-  for (const pauseMs of [0, 100, 200, 400]) {
+  let now = 0;
+  t.mock.method(performance, 'now', () => now);
+  for (const [livedMs, pauseMs] of [[0, 0], [0, 100], [0, 200], [9_999, 400], [10_000, 0], [0, 0], [0, 100]] as const) {
     const count = workers.length;
+    now += livedMs;
     workers.at(-1)?.end();
     await settle();
     if (pauseMs > 0) {
@@ -62,7 +65,7 @@ test('after the second early death there is a pause before a worker is replaced;
     t.mock.timers.tick(1);
     await settle();
     assert.equal(workers.length, count + 1, `${pauseMs} ms`);
-  }
+  } // prettier-ignore
   workers[0]?.emit('message', { kind: 'keys', place: settings.authJwksUrl, keys: { text: 'keys', ageMs: 0 } });
   assert.equal(pool.hasFailed(), false);
   pool.beginDrain();
@@ -81,17 +84,21 @@ test('after the second early death there is a pause before a worker is replaced;
     workers.at(-1)?.end(signal);
   }
   await settle();
+  t.mock.timers.tick(1_600);
+  await settle();
+  const { length } = workers;
   const stopped = pool.stop();
   await settle();
-  for (const worker of workers) worker.end();
+  for (const worker of workers) worker.end('SIGTERM');
   await stopped;
+  assert.equal(workers.length, length, 'no worker is started after a stop');
   accept(new Socket());
   output.onDrop(3);
   const { ended } = await pool.reports({ withProcessMetrics: false, probesBackend: false });
   const counts = new Figures(ended.figures);
   const names = ['connection shed', 'log line dropped', 'death exit', 'death signal'] as const;
-  assert.deepEqual(names.map((name) => counts.counted(name)), [1, 3, 7, 0]); // prettier-ignore
-  assert.equal(ended.failures.length, workers.length - 2);
+  assert.deepEqual(names.map((name) => counts.counted(name)), [1, 3, 10, 0]); // prettier-ignore
+  assert.equal(ended.failures.length, workers.length - 3);
 });
 
 test('a worker may have two unconfirmed connections, and ten unanswered heartbeats, of which one is sent; a start has 60', async () => {

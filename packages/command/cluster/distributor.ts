@@ -79,7 +79,7 @@ export class Distributor<Worker extends Receiver> {
       const waited = performance.now() - (this.#waiting[0]?.since ?? 0);
       const next = choose(workers, this.#turns, waited >= patienceMs);
       if (next === undefined) {
-        if (workers.some(({ isLate }) => !isLate)) this.#retryLater();
+        this.#retryLater();
         return;
       }
       this.#pass(next);

@@ -397,26 +397,19 @@ class WorkerPool implements ServingProcesses {
   #replace({ startedAt }: Member): void {
     if (performance.now() - startedAt >= settledMs) {
       this.#earlyDeaths = 0;
-      this.#startPause();
+      this.#endPause();
     } else {
       this.#onEarlyDeath();
     }
   }
 
-  // Several deaths at a time count as one.
+  // Starts the pause before the next worker is started, which is 0 after the first early death. Each further early death in
+  // a row doubles the pause, up to `backOffMaxMs`. Otherwise workers that keep failing would use all CPU time. Several
+  // deaths at a time count as one.
   #onEarlyDeath(): void {
     if (this.#pause !== undefined) return;
     this.#earlyDeaths += 1;
-    this.#startPause();
-  }
-
-  // Starts the pause before the next worker is started. After a worker that lived at least `settledMs`, and after the first
-  // early death, there is no pause. Each further early death in a row doubles the pause, up to `backOffMaxMs`. Otherwise
-  // workers that keep failing would use all CPU time.
-  #startPause(): void {
-    if (!this.#isOpen()) return;
     const delayMs = this.#earlyDeaths < 2 ? 0 : Math.min(backOffMaxMs, backOffMinMs * 2 ** (this.#earlyDeaths - 2));
-    clearTimeout(this.#pause);
     this.#pause = setTimeout(() => this.#endPause(), delayMs);
   }
 
