@@ -73,6 +73,17 @@ test('a connection waits for the worker with the fewest connections: if it is la
   }
 });
 
+test('up to CONNECTIONS_MAX connections wait for a worker; a further one is closed', () => {
+  const limits = { connectionsMax: 2, requestHeadersTimeoutMs: 60_000 };
+  let refused = 0;
+  const sockets = [new Socket(), new Socket(), new Socket()];
+  const few = new Distributor(() => workers, () => limits, () => (refused += 1)); // prettier-ignore
+  for (const socket of sockets) few.accept(socket);
+  assert.deepEqual([refused, sockets.map(({ destroyed }) => destroyed)], [1, [false, false, true]]);
+  few.close();
+  assert.equal(refused, 3);
+});
+
 test('connections that are handed back are passed on before those that wait', () => {
   const waiting = accept(2);
   const back = [new Socket(), new Socket()];
