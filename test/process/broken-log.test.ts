@@ -41,11 +41,11 @@ class Pipe {
     closeSync(this.#reader);
   }
 
-  /** Reads the bytes that are in the pipe now. */
-  read(): string {
-    const bytes = Buffer.alloc(1_048_576);
+  /** Reads the bytes that are in the pipe now; if `isSlow`, at most 10,000 of them. */
+  read(isSlow = false): string {
+    const bytes = Buffer.alloc(isSlow ? 10_000 : 1_048_576);
     try {
-      for (let count = 1; count > 0;) {
+      for (let count = 1; count > 0; count = isSlow ? 0 : count) {
         count = readSync(this.#reader, bytes);
         this.text += bytes.toString('utf8', 0, count);
       }
@@ -143,6 +143,15 @@ test('a reader that resumes in time gets every line, in order, and the last line
   assert.equal(await droppedLines(command), dropped);
   await assertEnds(command, 'SIGTERM');
   assert.match(pipe.read(), /"exitCode":0,"msg":"stopped"}\n$/);
+});
+
+test('two workers write whole lines to one pipe, even if its reader is slow [D53]', async () => {
+  const pipe = new Pipe();
+  await using command = await startUnseen({ LOG_FORMAT: 'json', WORKERS: '2' }, { stdout: pipe.output });
+  const calls = 1_200;
+  await call(command, calls);
+  await poll(() => pipe.read(true).split('\n').length > calls + 1, 'every line', 30_000);
+  assert.equal(pipe.lines.filter(({ msg }) => msg === 'request').length, calls);
 });
 
 test('the reason for a refused start is printed on standard error, even if standard output cannot be written [D53]', async () => {
