@@ -101,14 +101,30 @@ test('after the second early death there is a pause before a worker is replaced;
   assert.equal(ended.failures.length, workers.length - 3);
 });
 
-test('a worker may have two unconfirmed connections, and ten unanswered heartbeats, of which one is sent; a start has 60', async () => {
+function createMember() {
   const sent: string[] = [];
   const send = ({ kind }: { kind: string }): number => sent.push(kind);
   const child = Object.assign(new EventEmitter(), { pid: 1, connected: true, send, kill: () => true });
-  const say = (message: object): unknown => child.emit('message', message);
-  const observer = { isUpToDate: () => true, onReady: () => undefined, onRoom: () => undefined };
+  const nothing = (): void => undefined;
+  const observer = { isUpToDate: () => true, onReady: nothing, onRoom: nothing, onGone: nothing, onExit: nothing };
   const start = { tls: {}, keys: undefined };
-  const member = new Member(child as never, settings, start, observer as unknown as MemberObserver);
+  return { sent, child, member: new Member(child as never, settings, start, observer as unknown as MemberObserver) };
+}
+
+test('if the gateway kills a starting worker, the error does not name the memory; the first reason to leave stays', async () => {
+  for (const isOwn of [true, false]) {
+    const { child, member } = createMember();
+    for (const reason of ['hung', 'stop'] as const) member.leave(reason);
+    if (isOwn) member.kill();
+    Object.assign(child, { connected: false }).emit('exit', null, 'SIGKILL');
+    const { message } = (await member.started) as { message: string };
+    assert.deepEqual([message.includes('out of memory'), member.departure], [!isOwn, 'hung']);
+  }
+});
+
+test('a worker may have two unconfirmed connections, and ten unanswered heartbeats, of which one is sent; a start has 60', async () => {
+  const { sent, child, member } = createMember();
+  const say = (message: object): unknown => child.emit('message', message);
   const beats = (count: number) =>
     Array.from({ length: count }, () => member.beat()).filter((each) => each !== undefined);
   assert.deepEqual(beats(61), [60]);
@@ -124,7 +140,8 @@ test('a worker may have two unconfirmed connections, and ten unanswered heartbea
   say({ kind: 'pong', number: 2, open: 1 });
   assert.equal(member.connections, 2, 'one at the heartbeat, and one since');
   assert.deepEqual([beats(4), member.isAnswering], [[], true]);
-  assert.deepEqual([beats(7), member.isAnswering], [[10], false]);
+  assert.deepEqual([beats(1), member.isAnswering], [[], false]);
+  assert.deepEqual(beats(6), [10]);
   await member.report({ withProcessMetrics: false, probesBackend: false });
   assert.deepEqual(sent, ['start', 'connection', 'connection', 'ping', 'connection', 'ping'], 'no report is awaited');
   say({ kind: 'report', id: 1, report: undefined });
