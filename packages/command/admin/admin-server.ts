@@ -27,13 +27,6 @@ interface AdminSources extends DashboardSources {
   readonly allowedHosts: () => readonly string[];
 }
 
-interface AdminServer {
-  readonly connections: ClientListener;
-  readonly endRecording: () => void;
-}
-
-type Route = () => FixedReply | Promise<FixedReply>;
-
 const limits: ServerLimits = {
   connectionsMax: 64,
   replacesOldest: true,
@@ -59,12 +52,12 @@ const failures = {
 };
 
 /** Creates the admin server and starts recording the history. No dashboard without `createDashboard`. */
-export function createAdminServer(sources: AdminSources, createDashboard?: CreateDashboard): AdminServer {
+export function createAdminServer(sources: AdminSources, createDashboard?: CreateDashboard) {
   const history = new History(performance.timeOrigin);
   const dashboard = createDashboard?.(sources, history);
   // Concurrent requests share one set of reports, because a set needs a report from every worker [D59].
   const reports = share(async () => await sources.reports({ withProcessMetrics: false, probesBackend: true }));
-  const routes: ReadonlyMap<string, Route> = new Map<string, Route>([
+  const routes = new Map<string, () => FixedReply | Promise<FixedReply>>([
     ['/livez', () => json(200, { status: 'alive' })],
     ['/readyz', async () => describeReadiness(await reports(), sources.isDraining(), history)],
     ['/metrics', share(async () => await makeMetrics(sources, history))],

@@ -1,6 +1,6 @@
-// The command `dev`: runs the gateway and the embedded backend in one process.
+// The commands that run the embedded backend: `dev`, with the gateway in one process, and `backend`, alone.
 
-import { listenForStop, runUntilStopped } from '../service/lifecycle.ts';
+import { listenForStop, runUntilStopped, untilAborted } from '../service/lifecycle.ts';
 import { startOnPorts } from '../service/listener.ts';
 import { loadPart } from '../service/process-parts.ts';
 import { startLocalService } from '../service/local-service.ts';
@@ -16,6 +16,24 @@ export const devCommand: CommandEntry = {
     'Runs the gateway and the embedded backend with a few sample work items; nothing else is needed. For development and demonstrations: the embedded backend is not for production.',
   examples: ['', '--embedded-backend-database work-items.sqlite'],
   run: async (run) => await withLog(run.resolved.settings, (log) => runDev(run, log)),
+};
+
+export const backendCommand: CommandEntry = {
+  summary: 'run the embedded backend alone',
+  description:
+    'Runs the embedded backend alone: a stand-in for a real work-item backend, for development, demonstrations and tests. Not for production, because it is one process with one SQLite file and no authentication.',
+  examples: ['--embedded-backend-database work-items.sqlite'],
+  run: async ({ resolved: { settings }, terminal, parts }) =>
+    await withLog(settings, async ({ logger }) => {
+      const { embeddedBackendHost: host, embeddedBackendPort: port, embeddedBackendDatabase: database } = settings;
+      const stop = listenForStop(logger, terminal, true);
+      const { startEmbeddedBackend } = await loadPart(parts, 'standInBackend', 'backend');
+      const backend = await startEmbeddedBackend({ host, port, database, logger });
+      logger.info({ url: backend.url, database }, 'embedded backend ready (not for production)');
+      await untilAborted(stop.wanted.signal);
+      await backend.stop();
+      return stop.hasFault ? 1 : 0;
+    }),
 };
 
 async function runDev({ resolved, terminal, parts }: CommandRun, log: Log): Promise<number> {

@@ -28,14 +28,13 @@ export function openCertificates(settings: Settings, logger: Logger): Certificat
 
 /** Returns a function that logs the warnings about settings, without those that the last settings had too. */
 export function createWarner({ environment }: Terminal, logger: Logger): (settings: Settings) => void {
-  let last: readonly string[] = [];
+  let last: ReadonlyMap<string, unknown> = new Map();
   return (settings) => {
-    const warnings = findWarnings(settings, environment);
-    const texts = warnings.map(({ message, facts }) => JSON.stringify([message, facts]));
-    for (const [index, { message, facts }] of warnings.entries()) {
-      if (!last.includes(texts[index] ?? '')) logger.warn(facts, message);
+    const warnings = new Map(findWarnings(settings, environment).map((each) => [JSON.stringify(each), each]));
+    for (const [text, { message, facts }] of warnings) {
+      if (!last.has(text)) logger.warn(facts, message);
     }
-    last = texts;
+    last = warnings;
   };
 }
 
