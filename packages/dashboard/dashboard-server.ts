@@ -7,7 +7,6 @@ import { callOutcomes, outcomes } from '../core/outcomes.ts';
 import { shortTextOf } from '../core/reasons.ts';
 import { createFixedReply, replyHeaders, type FixedReply } from '../core/replies.ts';
 import { version } from '../core/version.ts';
-import { latestBackendStatus } from '../figures/backend-status.ts';
 import { findTroubles } from '../figures/current-troubles.ts';
 import type { CreateDashboard, DashboardSources } from '../figures/dashboard-port.ts';
 import { joinFailures, type Failure } from '../figures/failures.ts';
@@ -118,7 +117,7 @@ function describeFacts(facts: ReturnType<DashboardSources['facts']>): Facts {
 function describeNow(reports: Reports, failures: readonly Failure[], history: History, isDraining: boolean): Now {
   const counted = addFigures(reports);
   const { living } = reports;
-  const backend = latestBackendStatus(living.map((report) => report.backend));
+  const backend = living[0]?.backend;
   return {
     at: Date.now(),
     isDraining,

@@ -1,8 +1,7 @@
 // Types of the state that the dashboard's page fetches. The page's modules import this file too, so it must not use Node's
 // types.
 
-import type { CertificateStatus } from '../figures/certificate-status.ts';
-import type { GatewayFacts, ShownSetting } from '../figures/facts.ts';
+import type { CertificateStatus, GatewayFacts, ShownSetting } from '../figures/facts.ts';
 import type { Failure, LastFailure, Party } from '../figures/failures.ts';
 import type { CurrentTroubles, Trouble, TroubleCode } from '../figures/troubles.ts';
 

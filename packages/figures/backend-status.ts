@@ -7,27 +7,22 @@ import type { OpenSocket } from '../core/http1/backend-connection.ts';
 import type { Reason } from '../core/reasons.ts';
 import { monotonicMs } from '../core/time/monotonic.ts';
 
-/** The backend's name in messages to operators, and the advice that these messages give. */
+/** The backend's name and the advice in messages to operators. */
 export const backendPeer: Peer = {
   name: 'the backend',
   plainScheme: 'http:',
   authorities: 'set BACKEND_CA_FILE to a file with the certificate authorities to trust',
 };
 
+/** Times are in milliseconds since 1970. */
 export interface BackendStatus {
   readonly isReachable: boolean;
-  /** Start of this state, in milliseconds since 1970. */
   readonly since: number;
   /** Why the backend does not answer; undefined while it answers. */
   readonly cause: string | undefined;
   readonly reason?: Reason | undefined;
-  /** Last observation of this state, in milliseconds since 1970. */
+  /** Last observation of this state. */
   readonly seenAt: number;
-}
-
-/** The latest of several processes' observations; undefined if there is none. */
-export function latestBackendStatus(statuses: readonly BackendStatus[]): BackendStatus | undefined {
-  return statuses.toSorted((one, other) => other.seenAt - one.seenAt).at(0);
 }
 
 /**
@@ -39,7 +34,7 @@ export class JoinedBackendStatus {
 
   /** Joins the observations in `all`. Returns `all` with the joined observation in each element. */
   join<T extends { readonly backend: BackendStatus }>(all: readonly T[]): readonly T[] {
-    const latest = latestBackendStatus(all.map(({ backend }) => backend));
+    const [latest] = all.map(({ backend }) => backend).sort((one, other) => other.seenAt - one.seenAt);
     const last = this.#last;
     if (latest !== undefined && latest.seenAt > (last?.seenAt ?? 0)) {
       const isSame = latest.isReachable === last?.isReachable;

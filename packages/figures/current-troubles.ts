@@ -3,7 +3,6 @@
 import { tokenFlawNames, type TokenFlaw } from '../core/guards/ports/ports.ts';
 import { operations } from '../core/operations.ts';
 import { callOutcomes, type CallOutcome } from '../core/outcomes.ts';
-import { latestBackendStatus } from './backend-status.ts';
 import { joinFailures, type Failure } from './failures.ts';
 import { deathCauses, type Figures } from './figures.ts';
 import { addFigures, minuteMs, type History, type Stretch } from './history.ts';
@@ -15,7 +14,6 @@ import {
   type CurrentTroubles,
   type Failing,
   type Passing,
-  type Refusal,
   type Refused,
   type TroubleCode,
 } from './troubles.ts';
@@ -27,7 +25,7 @@ const refusedMin = 10;
 
 export function findTroubles(reports: Reports, history: History): CurrentTroubles {
   const counted = addFigures(reports);
-  const backend = latestBackendStatus(reports.living.map((each) => each.backend));
+  const backend = reports.living[0]?.backend;
   const failures = joinFailures([reports.ended, ...reports.living].map((each) => each.failures));
   return {
     unreachable: backend?.isReachable === false ? troubleOfReason(backend.reason) : undefined,
@@ -70,7 +68,8 @@ function findRefused(history: History, counted: Figures): Refused | undefined {
     if (count >= refusedMin && count * 2 > calls) {
       const outcome = commonest(refusalOutcomes, (each) => countOutcome(passed, each)) ?? 'no-token';
       const flaw = commonest(tokenFlawNames, (each) => passed.counted(`token ${each}`));
-      return { code: troubleOfRefusal(outcome, flaw), count, calls, outcome, at };
+      const code = outcome === 'invalid-token' && flaw !== undefined ? byFlaw[flaw] : refusals[outcome];
+      return { code, count, calls, outcome, at };
     }
   }
   return undefined;
@@ -108,8 +107,3 @@ const byFlaw: Readonly<Record<TokenFlaw, TroubleCode>> = {
   type: 'token-type',
   claims: 'token-form',
 };
-
-/** The trouble if most calls are refused with `outcome`. `flaw`: the commonest flaw of the tokens. */
-function troubleOfRefusal(outcome: Refusal, flaw: TokenFlaw | undefined): TroubleCode {
-  return outcome === 'invalid-token' && flaw !== undefined ? byFlaw[flaw] : refusals[outcome];
-}

@@ -43,7 +43,7 @@ type Counts = Pick<Report, 'figures' | 'failures'>;
 export interface Reports {
   /** True if a process accepts and serves connections. */
   readonly isServing: boolean;
-  /** The last report of each process that serves clients. */
+  /** The last report of each process that serves clients. JoinedBackendStatus gives all of them one `backend`. */
   readonly living: readonly Report[];
   readonly ended: Counts;
 }

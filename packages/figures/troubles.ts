@@ -197,7 +197,7 @@ export const refusals = {
   'rate-limited': 'over-rate-limit',
 } as const satisfies Partial<Record<CallOutcome, TroubleCode>>;
 
-export type Refusal = keyof typeof refusals;
+type Refusal = keyof typeof refusals;
 
 export const refusalOutcomes = Object.keys(refusals) as readonly Refusal[];
 

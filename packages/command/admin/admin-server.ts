@@ -9,7 +9,6 @@ import { ClientListener } from '../../core/hosts/clients/client-listener.ts';
 import type { BrokenReason, Reply, RequestReceiver, Transport } from '../../core/http1/transport.ts';
 import { BorrowedBytes } from '../../core/http1/borrowed-bytes.ts';
 import { createFixedReply, replyHeaders, describeBroken, type FixedReply } from '../../core/replies.ts';
-import { latestBackendStatus } from '../../figures/backend-status.ts';
 import {
   dashboardFolder,
   type CreateDashboard,
@@ -132,7 +131,7 @@ function record(
 // While the backend is unreachable, /readyz still answers 200. Otherwise the load balancer would remove all replicas,
 // because they share the backend [D34].
 function describeReadiness(reports: Reports, isDraining: boolean, history: History): FixedReply {
-  const backend = latestBackendStatus(reports.living.map((report) => report.backend));
+  const backend = reports.living[0]?.backend;
   const status = isDraining ? 'draining' : reports.isServing ? 'ready' : 'no worker answers';
   return json(status === 'ready' ? 200 : 503, {
     status,

@@ -5,7 +5,7 @@ import { readFile } from 'node:fs/promises';
 import { setTimeout as delay } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
 
-import { certificateDaysMin, daysLeft, type CertificateStatus } from '../../figures/certificate-status.ts';
+import { certificateDaysMin, daysLeft, type CertificateStatus } from '../../figures/facts.ts';
 import type { Logger } from '../log/log.ts';
 import {
   dateOf,

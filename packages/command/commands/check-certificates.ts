@@ -1,6 +1,6 @@
 // For the command `check`: lists the certificates with their validity, problems and advice.
 
-import { certificateDaysMin, daysLeft } from '../../figures/certificate-status.ts';
+import { certificateDaysMin, daysLeft } from '../../figures/facts.ts';
 import {
   dateOf,
   findValidityProblems,

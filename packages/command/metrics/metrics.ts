@@ -25,8 +25,7 @@ import {
   type Figures,
 } from '../../figures/figures.ts';
 import { tokenFlawNames } from '../../core/guards/ports/ports.ts';
-import { latestBackendStatus } from '../../figures/backend-status.ts';
-import { daysLeft, type CertificateStatus } from '../../figures/certificate-status.ts';
+import { daysLeft, type CertificateStatus } from '../../figures/facts.ts';
 import { addFigures } from '../../figures/history.ts';
 import { refusalOutcomes, troubles as words, type CurrentTroubles } from '../../figures/troubles.ts';
 import { loadPrometheusClient, type ProcessMetric } from '../../figures/process-metrics.ts';
@@ -166,7 +165,6 @@ function gaugesOf(reports: readonly Report[]): ProcessMetric[] {
   const sum = (
     name: 'inFlight' | 'bufferedBytes' | `${'client' | 'http2' | 'backend'}Connections` | 'http2Streams',
   ): number => reports.reduce((total, report) => total + report[name], 0);
-  const backend = latestBackendStatus(reports.map((each) => each.backend));
   const keys = reports.flatMap((report) => report.keys ?? []);
   const fetchedAt = keys.flatMap((each) => each.fetchedAt ?? []);
   const ofRedis = reports.flatMap(({ redisAnswers }) => redisAnswers ?? []);
@@ -185,7 +183,7 @@ function gaugesOf(reports: readonly Report[]): ProcessMetric[] {
     gauge(
       'backend_reachable',
       'Whether the backend was reachable at the last call or connection test: 1 or 0.',
-      backend?.isReachable === true ? 1 : 0,
+      reports[0]?.backend.isReachable === true ? 1 : 0,
     ),
     gauge(
       'keys',
