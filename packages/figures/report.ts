@@ -32,7 +32,6 @@ export interface Report {
 }
 
 export interface ReportRequest {
-  /** Adds the Prometheus client's process metrics, which only /metrics needs. */
   readonly withProcessMetrics: boolean;
   /** Connects to the backend if no recent call has shown the backend's state. */
   readonly probesBackend: boolean;
@@ -61,12 +60,10 @@ export interface Records {
 }
 
 /** A generation: the objects that serve clients with one set of settings. During a reload a process has two generations. */
-export interface ReportedGeneration {
+export interface ReportedGeneration extends Pick<Records, 'backend' | 'keys'> {
   readonly gateway: Gateway;
   /** Open client connections. An HTTP/2 connection has `streams`, its number of open streams. */
   readonly connections: Iterable<{ readonly streams?: number }> & { readonly size: number };
-  readonly backend: BackendMonitor;
-  readonly keys: KeyRecords;
   readonly redisAnswers: () => boolean | undefined;
 }
 
@@ -126,17 +123,15 @@ function watchEventLoop(): () => number {
   const { monitorEventLoopDelay } = process.getBuiltinModule('node:perf_hooks');
   const histogram = monitorEventLoopDelay({ resolution: eventLoopResolutionMs });
   histogram.enable();
+  // 0 without samples.
+  const read = () => Math.max(0, histogram.percentile(99) / 1e6 - eventLoopResolutionMs);
   // The value of the last complete window. It is kept because a new window has no samples yet.
   let lastMs = 0;
   setInterval(() => {
-    lastMs = msOf(histogram.percentile(99));
+    lastMs = read();
     histogram.reset();
   }, eventLoopWindowMs).unref();
-  return () => Math.max(lastMs, histogram.count === 0 ? 0 : msOf(histogram.percentile(99)));
-}
-
-function msOf(nanoseconds: number): number {
-  return Math.max(0, nanoseconds / 1e6 - eventLoopResolutionMs);
+  return () => Math.max(lastMs, read());
 }
 
 interface KeyStatus {

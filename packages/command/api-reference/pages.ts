@@ -15,17 +15,11 @@ const contentSecurityPolicy =
 
 const pageHeaders = ['content-security-policy', contentSecurityPolicy, 'referrer-policy', 'no-referrer'];
 
-/** The address of the dashboard. */
-interface AdminAddress {
-  readonly adminHost: string;
-  readonly adminPort: number;
-}
-
 /** Makes the pages. The OpenAPI document contains the limits in `settings`. */
-export function loadPages(settings: Limits & AdminAddress): Pages {
+export function loadPages(settings: Limits & { readonly adminHost: string; readonly adminPort: number }): Pages {
   const document = createOpenApiText(settings);
   const html = readPage('index.html')
-    .replace('<html lang="en"', `$&${describeDashboard(settings)}`)
+    .replace('<html lang="en"', `$&${describeDashboard(settings.adminHost, settings.adminPort)}`)
     .replace('<!-- reference -->', () => createReference(document));
   const byPath = new Map<string, FixedReply>([
     ['/openapi.json', createPage(document, 'application/json')],
@@ -45,10 +39,9 @@ export function loadPages(settings: Limits & AdminAddress): Pages {
 
 // Clients must not learn the dashboard's address. So the page contains this address only if no other machine can reach
 // it, and page.js shows the link only if the page itself has a local address.
-function describeDashboard({ adminHost, adminPort }: AdminAddress): string {
-  if (!isThisMachine(adminHost) || adminPort === 0) return '';
-  const host = adminHost.includes(':') ? `[${adminHost}]` : adminHost;
-  return ` data-dashboard="http://${host}:${adminPort}/"`;
+function describeDashboard(host: string, port: number): string {
+  if (!isThisMachine(host) || port === 0) return '';
+  return ` data-dashboard="http://${host.includes(':') ? `[${host}]` : host}:${port}/"`;
 }
 
 function createPage(body: string, contentType: string, headers: readonly string[] = []): FixedReply {
