@@ -117,13 +117,9 @@ function createOptions(name: Command): Option[] {
 function createOption(name: SettingName, command: Command): Option {
   const { choices: words = [], isSwitch = false, placeholder } = rowOf(name).kind;
   const choices = joinWithOr(words);
-  const facts = [
-    ...(choices === '' || choices.length > choicesLengthMax ? [] : [choices]),
-    `default ${defaultOf(name, command) || 'none'}`,
-    variableOf(name),
-  ];
-  const value = isSwitch ? switchValue : ` [${placeholder}]`;
-  return new Option(`${flagOf(name)}${value}`, `${briefOf(name)} (${facts.join('; ')})`);
+  const shown = choices === '' || choices.length > choicesLengthMax ? '' : `${choices}; `;
+  const facts = `${shown}default ${defaultOf(name, command) || 'none'}; ${variableOf(name)}`;
+  return new Option(flagOf(name) + (isSwitch ? switchValue : ` [${placeholder}]`), `${briefOf(name)} (${facts})`);
 }
 
 /** A command line as parsed by commander. */
@@ -146,14 +142,12 @@ async function runCommand(line: CommandLine, terminal: Terminal, parts: Partial<
   const ownFlags: Record<string, string | true> = {};
   for (const [setting, value] of Object.entries(line.flags) as [SettingName, string | true][]) {
     const flag = flagOf(setting);
-    if (Object.hasOwn(entry.ownFlags ?? {}, flag)) {
+    if (flag in (entry.ownFlags ?? {})) {
       ownFlags[flag] = value;
-    } else if (value !== true) {
-      given[setting] = value;
-    } else if (rowOf(setting).kind.isSwitch === true) {
-      given[setting] = 'true';
-    } else {
+    } else if (value === true && rowOf(setting).kind.isSwitch !== true) {
       known.push(`${flag} needs a value`);
+    } else {
+      given[setting] = String(value);
     }
   }
   try {
@@ -183,8 +177,7 @@ async function runCommand(line: CommandLine, terminal: Terminal, parts: Partial<
 function findFlagsOfNpm(name: Command, environment: Terminal['environment'], invocation: Invocation): string[] {
   if (!invocation.isNpmScript) return [];
   return flagsOf(name)
-    .filter((flag) => environment[`npm_config_${flag.slice(2).replaceAll('-', '_')}`] !== undefined)
-    .filter((flag) => flag !== settingOfNpm)
+    .filter((flag) => flag !== settingOfNpm && `npm_config_${flag.slice(2).replaceAll('-', '_')}` in environment)
     .map((flag) => {
       const example = invocation.line(name, `${flag} ...`);
       return `npm took ${flag} as a flag of its own: put \`--\` before it, as in ${example}`;
