@@ -5,9 +5,8 @@ import { version } from '../../core/version.ts';
 import type { GivenFlags } from '../service/process-parts.ts';
 import { findRisks, severities, type Risk } from '../settings/audit.ts';
 import type { CommandRun } from './command.ts';
-import { wrap } from './wrap.ts';
+import { wrap } from './running.ts';
 
-/** Returns the problems with the flags that concern the audit. */
 export function findAuditProblems(own: GivenFlags): string[] {
   const { '--severity': severity } = own;
   const hasAudit = '--audit' in own;

@@ -1,4 +1,4 @@
-// Shared by the commands that run until they are stopped.
+// Shared by several commands.
 
 import { CertificateStore } from '../certificates/certificate-store.ts';
 import { createLog, type Log, type Logger } from '../log/log.ts';
@@ -21,7 +21,6 @@ export async function withLog(
   }
 }
 
-/** Opens the certificates that the settings name. Throws a StartError if the files cannot be used. */
 export function openCertificates(settings: Settings, logger: Logger): CertificateStore {
   return new CertificateStore(certificateFilesOf(settings), settings, logger);
 }
@@ -49,4 +48,14 @@ export function describePlaces(
   return `  Work Item Gateway   ${url}/api/work-items
 ${dashboard}${reference}  ${backend}
   Health and metrics  ${adminUrl}/readyz  ${adminUrl}/metrics`;
+}
+
+// Widths of a text, in columns, if the output is a file, and if it is a narrow terminal.
+const columnsOfFile = 80;
+const columnsMin = 40;
+
+/** Returns `text` in lines, each with `indent` and a line end. `columns`: the terminal's width; undefined for a file. */
+export function wrap(text: string, columns: number | undefined, indent: string): string {
+  const width = Math.max(columnsMin, columns ?? columnsOfFile) - indent.length;
+  return text.replace(new RegExp(`(.{1,${width}}|\\S+)(?: |$)`, 'g'), (_, words: string) => `${indent}${words}\n`);
 }

@@ -26,8 +26,7 @@ import {
 } from '../settings/settings.ts';
 import type { CommandEntry, CommandRun } from './command.ts';
 import { loggerOfEveryLevel, reload } from './reload.ts';
-import { createWarner, describePlaces, openCertificates, withLog } from './running.ts';
-import { wrap } from './wrap.ts';
+import { createWarner, describePlaces, openCertificates, withLog, wrap } from './running.ts';
 
 export const serveCommand: CommandEntry = {
   summary: 'run the gateway (the default)',
