@@ -4,7 +4,6 @@ import { anyOrigin } from '../../core/admission/cors.ts';
 import type { CorsValues } from '../../core/options/cors-options.ts';
 import { isThisMachine } from '../../core/options/accepted-values.ts';
 
-/** Describes the allowed origins, in lines without line ends. Returns no lines if no origin is allowed. */
 export function describeOrigins({ corsOrigins = [], corsCredentials = false }: Partial<CorsValues>): string[] {
   if (corsOrigins.length === 0) return [];
   if (corsOrigins.includes(anyOrigin)) {

@@ -22,7 +22,6 @@ export interface CommandRun {
   readonly resolved: ResolvedSettings;
   /** Reads the settings again, from the same flags and variables, and from the settings file as it is now. */
   readonly resolveAgain: () => ResolvedSettings;
-  /** The given flags that are not settings. */
   readonly ownFlags: GivenFlags;
   readonly terminal: Terminal;
   readonly parts: Partial<Parts>;

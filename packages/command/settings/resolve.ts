@@ -115,7 +115,6 @@ const tracePackages = [
   '@opentelemetry/sdk-trace',
 ];
 
-/** Returns one problem for each setting that needs a package that is not installed. */
 export function findMissingPackages(settings: Partial<Settings>, isThere = isInstalled): string[] {
   const collector = findCollector(settings);
   const needed: readonly (readonly [SettingName, readonly string[]])[] = [

@@ -45,7 +45,6 @@ export const optionalAddress = onlyAsText(
   { takes: 'an http or https address, or empty for no address', placeholder: 'url', isSecret: true },
 );
 
-/** A text for which `isValid` is true. */
 function text(isValid: (given: string) => boolean, requirement: string, traits: Traits): Kind<string, string> {
   return onlyAsText((given) => (isValid(given) ? given : new Problem(requirement)), traits);
 }

@@ -25,7 +25,6 @@ export interface ResolvedSettings {
   readonly sockets?: Readonly<Partial<Record<SettingName, string>>>;
 }
 
-/** All problems of the settings, each with its remedy. */
 export class SettingsError extends Error {
   readonly problems: readonly string[];
 
@@ -67,14 +66,12 @@ export function briefOf(name: SettingName): string {
   return rowOf(name).help.replace(/[;.](?: .*)?$/s, '');
 }
 
-/** Sorts `names` into their groups, in the order of the groups. */
 export function groupSettings(names: readonly SettingName[]): [SettingGroup, SettingName[]][] {
   return (Object.keys(settingGroups) as SettingGroup[])
     .map((group): [SettingGroup, SettingName[]] => [group, names.filter((name) => rowOf(name).group === group)])
     .filter(([, members]) => members.length > 0);
 }
 
-/** Groups the settings of a command for its help. */
 export function groupForHelp(command: Command): [title: string, members: readonly SettingName[]][] {
   const names = settingsOf(command);
   const used = mostUsed.filter((name) => names.includes(name));
@@ -89,7 +86,6 @@ export function defaultOf(name: SettingName, command: Command): string {
   return String(typeof standard === 'boolean' ? standard !== invertedIn.includes(command) : standard);
 }
 
-/** The value of a setting, without secrets. */
 export function showValue(name: SettingName, settings: Settings): string {
   const text = String(settings[name]);
   return rowOf(name).kind.show?.(text) ?? text;
@@ -104,12 +100,10 @@ export function withSockets(
   return { ...resolved, sources: { ...resolved.sources, ...Object.fromEntries(sources) }, sockets };
 }
 
-/** The value of a setting, or the socket used instead, without secrets. */
 export function showInForce(name: SettingName, { settings, sockets }: ResolvedSettings): string {
   return sockets?.[name] ?? showValue(name, settings);
 }
 
-/** The settings in force, for the dashboard. */
 export function describeSettings(resolved: ResolvedSettings) {
   return settingsOf(resolved.command).map((name) => ({
     variable: variableOf(name),
@@ -139,7 +133,7 @@ export function planReload(before: Settings, after: Settings, hasWorkers: boolea
   return { needsConnections: changed.has('connections'), kept: changed.get('restart') ?? [] };
 }
 
-/** The changed settings as `old → new`, for the log, without secrets. */
+/** The changed settings as `old → new`, for the log. */
 export function describeChanges(before: Settings, after: Settings): Partial<Record<SettingName, string>> {
   return Object.fromEntries(
     changedSettings(before, after).map((name) => [name, `${showValue(name, before)} → ${showValue(name, after)}`]),

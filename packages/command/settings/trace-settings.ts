@@ -4,7 +4,6 @@ import { withoutEndSlashes } from '../../core/text/addresses.ts';
 import type { Settings } from './settings.ts';
 
 export interface Collector {
-  /** The setting with `address`. */
   readonly setting: 'otelExporterOtlpEndpoint' | 'otelExporterOtlpTracesEndpoint';
   readonly address: string;
   /** The URL for spans. */

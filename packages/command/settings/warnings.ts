@@ -11,7 +11,6 @@ import { findCollector } from './trace-settings.ts';
 
 interface Warning {
   readonly message: string;
-  /** Fields of the log line. */
   readonly facts: Readonly<Record<string, number>>;
 }
 
@@ -143,7 +142,6 @@ const processBytes = 200_000_000;
 
 type ConnectionKind = keyof typeof connectionBytes;
 
-/** The kind of connection that needs the most memory with these settings. */
 export function connectionKindOf({ tlsCertFile, http2 }: Pick<Settings, 'tlsCertFile' | 'http2'>): ConnectionKind {
   return http2 ? 'http2' : tlsCertFile === '' ? 'plain' : 'tls';
 }
