@@ -39,17 +39,16 @@ function flagFor(word: string): string | undefined {
   return settingNames.filter((name) => word.startsWith(`${variableOf(name)}=`)).map(flagOf)[0];
 }
 
-// Flags that users know from other programs, and the flag of this program that does the same.
-const otherNames: Readonly<Record<string, string>> = {
-  ...Object.fromEntries(['--config', '--env-file', '-c', '-f'].map((flag) => [flag, flagOf('settingsFile')])),
-  ...Object.fromEntries(
-    ['--backend', '--upstream', '--target', '--url', '-u'].map((flag) => [flag, flagOf('backendUrl')]),
-  ),
-  ...Object.fromEntries(['--listen', '--bind', '--address'].map((flag) => [flag, flagOf('host')])),
-  ...Object.fromEntries(['--verbose', '--debug', '--quiet'].map((flag) => [flag, flagOf('logLevel')])),
-  '-h': '--help',
-  '-v': '--version',
-};
+// Flags of this program, each with flags of other programs that do the same.
+const otherNames: readonly (readonly [flag: string, ...others: readonly string[]])[] = [
+  [flagOf('settingsFile'), '--config', '--env-file', '-c', '-f'],
+  [flagOf('backendUrl'), '--backend', '--upstream', '--target', '--url', '-u'],
+  [flagOf('host'), '--listen', '--bind', '--address'],
+  [flagOf('logLevel'), '--verbose', '--debug', '--quiet'],
+  ['--help', '-h'],
+  ['--version', '-v'],
+];
+const ownNameOf = (other: string): string | undefined => otherNames.find((names) => names.includes(other, 1))?.[0];
 // The digits may be a value, such as a port.
 const shortForm = /^--?[a-z](?=\d*$)/i;
 
@@ -65,7 +64,7 @@ function describeUnknownFlag(command: Command, given: string): string {
   if (others.length > 0 && !known.includes(written)) {
     return `${written} is not a flag of ${command}, only of ${joinWithOr(others)}`;
   }
-  const meant = short === undefined ? (otherNames[written] ?? written) : findLongForm(short, command);
+  const meant = short === undefined ? (ownNameOf(written) ?? written) : findLongForm(short, command);
   return `${short ?? given} is not a flag of ${command}${suggest(meant, known)}`;
 }
 
@@ -78,5 +77,5 @@ function findLongForm(short: string, command: Command): string {
   const first = all.filter((flag) => flag.startsWith(`-${start}`));
   const used = [...mostUsed.map(flagOf), ...Object.keys(commands[command].ownFlags ?? {})];
   const candidates = [first.filter((flag) => used.includes(flag)).slice(0, 1), first, all];
-  return otherNames[`-${letter}`] ?? candidates.find(({ length }) => length === 1)?.[0] ?? short;
+  return ownNameOf(`-${letter}`) ?? candidates.find(({ length }) => length === 1)?.[0] ?? short;
 }
