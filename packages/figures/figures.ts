@@ -131,8 +131,9 @@ export class Figures {
     return this.#at(eventPlaces[event]);
   }
 
-  add(other: Figures): void {
+  add(other: Figures): this {
     for (const [index, value] of other.#block.entries()) this.#increase(index, value);
+    return this;
   }
 
   /** Returns the growth since `earlier`. A figure that shrank is counted from zero. */

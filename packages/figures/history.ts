@@ -21,11 +21,7 @@ const noSuccessAnswersMin = 10;
 const noSuccessMs = 300_000;
 
 export function addFigures({ living, ended }: Omit<Reports, 'isServing'>): Figures {
-  const sum = new Figures(ended.figures);
-  for (const { figures } of living) {
-    sum.add(new Figures(figures));
-  }
-  return sum;
+  return living.reduce((sum, { figures }) => sum.add(new Figures(figures)), new Figures(ended.figures));
 }
 
 /** All counts from the start until `at`, in milliseconds since 1970. */

@@ -161,13 +161,11 @@ export class CertificateStore {
   /** Checks the files. Waits for a check in progress first. Resolves when done; never rejects. */
   async look(): Promise<void> {
     const source = this.#source;
-    if (source.next === undefined) {
-      source.next = source.last.then(async () => {
-        source.next = undefined;
-        await this.#lookOnce(source);
-      });
-      source.last = source.next;
-    }
+    source.next ??= source.last.then(async () => {
+      source.next = undefined;
+      await this.#lookOnce(source);
+    });
+    source.last = source.next;
     await source.next;
   }
 
