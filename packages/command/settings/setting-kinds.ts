@@ -51,7 +51,7 @@ function text(isValid: (given: string) => boolean, requirement: string, traits: 
 
 const pairsRule = 'must be name=value pairs separated by commas, with special characters percent-encoded';
 
-/** Pairs that `parsePairs` accepts. A message about a secret does not repeat the list. */
+/** Pairs for which `parse` returns an object. A message about secret pairs does not repeat the list. */
 function pairs(parse: (text: string) => object | undefined, what: string, isSecret: boolean): Kind<string, string> {
   const kind = text((given) => parse(given) !== undefined, pairsRule, {
     takes: `\`name=value\` pairs separated by commas, or empty for no ${what}`,
