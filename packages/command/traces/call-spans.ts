@@ -22,18 +22,10 @@ export interface SampledCall {
   /** The client's `traceparent`, if it sent one. */
   readonly parent: string | undefined;
   readonly traceState: string | undefined;
-  /** In ms since 1970. */
+  /** In ms since 1970; so is that of the backend call. */
   readonly startedAt: number;
-  /** The prepared call to the backend; undefined if the request needed none. */
-  readonly backendCall: BackendCall | undefined;
-}
-
-interface BackendCall {
-  /** The `traceparent` sent to the backend, with the ids of the client span. */
-  readonly traceParent: string;
-  readonly path: string;
-  /** In milliseconds since 1970. */
-  readonly startedAt: number;
+  /** The prepared call to the backend; undefined if the request needed none. Its `traceParent` has the client span's ids. */
+  readonly backendCall: { readonly traceParent: string; readonly path: string; readonly startedAt: number } | undefined;
 }
 
 type Span = Pick<ReadableSpan, 'name' | 'kind' | 'attributes' | 'parentSpanContext'>;
@@ -90,7 +82,7 @@ export function createSpanWriter(
     };
   };
 
-  const describeClientSpan = ({ path }: BackendCall, record: CallRecord): Span => {
+  const describeClientSpan = (path: string, record: CallRecord): Span => {
     const { operation, backendOutcome: outcome = 'bug', backendStatus } = record;
     const method = operation?.method ?? '_OTHER';
     const failure = backendStatus === undefined || backendStatus < 300 ? outcome : String(backendStatus);
@@ -145,7 +137,7 @@ export function createSpanWriter(
     // If no file descriptor was free, the prepared call was not made, and has no outcome.
     const wasMade = record.backendOutcome !== undefined || record.outcome === 'bug';
     if (backendCall !== undefined && wasMade) {
-      const client = { ...describeClientSpan(backendCall, record), parentSpanContext: context };
+      const client = { ...describeClientSpan(backendCall.path, record), parentSpanContext: context };
       write(client, contextOf(backendCall.traceParent), backendCall.startedAt, record.backendDurationMs ?? 0);
     }
   };
