@@ -6,7 +6,7 @@ import { describe, test } from 'node:test';
 import { clientAddress, normalizeAddress } from '../../packages/core/admission/client-address.ts';
 import { isCrossSiteWrite } from '../../packages/core/admission/cross-site.ts';
 import { isAllowedHost, normalizeHostName, parseHostNames } from '../../packages/core/admission/host-names.ts';
-import { createTrustedProxies, parseAddressRanges } from '../../packages/core/options/address-ranges.ts';
+import { createTrustedProxies } from '../../packages/core/options/address-ranges.ts';
 import { createCors, isOrigin, parseOrigins } from '../../packages/core/options/cors-options.ts';
 import { addressRanges } from '../../packages/core/options/kinds.ts';
 import { Problem } from '../../packages/core/options/problem.ts';
@@ -338,10 +338,10 @@ describe("the client's address [D46, D52]", () => {
   ]; // prettier-ignore
   test('a list of proxies has ranges and addresses, separated by commas and optional spaces', () => {
     const ranges = ['10.0.0.0/8', '192.168.1.7', '2001:db8::/32', '::1'];
-    assert.deepEqual(parseAddressRanges(' 10.0.0.0/8, 192.168.1.7,2001:db8::/32 ,::1 '), ranges);
-    for (const empty of ['', ' , ']) assert.deepEqual(parseAddressRanges(empty), []);
+    assert.deepEqual(addressRanges.parse(' 10.0.0.0/8, 192.168.1.7,2001:db8::/32 ,::1 '), ranges);
+    for (const empty of ['', ' ']) assert.deepEqual(addressRanges.parse(empty), []);
     for (const wrong of invalidRanges) {
-      assert.match(problemOf(parseAddressRanges(`10.0.0.1, ${wrong}`)), /^must be IP addresses and ranges separated/);
+      assert.match(problemOf(addressRanges.parse(`10.0.0.1, ${wrong}`)), /^must be IP addresses and ranges separated/);
       const problem = problemOf(addressRanges.accept(['10.0.0.1', wrong]));
       assert.match(problem, /^must be an array of IP addresses and ranges/);
       const message = `${JSON.stringify(wrong)} must be an IP address or a CIDR range`;
@@ -367,7 +367,7 @@ describe("the client's address [D46, D52]", () => {
   test('a range that contains all IPv4 addresses is refused; the message says what to write', () => {
     for (const [range, instead] of tooWide) {
       const problem = `must not have ${range}, because this range contains all IPv4 addresses: write ${instead}`;
-      assert.equal(problemOf(parseAddressRanges(`192.0.2.1,${range}`)), problem);
+      assert.equal(problemOf(addressRanges.parse(`192.0.2.1,${range}`)), problem);
       assert.equal(problemOf(addressRanges.accept([range])), problem);
       assert.throws(() => createTrustedProxies([range]), { name: 'TypeError' });
     }

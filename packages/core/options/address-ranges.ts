@@ -10,10 +10,8 @@ type Range = [address: string, bits: number, family: 'ipv4' | 'ipv6'];
 // An address, then optionally a slash and the length of a prefix.
 const rangePattern = /^([^/]+?)(?:\/(\d{1,3}))?$/;
 
-const requirementOfLists = 'must be IP addresses and ranges separated by commas, for instance 10.0.0.0/8,192.168.1.7';
-
-/** Parses a comma-separated list of addresses and CIDR ranges. */
-export function parseAddressRanges(text: string, requirement = requirementOfLists): readonly string[] | Problem {
+/** Parses a comma-separated list of addresses and CIDR ranges. `requirement` is the text of a problem. */
+export function parseAddressRanges(text: string, requirement: string): readonly string[] | Problem {
   const ranges = splitList(text);
   return ranges.map((range) => readRange(range, requirement)).find((range) => range instanceof Problem) ?? ranges;
 }

@@ -19,19 +19,13 @@ export interface ClientTls {
 
 const tlsNames = ['ca', 'cert', 'key', 'serverName'];
 
-const backendTls = onlyInCode<ClientTls>((given: unknown) =>
-  isClientTls(given) ? given : new Problem(`must be an object with ${tlsNames.join(', ')}, each a string`),
-);
-
-function isClientTls(given: unknown): given is ClientTls {
-  return (
-    typeof given === 'object' &&
-    given !== null &&
-    Object.entries(given).every(
-      ([name, value]) => tlsNames.includes(name) && ['string', 'undefined'].includes(typeof value),
-    )
-  );
-}
+const backendTls = onlyInCode<ClientTls>((given: unknown) => {
+  const isText = ([name, value]: [string, unknown]): boolean =>
+    tlsNames.includes(name) && ['string', 'undefined'].includes(typeof value);
+  return typeof given === 'object' && given !== null && Object.entries(given).every(isText)
+    ? given
+    : new Problem(`must be an object with ${tlsNames.join(', ')}, each a string`);
+});
 
 const ownRows = {
   backendUrl: { kind: backendAddress, isRequired: true },

@@ -151,15 +151,15 @@ export function textsOf(
   };
 }
 
-/** A list that may be empty: an array that passes `isList`, or comma-separated text for `parse`. */
+/** A list that may be empty: an array that passes `isList`, or comma-separated text. `parse` checks both. */
 export function listOf(
   isList: (given: readonly unknown[]) => boolean,
   requirement: string,
-  parse: (text: string) => readonly string[] | undefined,
+  parse: (text: string, requirement: string) => readonly string[] | Problem | undefined,
   textRequirement: string,
   traits: TextTraits,
 ): Kind<readonly string[]> {
-  const parser = (problem: string) => parserOfList((text) => parse(text) ?? new Problem(problem));
+  const parser = (problem: string) => parserOfList((text) => parse(text, problem) ?? new Problem(problem));
   return {
     accept: (given: unknown) =>
       Array.isArray(given) && isList(given) ? parser(requirement)(given.join()) : new Problem(requirement),
@@ -176,17 +176,13 @@ export const hostNames = listOf(
   { takes: 'host names separated by commas, or empty for no list', placeholder: 'names' },
 );
 
-const arrayOfRanges = 'must be an array of IP addresses and ranges such as 10.0.0.0/8';
-
-export const addressRanges: Kind<readonly string[]> = {
-  accept: (given: unknown) =>
-    Array.isArray(given) && given.every((each) => typeof each === 'string' && splitList(each).length === 1)
-      ? parserOfList((text) => parseAddressRanges(text, arrayOfRanges))(given.join())
-      : new Problem(arrayOfRanges),
-  parse: parserOfList((text) => parseAddressRanges(text)),
-  takes: 'IP addresses and ranges separated by commas, or empty for no addresses',
-  placeholder: 'ranges',
-};
+export const addressRanges = listOf(
+  (given) => given.every((each) => typeof each === 'string' && splitList(each).length === 1),
+  'must be an array of IP addresses and ranges such as 10.0.0.0/8',
+  parseAddressRanges,
+  'must be IP addresses and ranges separated by commas, for instance 10.0.0.0/8,192.168.1.7',
+  { takes: 'IP addresses and ranges separated by commas, or empty for no addresses', placeholder: 'ranges' },
+);
 
 export const backendAddress: Kind<URL, string | URL> = {
   accept: (given) => parseBackendUrl(String(given)),
