@@ -38,7 +38,7 @@ const rows: readonly [name: string, files: string, of: RegExp, traits?: Omit<Bat
   ['HTTP through the gateway', 'spec/malformed-http transport/client-leaves transport/stall-watch',
     /packages\/core\/(backend|call|http1|hosts\/clients)\//],
   ['simulated worlds', 'simulation/simulation',
-    /packages\/core\/(http1\/(client-connection|sent-ahead|turns)|hosts\/clients\/(client-listener|put-off|stall-watch))\.ts/],
+    /packages\/core\/(http1\/(client-connection|sent-ahead|turns)|hosts\/clients\/(client-listener|stall-watch|sweeper))\.ts/],
   ['deadlines', 'spec/deadlines',
     /packages\/core\/(backend|call|body)\//, { isTimed: true }],
   ['answers', 'spec/backend-answers',

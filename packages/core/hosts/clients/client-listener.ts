@@ -7,7 +7,7 @@ import { catchUpMs, catchUpMsMax, monotonicMs } from '../../time/monotonic.ts';
 import type { Connection, ConnectionFactory, ServerLimits } from '../../http1/connection.ts';
 import { Handshakes, type ServerTls } from './handshake.ts';
 import { ClientConnection, type ConnectionContext } from '../../http1/client-connection.ts';
-import { PutOff } from './put-off.ts';
+import { Sweeper } from './sweeper.ts';
 import { StallWatch } from './stall-watch.ts';
 import type { RequestHandler } from '../../http1/transport.ts';
 
@@ -56,8 +56,10 @@ export class ClientListener implements Iterable<Connection> {
   readonly #all: Set<Connection>;
   readonly #protocols: Readonly<Record<string, ConnectionFactory>>;
   readonly #handshakes: Handshakes | undefined;
-  #sweepTimer: NodeJS.Timeout | undefined;
-  #putOff: PutOff | undefined;
+  readonly #sweeper = new Sweeper(sweepMs, (now, mayPass) => {
+    for (const connection of mayPass ? this.#connections : []) connection.checkTime(now);
+    return this.#connections.size > 0;
+  });
   #lookedAt = -Infinity;
 
   /**
@@ -143,11 +145,7 @@ export class ClientListener implements Iterable<Connection> {
       }
     }
     this.#add(this.#handshakes?.begin(socket) ?? new ClientConnection(socket, this.#context));
-    if (this.#sweepTimer === undefined) {
-      // Timers run before arrived data is read. With `setImmediate`, what arrived during a long turn is read first.
-      this.#sweepTimer = setInterval(() => setImmediate(this.#sweep), sweepMs).unref();
-      this.#putOff = new PutOff(sweepMs);
-    }
+    this.#sweeper.start();
   }
 
   #add(connection: Connection): void {
@@ -179,17 +177,6 @@ export class ClientListener implements Iterable<Connection> {
       },
     });
   }
-
-  readonly #sweep = (): void => {
-    const now = monotonicMs();
-    for (const connection of this.#putOff?.mayCheck(now) === true ? this.#connections : []) {
-      connection.checkTime(now);
-    }
-    if (this.#connections.size === 0) {
-      clearInterval(this.#sweepTimer);
-      this.#sweepTimer = undefined;
-    }
-  };
 
   #makeRoom(): boolean {
     const now = monotonicMs();

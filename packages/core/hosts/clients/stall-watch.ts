@@ -9,7 +9,7 @@ import type { Socket } from 'node:net';
 
 import { monotonicMs } from '../../time/monotonic.ts';
 import { carrierOf, handleOf } from '../../http1/node-internals.ts';
-import { PutOff } from './put-off.ts';
+import { Sweeper } from './sweeper.ts';
 
 interface Progress<Call> {
   call: Call;
@@ -26,13 +26,14 @@ export class StallWatch<Call> {
   readonly #timeoutMs: number;
   readonly #onStall: (call: Call) => void;
   readonly #watched = new Map<Socket, Progress<Call>>();
-  #timer: NodeJS.Timeout | undefined;
-  #putOff: PutOff | undefined;
+  readonly #sweeper: Sweeper;
 
   /** Calls `onStall` with the call whose reply was not read. `onStall` must not throw. */
   constructor(timeoutMs: number, onStall: (call: Call) => void) {
     this.#timeoutMs = timeoutMs;
     this.#onStall = onStall;
+    const sweepMs = Math.min(sweepMsMax, Math.max(10, timeoutMs / 4));
+    this.#sweeper = new Sweeper(sweepMs, (now, mayPass) => this.#sweep(now, mayPass));
   }
 
   /**
@@ -47,18 +48,10 @@ export class StallWatch<Call> {
       progress.call = call ?? progress.call;
       progress.isDone = isDone;
     }
-    // `setImmediate`: after a long turn, the OS may accept bytes now that it could have accepted earlier.
-    const sweep = (): unknown => setImmediate(() => this.#sweep());
-    if (this.#timer === undefined) {
-      const sweepMs = Math.min(sweepMsMax, Math.max(10, this.#timeoutMs / 4));
-      this.#timer = setInterval(sweep, sweepMs).unref();
-      this.#putOff = new PutOff(sweepMs);
-    }
+    this.#sweeper.start();
   }
 
-  #sweep(): void {
-    const now = monotonicMs();
-    const mayCut = this.#putOff?.mayCheck(now) === true;
+  #sweep(now: number, mayCut: boolean): boolean {
     for (const [socket, progress] of this.#watched) {
       const accepted = acceptedBytes(socket);
       if (socket.destroyed || progress.isDone()) {
@@ -72,10 +65,7 @@ export class StallWatch<Call> {
         this.#onStall(progress.call);
       }
     }
-    if (this.#watched.size === 0) {
-      clearInterval(this.#timer);
-      this.#timer = undefined;
-    }
+    return this.#watched.size > 0;
   }
 }
 

@@ -3,7 +3,7 @@
 
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
-import type { FastifyInstance, FastifyPluginCallback, FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 
 import type { CallRecord } from '../../call/call-record.ts';
 import type { GatewayObserver } from '../../call/gateway.ts';
@@ -58,10 +58,7 @@ export function workItemGateway(
   options: WorkItemGatewayOptions,
   done: (error?: Error) => void,
 ): void {
-  mount(scope as FastifyInstance, options, done);
-}
-
-const mount: FastifyPluginCallback<WorkItemGatewayOptions> = (fastify, options, done) => {
+  const fastify = scope as FastifyInstance;
   let made: HostGateway<typeof table>;
   const logs = new WeakMap<object, Log>();
   try {
@@ -204,7 +201,7 @@ const mount: FastifyPluginCallback<WorkItemGatewayOptions> = (fastify, options, 
   });
   fastify.addHook('onClose', cut);
   done();
-};
+}
 
 // Sets the same metadata as `fastify-plugin`, which is not used because it would break encapsulation.
 Object.assign(workItemGateway, {

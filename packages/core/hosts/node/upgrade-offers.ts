@@ -11,10 +11,7 @@ type Result = number | Error;
 type Read = (result: Result) => void;
 
 interface Parser {
-  readonly constructor: {
-    /** Index of the parser's function that is called after each read. */
-    readonly kOnExecute?: number;
-  };
+  readonly constructor: { readonly kOnExecute?: number };
   [index: number]: Read | null | undefined;
   /** False if Node's stream, and not the parser, reads from the OS. */
   readonly _consumed?: boolean;
