@@ -49,7 +49,6 @@ export interface Summary {
   readonly from: number;
   readonly seconds: number;
   readonly flows: Readonly<Record<FlowName, Flow>>;
-  /** Number of failures of each kind that occurred. */
   readonly failures: Readonly<Record<string, number>>;
 }
 

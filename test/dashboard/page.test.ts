@@ -85,7 +85,7 @@ describe('the dashboard of a command', () => {
     assert.deepEqual(bad, ['2', '66.7\u00a0%', '1', '100\u00a0%', '3', '50.0\u00a0%'], 'not the failures of clients');
     const kinds = page.locator('#kind-tables tbody tr').filter({ visible: true });
     assert.equal(
-      (await kinds.locator('td:first-of-type, button').allTextContents()).join(' '),
+      (await kinds.locator('td:first-of-type, a').allTextContents()).join(' '),
       'not-found 1 rejected 1 invalid-body 1 no-operation 2 refused 2 not-json 1',
     );
     await reads(watched, '#kind-tables [data-party=gateway] .hint', /^Did not occur: no-keys, overload, bug\.$/);
@@ -135,7 +135,7 @@ describe('the dashboard of a command', () => {
     assert.deepEqual(await ids(), ['not-json-1', 'refused-2', 'refused-1']);
     await operation.selectOption('create');
     await reads(watched, '#failures-note', /^None of the 8 failed calls kept matches\./);
-    await button('not-json: show these failed calls', { exact: true }).click();
+    await page.getByRole('link', { name: 'not-json: show these failed calls', exact: true }).click();
     assert.deepEqual([await outcome.inputValue(), ...(await ids())], ['not-json', 'not-json-1']);
     await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
     const copy = button('Copy request id not-json-1');

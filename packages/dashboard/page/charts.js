@@ -13,7 +13,7 @@ import { formatBytes, formatCount, formatMs, formatRate, formatTime } from './fo
  * @typedef {object} ChartKind
  * @property {string} title
  * @property {(stepMs: number) => string} unit
- * @property {(value: number | null) => string} format
+ * @property {(value: number) => string} format
  * @property {boolean} [isOfBars] draws stacked bars instead of lines
  * @property {boolean} [isLogarithmic]
  * @property {[group: string, party: Party, name: string, pick: Picker][]} lines `name` is empty if the group has one line
@@ -31,7 +31,7 @@ const kinds = [
   {
     title: 'Requests',
     unit: () => 'per second',
-    format: (value) => (value === null ? '–' : formatRate(value)),
+    format: formatRate,
     lines: [
       ['from clients', 'gateway', '', ({ requests }, seconds) => requests / seconds],
       ['to the backend', 'backend', '', ({ backendCalls }, seconds) => backendCalls / seconds],
@@ -40,7 +40,7 @@ const kinds = [
   {
     title: 'Failed requests',
     unit: (stepMs) => `per ${stepMs / 1_000} s`,
-    format: (value) => (value === null ? '–' : formatCount(value)),
+    format: formatCount,
     isOfBars: true,
     lines: [
       ['backend', 'backend', '', failedBy('backend')],
@@ -207,15 +207,14 @@ const makeDrawing = ({ lines, isLogarithmic, isOfBars = false }, { points, from,
     };
   });
   const visible = marks.filter(({ at }) => at >= from && at <= to);
-  const upright = (/** @type {readonly { at: number }[]} */ all) =>
-    all.map(({ at }) => `M${join([x(at)])} 0V100`).join('');
+  const upright = (/** @type {{ at: number }} */ { at }) => `M${join([x(at)])} 0V100`;
   return [
     make(
       'svg',
       { viewBox: '0 0 100 100', preserveAspectRatio: 'none' },
       makePath(y.ticks.map((tick) => `M0 ${join([100 - y.place(tick)])}H100`).join(''), 'grid'),
-      makePath(upright(visible), 'marks'),
-      makePath(upright(point === undefined ? [] : [point]), 'cursor'),
+      makePath(visible.map(upright).join(''), 'marks'),
+      makePath(point === undefined ? '' : upright(point), 'cursor'),
       drawn.map(({ path }) => path),
       drawn.map(({ dots }) => dots),
     ),
@@ -223,16 +222,7 @@ const makeDrawing = ({ lines, isLogarithmic, isOfBars = false }, { points, from,
     ...multiples(from, to, 3 * minuteMs).map((at) => makeLabel('time', formatTime(at).slice(0, 5), x(at), 0)),
     ...drawn.flatMap(({ names }) => names),
     ...visible.map(({ at, label }) => makeLabel('event', label, x(at), 100)),
-    // The label of the cursor stays inside the chart at both ends.
-    ...(point === undefined
-      ? []
-      : [
-          make(
-            'span',
-            { class: 'pointed', style: `left: ${x(point.at)}%; translate: -${x(point.at)}%` },
-            formatTime(point.at),
-          ),
-        ]),
+    ...(point === undefined ? [] : [makeLabel('pointed', formatTime(point.at), x(point.at), 0)]),
   ];
 };
 
@@ -247,33 +237,27 @@ const makeChart = (kind, shown, point, handlers) => {
   const read = ({ flows, seconds }) =>
     lines.map(([, , , pick]) => pick(flows[flow], seconds, flow === 'all' ? flows.none : undefined));
   const unit = kind.unit(stepMs);
+  const formatOr = (/** @type {number | null | undefined} */ value) => (value == null ? '–' : format(value));
   const describe = (/** @type {readonly (number | null)[]} */ values) =>
-    `${title}, ${unit}: ${lines.map(([group, , name], line) => `${group} ${name}`.trim() + ` ${format(values[line] ?? null)}`).join(', ')}`;
+    `${title}, ${unit}: ${lines.map(([group, , name], line) => `${group} ${name}`.trim() + ` ${formatOr(values[line])}`).join(', ')}`;
   const values = read(point ?? summary);
   const legend = [...Map.groupBy(lines.entries(), ([, [group]]) => group)].map(([group, ofGroup]) =>
     make(
       'li',
       { 'data-party': ofGroup[0]?.[1][1] },
       group,
-      ofGroup.flatMap(([line, [, , name]]) => [` ${name}${name && ' '}`, make('b', {}, format(values[line] ?? null))]),
+      ofGroup.flatMap(([line, [, , name]]) => [` ${name}${name && ' '}`, make('b', {}, formatOr(values[line]))]),
     ),
   );
   const when = point === undefined ? summaryName : `at ${formatTime(point.at)}`;
   const events = marks.map(({ label }) => `, ${label}`).join('');
   const name = `${describe(read(summary))}, ${summaryName}. Chart of the last 15 minutes${events}. Read its values with the arrow keys.`;
   const area = { class: 'area', tabindex: 0, role: 'img', 'aria-label': name, ...handlers };
+  const period = make('small', { class: 'when', 'data-widest': summaryName }, when);
   const figure = make(
     'figure',
     { class: title.toLowerCase().replaceAll(' ', '-') },
-    make(
-      'figcaption',
-      {},
-      make('b', {}, title),
-      ' ',
-      make('small', {}, unit),
-      ' ',
-      make('small', { class: 'when', 'data-widest': summaryName }, when),
-    ),
+    make('figcaption', {}, make('b', {}, title), ' ', make('small', {}, unit), ' ', period),
     make('ul', {}, legend),
     make('div', area, makeDrawing(kind, shown, read, point)),
   );
@@ -319,14 +303,9 @@ export const showCharts = (shown) => {
       },
     }),
   );
-  show(
-    'charts',
-    {},
-    charts.map(({ figure }) => figure),
-  );
-  for (const figure of byId('charts').children) {
-    placeEvents(figure);
-  }
+  const figures = charts.map(({ figure }) => figure);
+  show('charts', {}, figures);
+  for (const figure of byId('charts').children) placeEvents(figure);
   return charts.map(({ sentence }) => sentence);
 };
 
@@ -389,13 +368,7 @@ export const showLoads = (facts, now, points) => {
       make('small', {}, highest === 0 ? '' : format(highest)),
       make('small', {}, '0'),
     );
-    const figures = [
-      make('b', {}, figure),
-      ' ',
-      make('small', {}, limit),
-      ...(max === undefined ? [] : [meter]),
-      spark,
-    ];
+    const figures = [make('b', {}, figure), ' ', make('small', {}, limit), ...(max ? [meter] : []), spark];
     return make('div', {}, make('dt', {}, name), make('dd', {}, figures));
   });
   show('loads', {}, items);

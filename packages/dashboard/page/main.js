@@ -3,16 +3,7 @@
 import { showCharts, showLoads } from './charts.js';
 import { byId, copy, make, say, show } from './dom.js';
 import { formatAge, formatCount, formatMoment, formatTime } from './format.js';
-import {
-  fitTables,
-  parties,
-  partyNames,
-  showFailures,
-  showKinds,
-  showOperations,
-  showSettings,
-  showWorkers,
-} from './tables.js';
+import * as tables from './tables.js';
 import { countOf, describeCertificate, describeParties, judge } from './verdict.js';
 
 /** @import { Description } from './dom.js' */
@@ -123,11 +114,11 @@ function render() {
     showVerdict(shown);
     showTraffic(shown);
     showLoads(facts, now, points);
-    showWorkers(now.workers);
-    showKinds(facts, now);
-    showFailures(facts, failures);
-    showSettings(facts.settings);
-    fitTables();
+    tables.showWorkers(now.workers);
+    tables.showKinds(facts, now);
+    tables.showFailures(facts, failures);
+    tables.showSettings(facts.settings);
+    tables.fitTables();
   }
   showConnection();
 }
@@ -166,10 +157,10 @@ function showVerdict(state) {
   }
   show('icon', { href: level === 'unwell' ? 'dashboard/unwell.svg' : 'dashboard/well.svg' });
   const states = describeParties(now, facts);
-  const items = parties.map((party) => {
+  const items = tables.parties.map((party) => {
     const { text, isUnwell } = states[party];
     const said = make('span', { class: 'said' }, text);
-    const heading = make('p', { class: `party ${party}` }, make('b', {}, partyNames[party]), ' ', said);
+    const heading = make('p', { class: `party ${party}` }, make('b', {}, tables.partyNames[party]), ' ', said);
     const look = `${isUnwell ? 'unwell' : ''} ${party === blamed && !isOver ? 'blamed' : ''}`;
     const facts = factsOf[party].map((fact) => makeFact(fact, state));
     return make('li', { 'data-party': party, class: look }, heading, make('dl', {}, facts));
@@ -217,7 +208,7 @@ function showTraffic({ facts, now, points, restarts }) {
       .toSorted((one, other) => one.at - other.at)
       .map(({ at, what }) => ({ at, label: `${what} ${formatTime(at).slice(0, 5)}` })),
   });
-  showOperations(summary);
+  tables.showOperations(summary);
 }
 
 /** @param {string} name */
@@ -290,6 +281,6 @@ async function poll() {
   render();
 }
 
-addEventListener('resize', fitTables);
+addEventListener('resize', tables.fitTables);
 document.addEventListener('visibilitychange', poll);
 void poll();

@@ -157,12 +157,9 @@ const workerColumns = [
 
 /** @param {readonly Worker[]} workers */
 export function showWorkers(workers) {
+  const table = makeTable(workerColumns, workers, ({ pid }) => ({ key: pid }));
   show('workers', { hidden: workers.length < 2 });
-  show(
-    'worker-table',
-    {},
-    makeTable(workerColumns, workers, ({ pid }) => ({ key: pid })),
-  );
+  show('worker-table', {}, table);
 }
 
 /**
@@ -188,25 +185,18 @@ export const showKinds = ({ kinds }, { lastMinute, wholeHistory }) => {
       countIn('last minute', lastMinute),
       countIn('15 minutes', wholeHistory),
     ];
+    const table = makeTable(columns, shown, ({ kind }) => ({ key: kind }));
     const hint = make('p', { class: 'hint', hidden: absent.length === 0 }, `Did not occur: ${absent.join(', ')}.`);
-    return make(
-      'div',
-      { 'data-party': party },
-      makeTable(columns, shown, ({ kind }) => ({ key: kind })),
-      hint,
-    );
+    return make('div', { 'data-party': party }, table, hint);
   });
   show('kind-tables', {}, tables);
 };
 
 /** @param {Kind} kind */
 function nameKind({ kind, meaning }) {
-  const onclick = () => {
-    filterBy(kind);
-    byId('failures').scrollIntoView({ block: 'nearest' });
-  };
   const name = { 'aria-label': `${kind}: show these failed calls`, 'data-kind': kind };
-  return [make('button', { type: 'button', class: 'plain', ...name, onclick }, kind), ' ', make('small', {}, meaning)];
+  const link = make('a', { href: '#failures', ...name, onclick: () => filterBy(kind) }, kind);
+  return [link, ' ', make('small', {}, meaning)];
 }
 
 /** @type {(name: string, read: (failure: Failure) => string | undefined) => Column<Failure>} */
@@ -249,27 +239,21 @@ const failureColumns = [
   },
 ];
 
-/** @type {string | undefined} the request id that was copied within the last 2 s */
-let copied;
+/** The request id that was copied last, and until when its button says so. */
+let copied = { requestId: '', until: 0 };
 
 /** @param {string} requestId */
 function makeCopyButton(requestId) {
   const onclick = (/** @type {MouseEvent & { currentTarget: Element }} */ { currentTarget }) => {
     const code = currentTarget.parentElement?.querySelector('code');
     if (code && copy(code, 'request id', `Copied ${requestId}`)) {
-      markCopied(requestId);
-      setTimeout(() => copied === requestId && markCopied(), 2_000);
+      copied = { requestId, until: Date.now() + 2_000 };
+      update();
     }
   };
   const attributes = { type: 'button', class: 'copy', 'aria-label': `Copy request id ${requestId}`, onclick };
-  return make('button', attributes, copied === requestId ? 'Copied' : 'Copy');
+  return make('button', attributes, copied.requestId === requestId && Date.now() < copied.until ? 'Copied' : 'Copy');
 }
-
-/** @param {string} [requestId] */
-const markCopied = (requestId) => {
-  copied = requestId;
-  update();
-};
 
 /** Lets the main module show the state again. */
 const update = () => document.dispatchEvent(new Event('change'));
