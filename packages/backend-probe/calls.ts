@@ -21,35 +21,27 @@ export type GatewayInForce = Omit<GatewayValues, 'backendTls' | 'allowedHosts'>;
 
 export interface Call extends Pick<CallRecord, 'outcome' | 'reason'> {
   readonly operation: Operation;
-  /** The path at the backend, with the base path. */
   readonly path: string;
   readonly cause: string | undefined;
-  /** The reply that a client would get. */
   readonly reply: { readonly status: number; readonly body: Buffer };
   /** The backend's answer; undefined if its head did not arrive completely. */
   readonly answer: Answer | undefined;
-  /** True if the backend sent at least one byte. */
   readonly hasBytes: boolean;
-  /** True if the backend's first bytes are a frame of HTTP/2. */
   readonly isHttp2: boolean;
-  /** True if the connection had carried an earlier request. */
   readonly isReused: boolean;
   readonly durationMs: number;
 }
 
 interface Answer {
-  /** The HTTP version, such as `1.1`. */
   readonly version: string;
   readonly status: number;
   /** Values by lower-case name. Several values of one name are joined by commas. */
   readonly fields: ReadonlyMap<string, string>;
   /** How the end of the body is found; `none`: the answer has no body. */
   readonly framing: 'chunked' | 'length' | 'until-close' | 'none';
-  /** True if the backend closes the connection after this answer. */
   readonly closesConnection: boolean;
   /** The start of the body, without chunk sizes. */
   readonly bodyStart: Buffer;
-  /** True if the whole body has arrived. */
   readonly isWhole: boolean;
 }
 
@@ -72,7 +64,6 @@ interface Arrivals {
 export class Calls {
   // Counts the calls of all instances, so that each call has its own request id in the backend's log.
   static #count = 0;
-  /** All calls in order. */
   readonly made: Call[] = [];
   readonly #gateway: Gateway;
   readonly #listPath: string;

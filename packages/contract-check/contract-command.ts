@@ -88,7 +88,6 @@ export async function runContractCheck(
 /** Facts about the run. The JSON report has the same property names. */
 interface Run {
   readonly version: string;
-  /** URL of the list. */
   readonly backend: string;
   readonly write: boolean;
   readonly exitCode: number;

@@ -16,13 +16,11 @@ export interface ContractReport {
   readonly leftovers: readonly Leftover[];
   readonly connection: ConnectionFacts;
   readonly calls: readonly Call[];
-  /** True if the check was stopped before its end. */
   readonly isInterrupted: boolean;
 }
 
 /** The JSON report has the same property names in the same order. */
 interface ConnectionFacts {
-  /** Undefined without an answer. */
   readonly httpVersion: string | undefined;
   readonly closesAlways: boolean;
   /** The `timeout` in the backend's `keep-alive` header. */

@@ -43,7 +43,6 @@ export function itemsOf(list: unknown): readonly Item[] | undefined {
 const idName = /^(?:id|_id|(?:work_?)?item_?id)$/i;
 
 export interface ItemId {
-  /** As written in the item. */
   readonly text: string;
   /**
    * `whole`: an integer. `long`: an integer that JavaScript would round. `text`: a string with an integer. `unusable`:

@@ -16,7 +16,6 @@ export interface ContractOptions {
   readonly stop: AbortSignal;
   /** Aborting this signal ends the check immediately. Calls in flight fail, and nothing is cleaned up. */
   readonly cut: AbortSignal;
-  /** Longest time to watch an idle connection. */
   readonly idleWaitMsMax?: number;
   /** Answers that take at least this long are reported as slow. Default: half of the backend timeout. */
   readonly slowMs?: number;
@@ -26,7 +25,6 @@ export type Verdict = 'works' | 'broken' | 'not tried';
 
 /** An item that may still exist, and that the check created or may have created. */
 export interface Leftover {
-  /** Undefined if unknown. */
   readonly id: string | undefined;
   readonly marker: string;
   readonly why: string;
@@ -54,7 +52,6 @@ export class Session {
     return first && this.hasNoOtherId(item, first.text) ? first : undefined;
   }
 
-  /** Returns true if the item has no id other than `id`. */
   hasNoOtherId(item: Item, id: string): boolean {
     return idsOf(item, this.options.settings.itemIdParsing).every(({ text }) => text === id);
   }
@@ -102,7 +99,6 @@ export class Session {
     return outcome === 'ok';
   }
 
-  /** Adds the finding `name` that `call` showed. */
   tell(call: Call, name: FindingName, ...values: readonly (string | number)[]): void {
     this.add(findingOf(call, name, values));
   }

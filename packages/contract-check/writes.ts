@@ -11,7 +11,6 @@ import { Stopped, type Session } from './session.ts';
 
 /** The items in the backend's list before the check writes. */
 export interface Found {
-  /** The call that read the list. */
   readonly call: Call;
   /** Undefined if the list has no array of items. */
   readonly items: readonly Item[] | undefined;

@@ -23,7 +23,6 @@ export interface EmbeddedBackendOptions {
   readonly port: number;
   /** A file, created if missing, or `:memory:`. */
   readonly database: string;
-  /** Puts a few work items into a new database. */
   readonly sampleItems?: boolean | undefined;
   /** Gets one `debug` line per request and one `error` line per fault. */
   readonly logger?: Logger | undefined;
