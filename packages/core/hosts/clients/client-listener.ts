@@ -24,11 +24,6 @@ const lookMsMin = 50;
 const drainQuietMs = 1_000;
 const drainPollMs = 20;
 
-// A request that a client sends in the last second of the announced time must arrive before the connection closes.
-function announcedSeconds(idleTimeoutMs: number): number {
-  return Math.max(0, Math.floor(idleTimeoutMs / 1_000) - 1);
-}
-
 // The ALPN names of the protocols that `ClientConnection` serves [RFC 7301, 6].
 const ownProtocols = ['http/1.1', 'http/1.0'];
 
@@ -67,6 +62,8 @@ export class ClientListener implements Iterable<Connection> {
    * the same `all` share the limit on connections.
    */
   constructor(limits: ServerLimits, handler: RequestHandler, secure?: SecureOptions, all = new Set<Connection>()) {
+    // A request that a client sends in the last second of the announced time must arrive before the connection closes.
+    const announcedSeconds = Math.max(0, Math.floor(limits.idleTimeoutMs / 1_000) - 1);
     this.#max = limits.connectionsMax;
     this.#all = all;
     this.#context = {
@@ -80,7 +77,7 @@ export class ClientListener implements Iterable<Connection> {
           incoming.onStall();
         }
       }),
-      keepAliveLines: `connection: keep-alive\r\nkeep-alive: timeout=${announcedSeconds(limits.idleTimeoutMs)}\r\n`,
+      keepAliveLines: `connection: keep-alive\r\nkeep-alive: timeout=${announcedSeconds}\r\n`,
     };
     this.#protocols = secure?.protocols ?? {};
     this.#handshakes = secure && this.#createHandshakes(secure.tls, limits.requestHeadersTimeoutMs);

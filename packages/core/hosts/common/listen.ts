@@ -74,7 +74,8 @@ export async function listenOnPassed(
       const start = servers.length === 0 ? startListening : startHelper;
       const each = await start(server, place);
       servers.push(each);
-      if (!isOnPort(each.address())) throw new Error('it has no port');
+      // A string or null: a socket of another kind.
+      if (((each.address() as Partial<AddressInfo> | null)?.port ?? 0) === 0) throw new Error('it has no port');
     } catch (error) {
       closeAll(servers);
       throw new StartError(
@@ -93,10 +94,6 @@ export async function listenOnPassed(
       return Promise.resolve();
     },
   };
-}
-
-function isOnPort(address: AddressInfo | string | null): address is AddressInfo {
-  return typeof address === 'object' && address !== null && address.port > 0;
 }
 
 function closeAll(servers: readonly Server[]): void {

@@ -275,10 +275,8 @@ function logFailures(serverLog: Log, logs: WeakMap<object, Log>): GatewayObserve
   return {
     onCallEnd: (record) => {
       const { level, message } = outcomes[record.outcome];
-      if (level === 'error') {
-        logOf(record).error({ ...describe(record), err: record.cause }, message);
-      } else if (level === 'warn') {
-        logOf(record).warn({ ...describe(record), cause: record.cause }, message);
+      if (level !== 'info') {
+        logOf(record)[level]({ ...describe(record), [level === 'error' ? 'err' : 'cause']: record.cause }, message);
       } else if (record.cause instanceof HostReplied) {
         logOf(record).warn(describe(record), record.cause.message);
       }

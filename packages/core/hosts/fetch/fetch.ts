@@ -166,18 +166,14 @@ class FetchExchange implements Transport, Requester, DeadlineOwner {
     this.#bodyDeadlines = bodyDeadlines;
   }
 
-  // Only IP addresses are used. Otherwise a client could evade the rate limit by inventing a string for each request.
-  #findAddress(): string | undefined {
-    const address = this.#clientAddress();
-    return typeof address === 'string' && isIP(address) !== 0 ? address : undefined;
-  }
-
   begin(gateway: Gateway, dropsEndSlash: boolean): void {
     const { signal } = this.#request;
     let incoming: RequestReceiver;
     try {
-      // The host may not know the address of a client that has left.
-      this.address = this.#findAddress();
+      // The host may not know the address of a client that has left. Only IP addresses are used. Otherwise a client could
+      // evade the rate limit by inventing a string for each request.
+      const address = this.#clientAddress();
+      if (typeof address === 'string' && isIP(address) !== 0) this.address = address;
       incoming = gateway.accept(readHead(this.#request, dropsEndSlash), this, this);
     } catch (error) {
       gateway.acceptFault(this.#request.method, this.#request.url, this, this, error);
@@ -193,10 +189,9 @@ class FetchExchange implements Transport, Requester, DeadlineOwner {
   }
 
   readonly #onAbort = (): void => {
-    if (!this.#hasReplied) {
-      this.#finish(new Response(null, { status: clientGoneStatus }));
-      this.#incoming?.onGone();
-    }
+    if (this.#hasReplied) return;
+    this.cut();
+    this.#incoming?.onGone();
   };
 
   #finish(response: Response): void {

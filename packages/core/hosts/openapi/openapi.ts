@@ -6,7 +6,7 @@ import { collectionPath, isRead, operations, type Operation, type OperationName 
 import { rejectedStatuses } from '../../outcomes.ts';
 import { replies, type FixedReply } from '../../replies.ts';
 import { version } from '../../version.ts';
-import { count, hasTokens, refTo, seconds, type Json, type JsonObject, type Limits } from './document.ts';
+import { count, hasTokens, refTo, seconds, type JsonObject, type Limits } from './document.ts';
 import {
   errorsOf,
   methodsReplies,
@@ -55,14 +55,8 @@ const pathTexts = {
   item: { operationId: 'getItemMethods', what: 'an item', ids: ' The id may be anything: it is not checked.' },
 };
 
-const sampleItem: JsonObject = {
-  id: 1,
-  title: 'Sign-in fails for names with an apostrophe',
-  type: 'Bug',
-  state: 'Active',
-};
+const sampleItem = { id: 1, title: 'Sign-in fails for names with an apostrophe', type: 'Bug', state: 'Active' };
 const sampleRequest: JsonObject = { title: 'My first work item', state: 'New' };
-const sampleList: Json = [sampleItem, { id: 2, title: 'Export the list as CSV', type: 'Feature', state: 'New' }];
 const sampleSuccess = parseBody(replies.success);
 
 const texts = {
@@ -72,7 +66,7 @@ const texts = {
     success: "The backend's JSON, byte for byte.",
     // Generators make a class, not a list, of a named schema without a type.
     schema: undefined,
-    sample: sampleList,
+    sample: [sampleItem, { id: 2, title: 'Export the list as CSV', type: 'Feature', state: 'New' }],
   },
   create: {
     summary: 'Create a work item',
@@ -296,7 +290,5 @@ function describeReplies(documented: readonly DocumentedReply[]): string {
 
 function describeRate({ rateLimit }: Limits): string {
   const rate = parseRate(rateLimit);
-  return rate === undefined
-    ? ''
-    : `| Requests per client | ${count(rate.limit)} in ${seconds(rate.windowMs)}, then 429 |\n`;
+  return rate ? `| Requests per client | ${count(rate.limit)} in ${seconds(rate.windowMs)}, then 429 |\n` : '';
 }
