@@ -253,7 +253,7 @@ const makeChart = (kind, shown, point, handlers) => {
   const events = marks.map(({ label }) => `, ${label}`).join('');
   const name = `${describe(read(summary))}, ${summaryName}. Chart of the last 15 minutes${events}. Read its values with the arrow keys.`;
   const area = { class: 'area', tabindex: 0, role: 'img', 'aria-label': name, ...handlers };
-  const period = make('small', { class: 'when', 'data-widest': summaryName }, when);
+  const period = make('small', { class: 'when' }, when);
   const figure = make(
     'figure',
     { class: title.toLowerCase().replaceAll(' ', '-') },

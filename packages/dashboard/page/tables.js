@@ -317,7 +317,7 @@ const describeFailures = (kept, found, shown) => {
   const older = 'Older failed calls, and calls that succeeded, are only in the log.';
   if (found === 0) return `None of the ${format.formatCount(kept)} failed calls kept matches. ${older}`;
   const calls = `${shown < found ? `The last ${shown} of ` : ''}${format.formatCount(found)}${found < kept ? ' matching' : ''} failed call${found === 1 ? '' : 's'}`;
-  return `${calls} kept, latest first. Times are ${format.describeTimeZone()}. ${older}`;
+  return `${calls} kept, latest first. Times are local; the log uses UTC. ${older}`;
 };
 
 /** @type {Record<string, string>} the sources whose shown name differs from the identifier */
@@ -337,13 +337,8 @@ const settingColumns = [
 
 /** @param {ShownSetting} setting */
 function describeValue({ value, unit }) {
-  // Digits are grouped by CSS, so that a copied number has no spaces. A number without a unit, such as a port, is not
-  // grouped.
-  const groups = unit !== undefined && /^\d{5,}$/.test(value) ? value.split(/(?=(?:\d{3})+$)/) : [];
-  const spans = groups.map((group) => make('span', { class: 'group' }, group));
   const readable = format.formatSetting(Number(value), unit);
-  const small = readable === '' ? [] : [' ', make('small', {}, readable)];
-  return [make('code', {}, groups.length === 0 ? value : spans), ` ${unit ?? ''}`, ...small];
+  return [make('code', {}, value), ` ${unit ?? ''}`, ...(readable === '' ? [] : [' ', make('small', {}, readable)])];
 }
 
 let showsDefaults = false;
