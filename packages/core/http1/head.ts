@@ -17,7 +17,7 @@ export interface Flaw {
 }
 
 /** Length of a body: a number of bytes (0 if there is no body), `chunked`, or until the connection closes. */
-export type BodyLength = number | 'chunked' | 'until-close';
+type BodyLength = number | 'chunked' | 'until-close';
 
 export interface RequestHead {
   readonly method: string;

@@ -7,15 +7,11 @@ import * as tables from './tables.js';
 import { countOf, describeCertificate, describeParties, judge } from './verdict.js';
 
 /** @import { Description } from './dom.js' */
-/** @import { Facts, Failure, FlowName, Message, Now, Party, Point } from '../state.ts' */
+/** @import { Details, Facts, FlowName, Message, Party } from '../state.ts' */
 
 /**
- * @typedef {object} State
- * @property {Facts} facts
- * @property {Now} now
- * @property {readonly Point[]} points
- * @property {readonly Failure[]} failures
- * @property {readonly number[]} restarts start times of gateways that restarted while this page was open, in ms since 1970
+ * `restarts`: start times of gateways that restarted while this page was open, in ms since 1970.
+ * @typedef {Message & Details & { readonly restarts: readonly number[] }} State
  */
 
 const restMs = 1_000;
@@ -25,7 +21,6 @@ const timeoutMs = 5_000;
 let latest;
 /** @type {State | undefined} the latest state; during a pause, the state when the pause began */
 let shown;
-let changedAt = 0;
 /** @type {number | undefined} */
 let pausedAt;
 /** @type {number | undefined} */
@@ -95,10 +90,9 @@ function take(message) {
   const { now, facts = latest?.facts, failures = latest?.failures ?? [] } = message;
   if (facts === undefined) return;
   const { restarts = [], points = [], facts: before = facts } = latest ?? {};
-  changedAt = message.changedAt;
   latest = {
+    ...message,
     facts,
-    now,
     failures,
     points: [...points, ...message.points].filter(({ at }) => at >= now.at - facts.historyMs),
     restarts: before.startedAt === facts.startedAt ? restarts : [...restarts, facts.startedAt],
@@ -257,7 +251,7 @@ byId('welcome-copy').addEventListener('click', () => copy(byId('welcome-command'
 /** @returns {Promise<Message | undefined>} undefined if the gateway does not answer */
 async function readState() {
   try {
-    const address = `dashboard/state?after=${latest?.points.at(-1)?.at ?? 0}&changed=${changedAt}`;
+    const address = `dashboard/state?after=${latest?.points.at(-1)?.at ?? 0}&changed=${latest?.changedAt ?? 0}`;
     const reply = await fetch(address, { signal: AbortSignal.timeout(timeoutMs) });
     return reply.ok ? await reply.json() : undefined;
   } catch {

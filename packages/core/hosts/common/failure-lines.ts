@@ -23,15 +23,12 @@ export function writeFailureLines(write: (line: string) => unknown = writeToCons
   let written = 0;
   let skipped = 0;
   const endPeriod = (): void => {
-    written = 0;
-    if (skipped > 0) {
-      const count = skipped;
-      skipped = 0;
-      try {
-        writeLine(`${count} more failed in the last ${periodMs / 1_000} s (not shown)`);
-      } catch {
-        // No caller could handle an error of `write`, which would end the process.
-      }
+    const count = skipped;
+    written = skipped = 0;
+    try {
+      if (count > 0) writeLine(`${count} more failed in the last ${periodMs / 1_000} s (not shown)`);
+    } catch {
+      // No caller could handle an error of `write`, which would end the process.
     }
   };
   const writeLine = (text: string): void => {

@@ -7,7 +7,7 @@ import { Deadline, Deadlines, type DeadlineOwner } from '../../backend/deadlines
 import type { Gateway } from '../../call/gateway.ts';
 import type { GuardOptions } from '../../options/guard-options.ts';
 import { parseContentLength } from '../../http1/grammar.ts';
-import type { BodyLength, RequestHead } from '../../http1/head.ts';
+import type { RequestHead } from '../../http1/head.ts';
 import type { Requester, RequestReceiver, Reply, Transport } from '../../http1/transport.ts';
 import { isAsAnnounced, wrongLength } from '../common/announced-length.ts';
 import { createBodyMistake } from '../common/failure-lines.ts';
@@ -170,7 +170,7 @@ class FetchExchange implements Transport, Requester, DeadlineOwner {
     const { signal } = this.#request;
     let incoming: RequestReceiver;
     try {
-      // The host may not know the address of a client that has left. Only IP addresses are used. Otherwise a client could
+      // The host may not know the address of a client that has left. Only IP addresses count. Otherwise a client could
       // evade the rate limit by inventing a string for each request.
       const address = this.#clientAddress();
       if (typeof address === 'string' && isIP(address) !== 0) this.address = address;
@@ -280,22 +280,17 @@ function readHead({ method, url, headers, body }: Request, dropsEndSlash: boolea
     if (known !== undefined) fields.push(known, value);
   }
   if (!headers.has('host')) fields.push('host', authority);
+  const announced = parseContentLength(headers.get('content-length') ?? '') ?? 0;
   return {
     method,
     target: target === '' || target.startsWith('?') ? `/${target}` : target,
-    bodyLength: bodyLengthOf(body, headers.get('content-length')),
+    // A host may pass on a body although its content-length is 0. An announced body that is missing has a wrong length.
+    bodyLength: announced > 0 ? announced : body === null ? 0 : 'chunked',
     expectation: 'none',
     persists: true,
     version: '1.1',
     fields,
   };
-}
-
-// A content-length of 0 is no reason to skip a body that the host passes on, nor is a missing body, if it was announced.
-function bodyLengthOf(body: Request['body'], contentLength: string | null): Exclude<BodyLength, 'until-close'> {
-  const announced = parseContentLength(contentLength ?? '');
-  if (announced !== undefined && announced > 0) return announced;
-  return body === null ? 0 : 'chunked';
 }
 
 function pairs(list: readonly string[]): [string, string][] {
