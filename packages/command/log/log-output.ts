@@ -114,6 +114,8 @@ export class LogOutput {
     const gap = this.#missing;
     if (gap === 0) return;
     this.#missing = 0;
+    // The report begins its batch, so that its line end does not count if a part of the batch is dropped.
+    this.flush();
     this.#gather(this.#options.describeGap(gap), 0, gap);
   }
 
