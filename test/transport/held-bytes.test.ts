@@ -4,6 +4,8 @@ import assert from 'node:assert/strict';
 import { connect } from 'node:net';
 import { describe, test } from 'node:test';
 import { BufferBudget } from '../../packages/core/body/budget.ts';
+import type { ClientConnection } from '../../packages/core/http1/client-connection.ts';
+import { queueForTurn, TurnShare } from '../../packages/core/http1/turns.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { assertReply, unavailable } from '../helpers/expected.ts';
 import { startGateway, type Settings } from '../helpers/gateway.ts';
@@ -11,6 +13,7 @@ import { noHttp2 } from '../helpers/http2-client.ts';
 import { flags, FrameClient, headers, requestFields, settingIds, windowUpdate } from '../helpers/http2-frames.ts';
 import { RawClient } from '../helpers/raw-client.ts';
 import { answer, behind } from '../helpers/scripted-backend.ts';
+import { turns } from './served-connections.ts';
 
 // Each connection holds this much uncounted.
 const free = 4_096;
@@ -113,6 +116,21 @@ describe('over HTTP/1.1', () => {
     });
   }
 
+  test('a connection that closes while it waits for its turn counts nothing afterwards [D69]', async (t) => {
+    await using server = await serve();
+    t.mock.method(TurnShare.prototype, 'wait', (connection: ClientConnection) => {
+      // The connection closes before the turns of these have ended.
+      for (let count = 0; count < 5; count += 1) queueForTurn({ takeTurn: () => undefined });
+      queueForTurn(connection);
+      connection.socket.destroy();
+    });
+    const client = await server.connect();
+    client.send(put(`Content-Length: 900000\r\nAuthorization: ${long}`) + '1'.repeat(900_000));
+    await client.closed();
+    await turns(10);
+    assert.equal(server.budget.bytes, 0);
+  });
+
   test('BUFFERED_BYTES_MAX is the largest memory that a body may take: with one byte less, the same body is 503 [D26]', async () => {
     const body = JSON.stringify('x'.repeat(9_998));
     for (const [bufferedBytesMax, status] of [
@@ -155,9 +173,9 @@ describe('when connections hold half of BUFFERED_BYTES_MAX', () => {
     assert.equal(await late.closed(), 'end');
     await using ahead = await server.connect();
     const calls = server.backend.requests.length;
-    const gate = await sendAhead(server, ahead, get.repeat(1_000));
+    const gate = await sendAhead(server, ahead, get.repeat(5_000));
     const [, , connection] = [...server.clients].slice(-3);
-    await poll(() => (connection?.socket.bytesRead ?? Infinity) > 10_000, 'they are read');
+    await poll(() => (connection?.socket.bytesRead ?? Infinity) > 200_000, 'they are read and dropped');
     gate.open();
     const reply = await ahead.reply();
     assert.deepEqual([reply.status, reply.header('connection')], [200, 'close']);

@@ -201,6 +201,8 @@ describe('the last reply [D27]', () => {
     client.send(join(first, more));
     const last = await request(0);
     await poll(() => connection.socket.isPaused(), 'the socket is paused');
+    // Its turn passes, so that the socket stays paused until the reply.
+    await turns(5);
     last.reply('/0');
     await assertLastReply(client, 200, '/0');
     await poll(() => connection.socket.bytesRead === first.length + more.length, 'all of it is read');

@@ -326,10 +326,16 @@ export class ClientConnection implements Connection, Transport, Requester, Sink<
     } else if (this.#reading === 'body' || this.#reading === 'held') {
       this.#breakBody(flaw);
     } else if (this.#reading === 'whole') {
-      this.enter('over');
-      this.#ahead.drop();
+      this.#stopReading();
     }
     // Otherwise the last reply has been sent, and the input is ignored.
+  }
+
+  // Drops what the client has sent ahead, and all that it sends from now on.
+  #stopReading(writing = this.#writing): void {
+    this.enter('over', writing);
+    this.#ahead.drop();
+    this.#setFlow();
   }
 
   #breakBody(reason: BrokenReason): void {
@@ -337,9 +343,7 @@ export class ClientConnection implements Connection, Transport, Requester, Sink<
       // The reply was already sent. The client would mistake a second reply for the reply to its next request.
       this.#end();
     } else {
-      this.enter('over');
-      this.#ahead.drop();
-      this.#setFlow();
+      this.#stopReading();
       this.#incoming.onBroken(reason);
     }
   }
@@ -469,11 +473,9 @@ export class ClientConnection implements Connection, Transport, Requester, Sink<
   }
 
   #end(): void {
-    this.enter('over', 'ended');
     this.#since = monotonicMs();
-    this.#ahead.drop();
     this.#reader.drop();
-    this.#setFlow();
+    this.#stopReading('ended');
     this.socket.end();
   }
 }
