@@ -8,6 +8,7 @@ import { readFileSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import { after, describe, test, type TestContext } from 'node:test';
 import { createServer as createTlsServer } from 'node:tls';
+import type { Outcome } from '../../packages/core/backend/client.ts';
 import type { OpenSocket } from '../../packages/core/http1/backend-connection.ts';
 import type { LookUp } from '../../packages/core/hosts/dialing/addresses.ts';
 import { BlockingListener, startBlackHole } from '../helpers/black-hole.ts';
@@ -372,6 +373,29 @@ describe('connecting', { skip: isLinux ? false : 'needs 127.0.0.2, which only Li
     assert.equal(old.requests.length, 2);
     assert.equal(fresh.requests.length, 2);
     await poll(() => old.connectionsOpen === 0, 'the old connections are closed');
+  });
+
+  test('a write that finds the end of its connection is sent on another; this is no death in use [D20]', async () => {
+    const { promise: opened, resolve } = Promise.withResolvers<Socket>();
+    const change =
+      (open: OpenSocket): OpenSocket =>
+      (owner, ...rest) => {
+        const onOpen = (socket: Socket): void => {
+          resolve(socket);
+          owner.onOpen(socket);
+        };
+        return open({ ...owner, onOpen }, ...rest);
+      };
+    await using one = await start({ change });
+    assert.equal((await one.call(get)).kind, 'ok');
+    const socket = await opened;
+    const outcome = new Promise<Outcome>((onOutcome) => {
+      socket.prependOnceListener('end', () => onOutcome(one.call(put)));
+    });
+    one.backend.closeConnections();
+    assert.equal((await outcome).kind, 'ok');
+    assert.equal((await one.call(put)).kind, 'ok');
+    assert.equal(one.backend.connectionsTaken, 2);
   });
 
   /** A client whose last connection has died in use. */
