@@ -64,7 +64,7 @@ test('the call to the backend has its own span if it was made', () => {
   }
 });
 
-test('spans have their end, the address and port of the backend, and the flags of the parent', () => {
+test('spans have their times, the address and port of the backend, and the flags of the parent', () => {
   const [traceId, parentId] = ['1'.repeat(32), '3'.repeat(16)];
   const traceParent = `00-${traceId}-${'2'.repeat(16)}-01`;
   const head = { method: 'GET', target: '/', version: '1.1', fields: [] } as unknown as RequestHead;
@@ -72,15 +72,20 @@ test('spans have their end, the address and port of the backend, and the flags o
     ['https://[::1]/base', '::1', 443, 0],
     ['http://localhost', 'localhost', 80, 1],
   ] as const) {
-    const [parent, backendCall] = [`00-${traceId}-${parentId}-0${flags}`, { traceParent, path: '/', startedAt: 200 }];
+    const [parent, backendCall] = [`00-${traceId}-${parentId}-0${flags}`, { traceParent, path: '/', startedAt: 1_250 }];
     const none = { tlsCertFile: '', otelServiceName: '', otelResourceAttributes: '', logClient: true };
     const found: ReadableSpan[] = [];
     createSpanWriter({ ...none, backendUrl: new URL(url) } as unknown as TraceOptions, (each) => found.push(each))(
-      { head, traceParent, parent, traceState: undefined, startedAt: 0, backendCall },
-      createCallRecord({ backendOutcome: 'ok', durationMs: 1_500, backendDurationMs: 1_000 }),
+      { head, traceParent, parent, traceState: undefined, startedAt: 1_000, backendCall },
+      createCallRecord({ backendOutcome: 'ok', durationMs: 2_500, backendDurationMs: 1_500 }),
     );
-    const ends = found.map(({ endTime }) => endTime);
-    assert.deepEqual(ends, [[1, 500_000_000], [1, 200_000_000]]); // prettier-ignore
+    assert.deepEqual(
+      found.map(({ startTime, endTime }) => [startTime, endTime]),
+      [
+        [[1, 0], [3, 5e8]],
+        [[1, 25e7], [2, 75e7]],
+      ],
+    ); // prettier-ignore
     assert.partialDeepStrictEqual(found[0]?.parentSpanContext, { spanId: parentId, traceFlags: flags, isRemote: true });
     assert.partialDeepStrictEqual(found[1]?.attributes, { 'server.address': address, 'server.port': port });
   }
