@@ -1,7 +1,7 @@
 // The rate limit's counter in a worker: sends requests to the primary process, which counts for all workers. During a reload
 // a worker has two sets of guards; both share this counter.
 
-import { CounterGoneError, type Counter, type Taken } from '../../core/guards/ports/ports.ts';
+import type { Counter, Taken } from '../../core/guards/ports/ports.ts';
 import type { Rate } from '../../core/options/rate.ts';
 import type { CountRequest } from './messages.ts';
 
@@ -38,13 +38,13 @@ export class PrimaryCounter implements Counter {
   /** Rejects all requests. Called when the primary process has ended. */
   onGone(): void {
     this.#hasGone = true;
-    for (const { reject } of [...this.#asked, ...this.#gathered]) reject(new CounterGoneError());
+    for (const { reject } of [...this.#asked, ...this.#gathered]) reject(goneError());
     this.#asked = [];
     this.#gathered = [];
   }
 
   async take(key: string, rate: Rate): Promise<Taken> {
-    if (this.#hasGone) throw new CounterGoneError();
+    if (this.#hasGone) throw goneError();
     const { promise, resolve, reject } = Promise.withResolvers<Taken>();
     this.#gathered.push({ key, rate, resolve, reject });
     if (this.#gathered.length === 1 && this.#asked.length === 0) this.#askSoon();
@@ -82,4 +82,8 @@ export class PrimaryCounter implements Counter {
     this.#gathered = [];
     this.#send(this.#asked.map(({ key, rate }) => ({ key, rate })));
   }
+}
+
+function goneError(): Error {
+  return new Error('the primary process has ended');
 }

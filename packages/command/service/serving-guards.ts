@@ -2,7 +2,7 @@
 
 import { createGuards as create, type Guards } from '../../core/guards/guard-parts.ts';
 import { MissingPackageError } from '../../core/guards/ports/missing-package.ts';
-import { CounterGoneError, outageTexts, type GuardObserver, type Keeper } from '../../core/guards/ports/ports.ts';
+import { outageTexts, type GuardObserver, type Keeper } from '../../core/guards/ports/ports.ts';
 import { nameWithPath } from '../../core/options/accepted-values.ts';
 import { escapeControls } from '../../core/text/escape.ts';
 import type { Logger } from '../log/log.ts';
@@ -68,11 +68,8 @@ export async function createGuards(
       keyFailure = cause;
     },
     onCounter: (who, cause) => {
-      if (cause === undefined) {
-        lines[who].up();
-      } else if (!(cause instanceof CounterGoneError)) {
-        lines[who].down(cause);
-      }
+      if (cause === undefined) lines[who].up();
+      else lines[who].down(cause);
     },
     onUnusedPassword: () => logger.warn(unusedPasswordText),
   };

@@ -93,9 +93,6 @@ export interface Counter {
   close(): void;
 }
 
-/** The counter has ended permanently. This has already been reported and is not an outage. */
-export class CounterGoneError extends Error {}
-
 interface OpenGuard {
   readonly guard: Guard;
   close(): void;
