@@ -87,6 +87,14 @@ describe('over HTTP/1.1', () => {
       if (end === 'reads') client.resume();
       else client.destroy();
       await server.countsNothing();
+      if (end === 'reads') {
+        // The memory of a large reply counts once, whatever was copied before.
+        server.backend.answers(answer(JSON.stringify('x'.repeat(8_000_000))));
+        client.pause().write(get);
+        await server.counts((bytes) => bytes > 8_000_000, 'the large reply counts');
+        for (const each of server.clients) each.checkTime(performance.now());
+        assert.ok(server.budget.bytes < 8_020_000, String(server.budget.bytes));
+      }
       client.destroy();
     });
   }
@@ -115,6 +123,17 @@ describe('over HTTP/1.1', () => {
       await server.countsNothing();
     });
   }
+
+  test('half a head counts no longer after its 408, although the connection stays open for a while [D69]', async () => {
+    await using server = await serve();
+    const client = await server.connect();
+    client.send(`GET ${item} HTTP/1.1\r\nHost: x\r\nX-A: ${long}`);
+    await server.counts((bytes) => bytes > 0, 'it counts');
+    const [connection] = server.clients;
+    for (const after of [60_000, 0]) connection?.checkTime(performance.now() + after);
+    assert.deepEqual([server.budget.bytes, connection?.socket.destroyed], [0, false]);
+    client.destroy();
+  });
 
   test('a connection that closes while it waits for its turn counts nothing afterwards [D69]', async (t) => {
     await using server = await serve();
@@ -187,21 +206,25 @@ describe('when connections hold half of BUFFERED_BYTES_MAX', () => {
     await server.countsNothing();
   });
 
-  test('a reply over TLS is sent whole, even if there is room for its bytes only once [D69]', async () => {
-    const body = JSON.stringify('x'.repeat(7_999_999));
-    await using server = await startGateway({ host: 'http2', settings: { bufferedBytesMax: 8_050_000 } });
-    server.backend.answers(answer(body));
-    await using client = await RawClient.openSecure(server.port, { rejectUnauthorized: false });
-    client.pause();
-    client.send(get);
-    const sending = () => [...server.clients].find(({ socket }) => socket.writableLength > 0);
-    await poll(() => sending() !== undefined, 'the client does not read for a while');
-    const connection = sending();
-    connection?.checkTime(performance.now());
-    assert.equal(connection?.socket.destroyed, false);
-    client.resume();
-    assert.ok((await client.reply()).body.equals(Buffer.from(body)));
-  });
+  for (const [room, copy] of [[50_000, 0], [100_000, 65_536 - free]] as const) {
+    test(`a reply over TLS is sent whole; with room for ${room} more bytes, ${copy} of the copy of TLS count [D69]`, async () => {
+      const body = JSON.stringify('x'.repeat(7_999_999));
+      await using server = await startGateway({ host: 'http2', settings: { bufferedBytesMax: 8_000_000 + room } });
+      server.backend.answers(answer(body));
+      await using client = await RawClient.openSecure(server.port, { rejectUnauthorized: false });
+      client.pause();
+      client.send(get);
+      const sending = () => [...server.clients].find(({ socket }) => socket.writableLength > 0);
+      await poll(() => sending() !== undefined, 'the client does not read for a while');
+      const connection = sending();
+      connection?.checkTime(performance.now());
+      assert.equal(connection?.socket.destroyed, false);
+      const more = server.gateway.budget.bytes - body.length;
+      assert.ok(more >= copy && more < copy + 20_000, String(more));
+      client.resume();
+      assert.ok((await client.reply()).body.equals(Buffer.from(body)));
+    });
+  } // prettier-ignore
 
   test('a client that does not read its replies is disconnected [D69]', async () => {
     await using server = await serve({ bufferedBytesMax });

@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { RequestReader } from '../../packages/core/http1/request-reader.ts';
-import { queueForTurn } from '../../packages/core/http1/turns.ts';
+import { queueForTurn, TurnShare } from '../../packages/core/http1/turns.ts';
 import { poll } from '../helpers/changes.ts';
 import { requestBytes } from '../helpers/raw-client.ts';
 import {
@@ -208,6 +208,16 @@ describe('the last reply [D27]', () => {
     await poll(() => connection.socket.bytesRead === first.length + more.length, 'all of it is read');
     assert.equal(received.length, 1);
   });
+});
+
+test('bytes that arrive after the last reply, while the connection waits for its turn, do not keep it open', async (t) => {
+  t.mock.method(TurnShare.prototype, 'countRead', () => false);
+  const { client, connection, request } = await serveOne(t);
+  client.send(get('/'));
+  (await request(0)).reply('/', { closes: true });
+  for (let count = 0; count < 2; count += 1) connection.socket.emit('data', Buffer.from('late'));
+  connection.checkTime(performance.now() + 5_000);
+  assert.ok(connection.socket.destroyed);
 });
 
 describe('a client that sends its FIN [D21]', () => {

@@ -149,7 +149,7 @@ export class ClientConnection implements Connection, Transport, Requester, Sink<
         this.#checkIdle(now, this.#reading === 'new' ? requestHeadersTimeoutMs : idleTimeoutMs);
         break;
       case 'head':
-        if (this.#readsSocket && took >= Math.min(requestHeadersTimeoutMs, requestTimeoutMs)) {
+        if (took >= Math.min(requestHeadersTimeoutMs, requestTimeoutMs)) {
           this.#run(() => this.#refuse('timeout'));
         }
         break;
@@ -205,7 +205,7 @@ export class ClientConnection implements Connection, Transport, Requester, Sink<
     try {
       const mayReadOn = this.#share.countRead(bytes.length);
       // Bytes in `#ahead` arrived earlier, so they are read first. TLS records may arrive while the connection waits.
-      const isNext = this.#ahead.isEmpty && (!this.#share.isWaiting || this.#writing === 'ended');
+      const isNext = this.#reading === 'over' || (this.#ahead.isEmpty && !this.#share.isWaiting);
       const rest = isNext ? this.#take(bytes, false) : bytes;
       if (rest.length > 0) this.#ahead.hold(rest);
       if (!mayReadOn) this.#share.wait(this);
@@ -272,10 +272,8 @@ export class ClientConnection implements Connection, Transport, Requester, Sink<
     try {
       if (!this.#share.isWaiting && this.#mayTake) {
         const bytes = this.#ahead.take();
-        // The receiver may count these bytes now.
-        this.#count();
         this.#ahead.keep(this.#take(bytes, true));
-        if (this.#ahead.hasEnded && this.#readsSocket) this.#onSocketEnd();
+        if (this.#ahead.hasEnded) this.#onSocketEnd();
       }
       this.#count();
       this.#setFlow();
