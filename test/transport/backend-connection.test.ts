@@ -101,7 +101,7 @@ const head = 'GET / HTTP/1.1\r\nhost: x\r\n\r\n';
 const ok = 'HTTP/1.1 200 OK\r\n';
 const small = `${ok}Content-Length: 2\r\n\r\n[]`;
 
-test('an answer may come before its whole request has been sent: a cut breaks the exchange at once, and the connection is not used again [D19]', async (t) => {
+test('an answer may come before its whole request has been sent: a cut breaks the exchange at once, as a reset does, and the connection is not used again [D19]', async (t) => {
   const cut = await begin(t, { isStuck: true });
   const end = await cut.socket();
   end.write(`${ok}Content-Length: 3\r\n\r\n[]`);
@@ -110,37 +110,64 @@ test('an answer may come before its whole request has been sent: a cut breaks th
   await cut.exchange.ends('broken');
   assert.equal((cut.exchange.error as Error).message, 'the connection was closed before the answer was complete');
 
+  const reset = await begin(t);
+  await reset.exchange.ends('sent');
+  (await reset.socket()).resetAndDestroy();
+  await reset.exchange.ends('broken');
+  assert.equal((reset.exchange.error as NodeJS.ErrnoException).code, 'ECONNRESET');
+
   const { connection, exchange, socket } = await begin(t, { isStuck: true });
   (await socket()).write(small);
   await exchange.ends('end');
   assert.equal(connection.isClosed, true);
 });
 
-test('a connection can be used again even if its request is flushed only in the event-loop turn of the answer, as happens over TLS', async (t) => {
-  const { connect, socket } = await serve(t);
-  let own: Socket | undefined;
-  let onArrival = (): void => undefined;
-  const { connection } = await connect((opened) => {
-    own = opened;
-    return () => onArrival();
+for (const [what, text, act] of [
+  ['has not been flushed by then', small, undefined],
+  ['is flushed, but has an answer with stray bytes', `${small}x`, (own: Socket) => setImmediate(() => own.uncork())],
+  ['has its answer, and the socket closes', small, (own: Socket) => queueMicrotask(() => own.emit('close'))],
+] as const) {
+  test(`a connection can be used again if its request is flushed only in the event-loop turn of the answer, as happens over TLS, but not if it ${what}`, async (t) => {
+    const { connect, socket } = await serve(t);
+    let own: Socket | undefined;
+    let onArrival: ((own: Socket) => unknown) | undefined;
+    const { connection } = await connect((opened) => {
+      own = opened;
+      return () => onArrival?.(opened);
+    });
+    // `uncork` runs before the connection checks again whether its request has been sent.
+    const flush = (opened: Socket): unknown => setImmediate(() => opened.uncork());
+    for (const [onBytes, bytes, last] of [
+      [flush, small, 'end, reusable'],
+      [flush, small, 'end, reusable'],
+      [act, text, 'end'],
+    ] as const) {
+      onArrival = onBytes;
+      const exchange = createExchange();
+      // From now on the socket buffers its writes.
+      own?.cork();
+      connection.send(head, noBody, exchange);
+      await exchange.ends('sent');
+      (await socket()).write(bytes);
+      await exchange.ends(last);
+      assert.deepEqual(exchange.events, ['sent', 'head', 'body', last]);
+    }
+    assert.equal(connection.isClosed, true);
   });
-  // `uncork` runs before the connection checks again whether its request has been sent.
-  for (const [act, last] of [
-    [() => void setImmediate(() => own?.uncork()), 'end, reusable'],
-    [() => void setImmediate(() => own?.uncork()), 'end, reusable'],
-    [() => undefined, 'end'],
-  ] as const) {
-    onArrival = act;
-    const exchange = createExchange();
-    connection.send(head, noBody, exchange);
-    // From now on the socket buffers its writes.
-    own?.cork();
-    await exchange.ends('sent');
-    (await socket()).write(small);
-    await exchange.ends(last);
-    assert.deepEqual(exchange.events, ['sent', 'head', 'body', last]);
-  }
-  assert.equal(connection.isClosed, true);
+}
+
+test('a connection whose write has failed is not used again', async (t) => {
+  let own: Socket | undefined;
+  const { connection, end } = await beginIdle(t, (opened) => {
+    own = opened;
+    return () => undefined;
+  });
+  const second = createExchange();
+  connection.send(head, noBody, second);
+  await second.ends('sent');
+  Object.defineProperty(own, 'errored', { value: new Error('EPIPE') });
+  end.write(small);
+  await second.ends('end');
 });
 
 test('an owner that destroys the connection in onAnswerHead gets no more events, even if the whole answer has arrived', async (t) => {
