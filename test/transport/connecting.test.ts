@@ -420,6 +420,17 @@ describe('connecting', { skip: isLinux ? false : 'needs 127.0.0.2, which only Li
     assert.equal(one.client.connectionCount, 64);
   });
 
+  test('once a backend that is down has refused a connection, writes use idle connections again [D20]', async (t) => {
+    const one = await startAfterDeath(t);
+    await one.backend.stop();
+    assert.equal((await one.call(put)).kind, 'unreachable');
+    await one.backend.restart();
+    assert.equal((await one.call(get)).kind, 'ok');
+    const before = one.backend.connectionsTaken;
+    assert.equal((await one.call(put)).kind, 'ok');
+    assert.equal(one.backend.connectionsTaken, before);
+  });
+
   test('while writes avoid idle connections, at most 128 stay open, however many writes there are [D20]', async (t) => {
     const one = await startAfterDeath(t);
     for (let count = 0; count < 140; count += 1) assert.equal((await one.call(put)).kind, 'ok');

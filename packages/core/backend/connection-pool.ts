@@ -66,10 +66,10 @@ export class ConnectionPool {
     return this.#isClosed;
   }
 
-  /** Number of sockets, open or being opened. A dial that waits for a lookup counts as one. */
+  /** Number of sockets, open or being opened. */
   get size(): number {
     let size = this.#connections.size;
-    for (const dial of this.#dials.keys()) size += Math.max(1, dial.socketCount);
+    for (const dial of this.#dials.keys()) size += dial.socketCount;
     return size;
   }
 
@@ -105,9 +105,9 @@ export class ConnectionPool {
     else this.#dialLater(caller);
   }
 
-  /** Ends the wait of `caller`, and closes the oldest dial if it is no longer needed. */
+  /** Ends the wait of `caller`, and closes the oldest dial: there is one for each caller that still waits. */
   leave(caller: Caller): void {
-    if (!this.#waiting.delete(caller) || this.#dials.size <= this.#waiting.size) return;
+    if (!this.#waiting.delete(caller)) return;
     const [oldest] = this.#dials.keys();
     if (oldest !== undefined) this.#endDial(oldest);
   }
@@ -199,10 +199,8 @@ export class ConnectionPool {
     }
     if (this.#idle.length >= avoidedMax && now - this.#diedAt < this.#avoidMs) this.discard(connection);
     else this.#idle.push(connection);
-    this.#sweepTimer ??= setInterval(
-      () => this.#sweep(),
-      Math.min(sweepMsMax, Math.max(50, this.#options.idleTimeoutMs / 4)),
-    ).unref();
+    const sweepMs = Math.min(sweepMsMax, this.#options.idleTimeoutMs / 4);
+    this.#sweepTimer ??= setInterval(() => this.#sweep(), sweepMs).unref();
   }
 
   /** Closes a connection if it is open, and removes it from the pool. */
