@@ -186,7 +186,7 @@ export class ConnectionPool {
     const promisedMs = keepAliveSeconds === undefined ? Infinity : keepAliveSeconds * 1_000 - keepAliveMarginMs;
     const idleMs = Math.min(this.#options.idleTimeoutMs, promisedMs);
     connection.expiresAt = Math.min(now + idleMs, usableUntil);
-    if (connection.expiresAt <= now || !isReusable || !this.#connections.has(connection)) {
+    if (connection.expiresAt <= now || !isReusable) {
       this.discard(connection);
       return;
     }
@@ -233,8 +233,8 @@ export class ConnectionPool {
   /** Closes every connection. Calls in flight fail before the promise resolves, so no call is resent after `reopen`. */
   async close(): Promise<void> {
     this.#isClosed = true;
-    this.#endSweeps();
-    this.#idle.length = 0;
+    clearInterval(this.#sweepTimer);
+    this.#sweepTimer = undefined;
     for (const dial of this.#dials.keys()) this.#endDial(dial);
     for (const caller of this.#waiting) this.#refuse(caller, closedError());
     const connections = [...this.#connections];
@@ -251,12 +251,6 @@ export class ConnectionPool {
     for (const connection of this.#idle.filter(({ expiresAt }) => expiresAt <= now)) {
       this.discard(connection);
     }
-    if (this.#idle.length === 0) this.#endSweeps();
-  }
-
-  #endSweeps(): void {
-    clearInterval(this.#sweepTimer);
-    this.#sweepTimer = undefined;
   }
 }
 
