@@ -104,9 +104,12 @@ const send = async (form) => {
   const place = form.nextElementSibling;
   const fields = [...form.querySelectorAll('input')];
   const isMissing = fields.some(({ required, value }) => required && value === '');
-  form.querySelector('.validation-errors').textContent = isMissing ? 'Required field is not provided' : '';
+  // Browsers take such a segment out of the path, so another path would be called.
+  const isDots = /^\.\.?$/.test(form.elements['id']?.value);
+  const problem = isMissing ? 'Required field is not provided' : isDots ? 'Browsers cannot send this id' : '';
+  form.querySelector('.validation-errors').textContent = problem;
   place.replaceChildren();
-  if (isMissing) return;
+  if (problem !== '') return;
   const token = document.getElementById('token')?.value ?? '';
   const body = form.elements['body']?.value;
   const headers = [
