@@ -262,7 +262,8 @@ test('an object with the method, URL, headers, body and signal of a Request is s
     ['HTTP://items.example/api/work-items/5#part', 200, '/api/work-items/5'],
     ['http://items.example', 404, '/'],
     ['http://items.example?to=/api/work-items', 404, '/'],
-    ['/to?http://items.example/api/work-items', 404, '/'],
+    ['/to?http://items.example/api/work-items', 404, '/to'],
+    ['/api/work-items/5', 200, '/api/work-items/5'],
   ] as const) {
     assert.equal((await server.handler({ ...like, url } as never)).status, status, url);
     const { ended } = server.told;
@@ -311,7 +312,7 @@ test("the client's address comes from clientAddress, or from the header of a tru
   assert.deepEqual(server.told.ended.map(({ client }) => client), rows.map(([, client]) => client)); // prettier-ignore
 });
 
-test('host names that are not allowed are 403 [D57]', async () => {
+test('host names that are not allowed are 403, and an invalid host is 400 [D27, D57]', async () => {
   await using server = await serve({ allowedHosts: ['items.example'] });
   // The Host header takes precedence over the URL.
   for (const [name, headers, status, body] of [
@@ -319,6 +320,8 @@ test('host names that are not allowed are 403 [D57]', async () => {
     ['items.example', {}, 200, '{"id":5}'],
     ['items.example', { host: 'evil.example' }, 403, forbidden],
     ['evil.example', { host: 'items.example' }, 200, '{"id":5}'],
+    ['items.example', { host: 'items.example/api/work-items/7?' }, 400, badRequest],
+    ['items.example', { host: 'items.example, items.example' }, 400, badRequest],
   ] as const) {
     await assertResponse(server.handler(new Request(`http://${name}/api/work-items`, { headers })), status, body);
   }

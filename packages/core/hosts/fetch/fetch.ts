@@ -6,8 +6,8 @@ import { isIP } from 'node:net';
 import { Deadline, Deadlines, type DeadlineOwner } from '../../backend/deadlines.ts';
 import type { Gateway } from '../../call/gateway.ts';
 import type { GuardOptions } from '../../options/guard-options.ts';
-import { parseContentLength } from '../../http1/grammar.ts';
-import type { RequestHead } from '../../http1/head.ts';
+import { isAuthority, parseContentLength } from '../../http1/grammar.ts';
+import type { Flaw, RequestHead } from '../../http1/head.ts';
 import type { Requester, RequestReceiver, Reply, Transport } from '../../http1/transport.ts';
 import { isAsAnnounced, wrongLength } from '../common/announced-length.ts';
 import { createBodyMistake } from '../common/failure-lines.ts';
@@ -139,8 +139,8 @@ function isRequest(value: unknown): boolean {
 
 // The status for a client that has left; it is never sent.
 const clientGoneStatus = 499;
-// Splits an absolute URL into authority and target, without the fragment.
-const urlPattern = /^[a-z][a-z0-9+.-]*:\/\/([^/?#]*)([^#]*)/i;
+// Splits a URL into authority and target, without the fragment. Bun passes a path alone if the request has no valid host.
+const urlPattern = /^(?:[a-z][a-z0-9+.-]*:\/\/([^/?#]*))?([^#]*)/i;
 const endSlash = /^([^?]+)\/(?=\?|$)/;
 
 class FetchExchange implements Transport, Requester, DeadlineOwner {
@@ -174,7 +174,12 @@ class FetchExchange implements Transport, Requester, DeadlineOwner {
       // evade the rate limit by inventing a string for each request.
       const address = this.#clientAddress();
       if (typeof address === 'string' && isIP(address) !== 0) this.address = address;
-      incoming = gateway.accept(readHead(this.#request, dropsEndSlash), this, this);
+      const head = readHead(this.#request, dropsEndSlash);
+      if ('reason' in head) {
+        this.reply(gateway.refuse(head, this));
+        return;
+      }
+      incoming = gateway.accept(head, this, this);
     } catch (error) {
       gateway.acceptFault(this.#request.method, this.#request.url, this, this, error);
       return;
@@ -271,7 +276,7 @@ class FetchExchange implements Transport, Requester, DeadlineOwner {
   }
 }
 
-function readHead({ method, url, headers, body }: Request, dropsEndSlash: boolean): RequestHead {
+function readHead({ method, url, headers, body }: Request, dropsEndSlash: boolean): RequestHead | Flaw {
   const [, authority = '', sent = ''] = urlPattern.exec(url) ?? [];
   const target = dropsEndSlash ? sent.replace(endSlash, '$1') : sent;
   const fields: string[] = [];
@@ -279,7 +284,13 @@ function readHead({ method, url, headers, body }: Request, dropsEndSlash: boolea
     const known = fieldNameOf(name);
     if (known !== undefined) fields.push(known, value);
   }
-  if (!headers.has('host')) fields.push('host', authority);
+  const host = headers.get('host');
+  if (host === null) {
+    fields.push('host', authority);
+  } else if (!isAuthority(host)) {
+    // Deno's URL begins with this field, which may contain another path.
+    return { kind: 'invalid-head', reason: 'an invalid host' };
+  }
   const announced = parseContentLength(headers.get('content-length') ?? '') ?? 0;
   return {
     method,
