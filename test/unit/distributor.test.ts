@@ -93,6 +93,19 @@ test('connections that are handed back are passed on before those that wait', ()
   assert.deepEqual(workers[0]?.taken, [...back, ...waiting]);
 });
 
+test('a connection that every worker hands back is closed after REQUEST_HEADERS_TIMEOUT_MS', async () => {
+  workers = [new Worker()];
+  const limits = { connectionsMax: 1, requestHeadersTimeoutMs: 10 };
+  let refused = 0;
+  distributor = new Distributor(() => workers, () => limits, () => (refused += 1)); // prettier-ignore
+  const back = new Socket();
+  await poll(() => {
+    if (!back.destroyed) distributor.handBack([back]);
+    return refused === 1;
+  }, 'the connection is closed');
+  assert.ok(back.destroyed && workers[0]?.taken.includes(back));
+});
+
 test('any worker with room gets a connection that is handed back, and other connections wait no longer for that', async () => {
   const [busy, other] = [new Worker(), new Worker(4)];
   workers = [busy, other];

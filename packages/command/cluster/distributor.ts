@@ -42,6 +42,8 @@ export class Distributor<Worker extends Receiver> {
   // Connections that were handed back come first, then the oldest.
   readonly #waiting: Waiting[] = [];
   readonly #turns = new WeakMap<Worker, number>();
+  // When a connection was first handed back.
+  readonly #backSince = new WeakMap<Socket, number>();
   #turn = 0;
   #retry: NodeJS.Timeout | undefined;
   #isClosed = false;
@@ -63,13 +65,20 @@ export class Distributor<Worker extends Receiver> {
     }
   }
 
-  /** Passes connections to other workers, before all new connections. Any worker with room gets them. */
+  /**
+   * Passes connections to other workers, before all new connections. Any worker with room gets them. A connection that is
+   * handed back again and again is closed, because no worker has a file descriptor for it.
+   */
   handBack(sockets: readonly Socket[]): void {
-    if (this.#isClosed) {
-      for (const socket of sockets) this.#refuse(socket);
-    } else if (sockets.length > 0) {
-      this.#wait(sockets, 0, -Infinity);
-    }
+    const now = performance.now();
+    const limitMs = this.#isClosed ? 0 : this.#limits().requestHeadersTimeoutMs;
+    const kept = sockets.filter((socket) => {
+      const since = this.#backSince.get(socket) ?? now;
+      this.#backSince.set(socket, since);
+      if (now - since >= limitMs) this.#refuse(socket);
+      return now - since < limitMs;
+    });
+    if (kept.length > 0) this.#wait(kept, 0, -Infinity);
   }
 
   /** Passes waiting connections on. Called when a worker has room again, or when the workers have changed. */
