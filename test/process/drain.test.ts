@@ -5,6 +5,7 @@ import { test } from 'node:test';
 import { createGate, poll } from '../helpers/changes.ts';
 import { Command, isDraining, startCommand } from '../helpers/command.ts';
 import { assertReply, operations, succeeded } from '../helpers/expected.ts';
+import { audience, issuerName, KeyServer } from '../helpers/issuer.ts';
 import { isRefused, RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { answer, latency } from '../helpers/scripted-backend.ts';
 import { useBackend } from '../helpers/suites.ts';
@@ -159,6 +160,23 @@ for (const workers of ['1', '2']) {
     }
   });
 }
+
+test('after SHUTDOWN_TIMEOUT_MS, a call that waits for the keys of its token is cut and logged as shutdown [D51]', async () => {
+  await using keys = await KeyServer.start('');
+  const asked = createGate();
+  keys.respond = asked.open;
+  const guards = { AUTH_ISSUER: issuerName, AUTH_AUDIENCE: audience, AUTH_JWKS_URL: keys.url };
+  await using command = await start({ SHUTDOWN_TIMEOUT_MS: '100', ...guards });
+  await asked.opened;
+  await using client = await command.connect();
+  client.send(requestBytes('GET', '/api/work-items/5', { headers: [['Authorization', 'Bearer a.b.c']] }));
+  assert.equal((await command.call('GET', '/nowhere')).status, 404);
+  command.signal('SIGTERM');
+  assert.equal(await command.exitCode(), 1);
+  await client.closed();
+  const [{ status, outcome } = assert.fail('no line')] = command.logs.filter(({ operation }) => operation === 'read');
+  assert.deepEqual([status, outcome], [0, 'shutdown']);
+});
 
 for (const [first, second, environment] of [
   ['SIGTERM', 'SIGINT', {}],

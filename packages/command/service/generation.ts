@@ -127,12 +127,12 @@ export async function createGeneration(
   const cut = async (): Promise<void> => {
     gateway.isCutting = true;
     connections.closeAll();
-    guards.close();
     // First, calls are notified of the stop, and backend calls that only read are cancelled. This takes two turns of
-    // the event loop, because a socket reports its end late in a turn. After these turns, the connections to the
-    // backend are closed, which ends the other calls.
+    // the event loop, because a socket reports its end late in a turn. After these turns, no guard decides about a call
+    // that was cut. Closing the connections to the backend ends the other calls.
     await nextTurn();
     await nextTurn();
+    guards.close();
     await gateway.backend.close();
     // The last calls are recorded in this turn.
     await nextTurn();
