@@ -264,10 +264,11 @@ class WorkerPool implements ServingProcesses {
     this.beginDrain();
     await this.#stopServing();
     this.#tellAll({ kind: 'cut' });
-    startDeadline(killTimeoutMs, () => {
+    const callOff = startDeadline(killTimeoutMs, () => {
       for (const member of this.#members) this.#kill(member, 'a worker does not exit: killing it');
     });
     await this.#allExited();
+    callOff();
   }
 
   async #stopServing(): Promise<void> {

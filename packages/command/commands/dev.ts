@@ -32,7 +32,9 @@ export const backendCommand: CommandEntry = {
       logger.info({ url: backend.url, database }, 'embedded backend ready (not for production)');
       await untilAborted(stop.wanted.signal);
       await backend.stop();
-      return stop.hasFault ? 1 : 0;
+      const exitCode = stop.hasFault ? 1 : 0;
+      logger.info({ exitCode }, 'stopped');
+      return exitCode;
     }),
 };
 
