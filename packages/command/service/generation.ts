@@ -128,8 +128,8 @@ export async function createGeneration(
     gateway.isCutting = true;
     connections.closeAll();
     // First, calls are notified of the stop, and backend calls that only read are cancelled. This takes two turns of
-    // the event loop, because a socket reports its end late in a turn. After these turns, no guard decides about a call
-    // that was cut. Closing the connections to the backend ends the other calls.
+    // the event loop, because a socket reports its end late in a turn. After these turns, the guards are closed, which
+    // decides about held calls, and the connections to the backend, which ends the other calls.
     await nextTurn();
     await nextTurn();
     guards.close();
