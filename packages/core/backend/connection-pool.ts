@@ -7,7 +7,7 @@ import { Deadline, Deadlines } from './deadlines.ts';
 
 // Subtracted from the backend's keep-alive timeout: a request in the timeout's last second could arrive too late.
 const keepAliveMarginMs = 1_000;
-const sweepMs = 1_000;
+const sweepMsMax = 1_000;
 // After a connection has died in use without notice, writes use new connections for this time. A further death doubles it.
 // It ends early, after `trialPart`, if `trialCount` connections are idle.
 const avoidMsMin = 60_000;
@@ -186,7 +186,8 @@ export class ConnectionPool {
     const promisedMs = keepAliveSeconds === undefined ? Infinity : keepAliveSeconds * 1_000 - keepAliveMarginMs;
     const idleMs = Math.min(this.#options.idleTimeoutMs, promisedMs);
     connection.expiresAt = Math.min(now + idleMs, usableUntil);
-    if (connection.expiresAt <= now || !isReusable) {
+    // After `close`, a connection whose answer is being settled is no longer in the pool.
+    if (connection.expiresAt <= now || !isReusable || !this.#connections.has(connection)) {
       this.discard(connection);
       return;
     }
@@ -199,6 +200,7 @@ export class ConnectionPool {
     }
     if (this.#idle.length >= avoidedMax && now - this.#diedAt < this.#avoidMs) this.discard(connection);
     else this.#idle.push(connection);
+    const sweepMs = Math.min(sweepMsMax, this.#options.idleTimeoutMs / 4);
     this.#sweepTimer ??= setInterval(() => this.#sweep(), sweepMs).unref();
   }
 

@@ -272,6 +272,8 @@ export class ClientConnection implements Connection, Transport, Requester, Sink<
     try {
       if (!this.#share.isWaiting && this.#mayTake) {
         const bytes = this.#ahead.take();
+        // The receiver may count these bytes now [D69].
+        this.#count();
         this.#ahead.keep(this.#take(bytes, true));
         if (this.#ahead.hasEnded) this.#onSocketEnd();
       }
