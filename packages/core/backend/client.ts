@@ -88,12 +88,14 @@ export class BackendClient {
   // From sending the request to the last byte of the answer, needed or not [D19].
   readonly answering: Deadlines;
   readonly discarding = new Deadlines(discardTimeoutMs);
+  readonly isTls: boolean;
   readonly #basePath: string;
   readonly #host: string;
 
   constructor(options: BackendClientOptions) {
     const { backendUrl } = options;
     this.options = options;
+    this.isTls = backendUrl.protocol === 'https:';
     this.#basePath = withoutEndSlashes(backendUrl.pathname);
     this.#host = backendUrl.host;
     this.connecting = new Deadlines(options.connectTimeoutMs);
@@ -157,7 +159,8 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner, Caller 
   #secondDeadline: Deadline | undefined;
   #state: ExchangeState = 'waiting';
   #status = 0;
-  // True if only the close of the connection marks the end of the answer. Then bytes may be missing.
+  // True if only the close of the connection marks the end of the answer, and Node may report a broken connection as
+  // normally closed. Then bytes may be missing.
   #mayBeCut = false;
   readonly #body: AnswerBody;
   #discarded = 0;
@@ -238,7 +241,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner, Caller 
 
   onAnswerHead({ status, bodyLength }: AnswerHead): void {
     this.#status = status;
-    this.#mayBeCut = bodyLength === 'until-close';
+    this.#mayBeCut = bodyLength === 'until-close' && (this.#client.isTls || resetLooksLikeEnd);
     if (status > 299) {
       this.#decide({ kind: 'refused', status, reason: 'status', cause: `status ${status}` }, bodyLength !== 0);
     } else if (!this.#request.needsAnswer) {
@@ -263,6 +266,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner, Caller 
       this.#fail('too-large', 'no-room', 'the limit of buffered bytes is reached', this.#status);
     } else if (!this.#body.write(piece)) {
       // These bytes cannot begin a JSON text, so the rest is not needed.
+      this.#discarded = this.#body.length;
       this.#decide(notJson(this.#status, this.#body), true);
     }
   }
@@ -360,11 +364,15 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner, Caller 
   }
 }
 
-// An attacker on the network can forge the end of a TCP connection. TLS can detect this, but Node does not report it, and
-// Node 22 can report a reset as an end. So if an answer ends in a digit, more digits may be missing. All other valid JSON
-// is complete [RFC 9112, 8; D18].
+// An attacker on the network can forge the end of a TCP connection. TLS can detect this, but Node does not report it.
+// So if an answer ends in a digit, more digits may be missing. All other valid JSON is complete [RFC 9112, 8; D18].
 const cutNumber =
   'a number that may lack its last digits, because the answer has no length: the backend must send a content-length or chunks';
+
+// Before version 1.52, libuv can report the reset of a connection as its normal end (libuv pull request 4997). Node 22
+// has such a version. Runtimes such as Deno may report no version of libuv; the result is then false.
+const [uvMajor = 0, uvMinor = 0] = ((process.versions.uv as string | undefined) ?? '').split('.').map(Number);
+const resetLooksLikeEnd = uvMajor === 1 && uvMinor < 52;
 
 function isDigit(byte: number | undefined): boolean {
   return byte !== undefined && byte >= 0x30 && byte <= 0x39;
