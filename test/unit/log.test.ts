@@ -104,6 +104,7 @@ test('a control character is escaped in every place, in JSON and pretty; other t
     const shown = `a\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}b`;
     for (const { json, pretty } of [
       write((logger) => logger.warn({ ...call, cause: text }, 'backend call failed')),
+      write((logger) => logCall(logger, { ...read, status: 500, outcome: 'unreachable', cause: text }, true)),
       write((logger) => logger.warn(text)),
       write((logger) => logger.warn({ settings: { deep: [text] } }, 'text')),
       write((logger) => logger.warn({ [text]: 1 }, 'text')),

@@ -8,6 +8,7 @@ import { test } from 'node:test';
 import { toPlain, type FromWorker, type ToWorker } from '../../packages/command/cluster/messages.ts';
 import { resolveSettings } from '../../packages/command/settings/resolve.ts';
 import { createGate, poll } from '../helpers/changes.ts';
+import { createPair, keySetOf } from '../helpers/issuer.ts';
 import { Program } from '../helpers/program.ts';
 import { RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { answer, behind } from '../helpers/scripted-backend.ts';
@@ -78,8 +79,8 @@ class TestedWorker extends Program {
 
 const list = requestBytes('GET', '/api/work-items');
 
-for (const signal of ['SIGTERM', 'SIGHUP', 'SIGUSR1'] as const) {
-  test(`${signal} does not end a worker that is loading its first files, and opens no debugger`, async () => {
+for (const signal of ['SIGTERM', 'SIGHUP'] as const) {
+  test(`${signal} does not end a worker that is loading its first files`, async () => {
     await using worker = new TestedWorker({
       NODE_OPTIONS: `--disable-warning=ExperimentalWarning --import ${resolve(import.meta.dirname, '../process/strike.ts')}`,
       STRIKE_AT: '/packages/command/',
@@ -99,6 +100,16 @@ test('a bug during the start is printed with its stack', async () => {
   await worker.ends(1);
   assert.match(worker.stderr, /^error: TypeError: .*\n +at /);
   assert.deepEqual(worker.messages, []);
+});
+
+test('a worker starts with the keys that another worker has fetched, while the issuer is down [D44]', async () => {
+  const tokens = { authIssuer: 'https://issuer.test', authAudience: 'api', authJwksUrl: 'http://127.0.0.1:1/keys' };
+  const withTokens = toPlain(resolveSettings('serve', { ...flags, ...tokens }, {}).settings);
+  const keys = { text: keySetOf(createPair('one', 'ES256')), ageMs: 0 };
+  await using worker = new TestedWorker({}, { settings: withTokens, keys });
+  await worker.received('ready');
+  const ready = worker.messages.find((each) => each.kind === 'ready');
+  assert.equal(ready?.report?.keys?.keys, 1);
 });
 
 test('a worker that has a fault says so first, finishes its calls, and takes no further connection [D33]', async () => {
