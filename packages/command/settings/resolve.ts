@@ -94,9 +94,9 @@ export function resolveSettings(
   return { command, settings: Object.freeze(settings) as Settings, sources: Object.freeze(sources) };
 }
 
-function findKeyFileProblems({ authIssuer = '', authJwksFile = '' }: Partial<Settings>): string[] {
-  // Without an issuer the file is not used and not checked here. Another check reports this.
-  if (authIssuer === '' || authJwksFile === '') return [];
+function findKeyFileProblems({ authIssuer = '', authJwksFile = '', authJwksUrl }: Partial<Settings>): string[] {
+  // Without an issuer, or with AUTH_JWKS_URL, the file is not used and not checked here. Another check reports this.
+  if (authIssuer === '' || authJwksFile === '' || authJwksUrl !== '') return [];
   try {
     accessSync(authJwksFile, constants.R_OK);
     return [];
