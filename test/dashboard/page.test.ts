@@ -137,6 +137,7 @@ describe('the dashboard of a command', () => {
     await reads(watched, '#failures-note', /^None of the 8 failed calls kept matches\./);
     await page.getByRole('link', { name: 'not-json: show these failed calls', exact: true }).click();
     assert.deepEqual([await outcome.inputValue(), ...(await ids())], ['not-json', 'not-json-1']);
+    assert.equal(await page.evaluate('document.activeElement.id'), 'filter-kind');
     await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
     const copy = button('Copy request id not-json-1');
     await copy.click();

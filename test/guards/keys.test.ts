@@ -378,4 +378,22 @@ describe('the guard of tokens', () => {
     using none = await create({ authIssuer: '' });
     assert.deepEqual([none.guards, none.fileProblem, none.redisAnswers()], [[], undefined, undefined]);
   });
+
+  test('if a key file is unusable, a worker that follows others uses its last keys, but none that were withdrawn', async () => {
+    const keeper = { ...createKeeper(), replacesFile: false };
+    const place = { authJwksFile: file, authJwksRefreshMs: 20 };
+    writeFileSync(file, keySetOf(first));
+    using running = await create(place, keeper);
+    writeFileSync(file, '{');
+    using refused = await create(place, keeper);
+    assert.equal(refused.fileProblem, 'the key set is not JSON');
+    keeper.replacesFile = true;
+    using follower = await create(place, keeper);
+    assert.deepEqual([follower.fileProblem, follower.told[0]], [undefined, 'keys: first']);
+    writeFileSync(file, '{"keys":[]}');
+    await poll(() => running.told.includes('keys: '), 'the keys are withdrawn');
+    writeFileSync(file, '{');
+    using later = await create(place, keeper);
+    assert.deepEqual([later.fileProblem, later.told], [undefined, ['not fetched']]);
+  });
 });

@@ -172,12 +172,12 @@ export class Member implements Receiver {
   async reload(
     settings: Settings,
     tls: TlsInForce,
-    areInForce = false,
+    keys?: FetchedKeys,
   ): Promise<{ readonly finished: Promise<unknown> }> {
     const before = this.settings;
     this.settings = settings;
     const id = (this.#nextId += 1);
-    this.send({ kind: 'reload', id, settings: toPlain(settings), tls, areInForce });
+    this.send({ kind: 'reload', id, settings: toPlain(settings), tls, keys });
     const finished = this.#answer('reload-finished', id);
     const reloaded = await this.#answer('reloaded', id);
     if (reloaded?.problem === undefined) return { finished };

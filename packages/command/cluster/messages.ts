@@ -36,13 +36,13 @@ export type ToWorker =
   /** Answer with `pong`. `number` is the number of the last connection sent before this message. */
   | { readonly kind: 'ping'; readonly number: number }
   | { readonly kind: 'renew-tls'; readonly tls: TlsInForce }
-  /** `areInForce`: other workers use these settings already. So the last keys replace an unusable key file. */
+  /** `keys`: the last keys, if the worker follows the others. They replace an unusable key file. */
   | {
       readonly kind: 'reload';
       readonly id: number;
       readonly settings: PlainSettings;
       readonly tls: TlsInForce;
-      readonly areInForce: boolean;
+      readonly keys: FetchedKeys | undefined;
     }
   /** From now on, close each connection after its next reply [D33]. */
   | { readonly kind: 'begin-drain' }

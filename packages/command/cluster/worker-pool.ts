@@ -221,7 +221,7 @@ class WorkerPool implements ServingProcesses {
     const settings = this.#settings;
     if (member.settings === settings) return;
     try {
-      await member.reload(settings, this.#tls, true);
+      await member.reload(settings, this.#tls, this.#keys.findKeys(placeOfKeys(settings)));
     } catch (error) {
       await this.#decision;
       if (settings !== this.#settings || member.state === 'ended') return;

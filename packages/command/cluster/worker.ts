@@ -88,7 +88,8 @@ async function run(
         service.renewTls(message.tls);
         break;
       case 'reload':
-        keeper.replacesFile = message.areInForce;
+        if (message.keys !== undefined) own.keepKeys(placeOfKeys(message.settings), message.keys);
+        keeper.replacesFile = message.keys !== undefined;
         void reload(service, message, log, inForce);
         break;
       case 'begin-drain':
@@ -128,11 +129,10 @@ async function reload(
   const settings = fromPlain(plain);
   try {
     const { finished } = await service.reload(settings, tls);
-    if (finished !== undefined) {
-      inForce.settings = settings;
-      log.apply(settings);
-    }
+    if (finished !== undefined) inForce.settings = settings;
     await send({ kind: 'reloaded', id, problem: undefined });
+    // From now on, an exception no longer refuses the settings.
+    if (finished !== undefined) log.apply(settings);
     await finished;
   } catch (error) {
     if (!(error instanceof StartError)) log.logger.error({ err: error }, 'internal error during a reload');

@@ -81,7 +81,7 @@ export async function createGuards(
     lines.redis.close();
     lines.keeper.close();
   };
-  // The start fails if the key file is unusable, as with any other file, because the file does not recover by itself.
+  // Without the last keys, the start fails if the key file is unusable, because a file does not recover by itself.
   // If an issuer is down, the start succeeds, because the issuer may recover.
   if (guards.fileProblem !== undefined) {
     close();

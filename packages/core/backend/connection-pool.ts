@@ -66,10 +66,10 @@ export class ConnectionPool {
     return this.#isClosed;
   }
 
-  /** Number of sockets, open or being opened. */
+  /** Number of sockets, open or being opened. A dial that waits for a lookup counts as one. */
   get size(): number {
     let size = this.#connections.size;
-    for (const dial of this.#dials.keys()) size += dial.socketCount;
+    for (const dial of this.#dials.keys()) size += Math.max(1, dial.socketCount);
     return size;
   }
 
@@ -105,9 +105,9 @@ export class ConnectionPool {
     else this.#dialLater(caller);
   }
 
-  /** Ends the wait of `caller`, and closes the oldest dial: there is one for each caller that still waits. */
+  /** Ends the wait of `caller`, and closes the oldest dial if it is no longer needed. */
   leave(caller: Caller): void {
-    if (!this.#waiting.delete(caller)) return;
+    if (!this.#waiting.delete(caller) || this.#dials.size <= this.#waiting.size) return;
     const [oldest] = this.#dials.keys();
     if (oldest !== undefined) this.#endDial(oldest);
   }
@@ -186,7 +186,6 @@ export class ConnectionPool {
     const promisedMs = keepAliveSeconds === undefined ? Infinity : keepAliveSeconds * 1_000 - keepAliveMarginMs;
     const idleMs = Math.min(this.#options.idleTimeoutMs, promisedMs);
     connection.expiresAt = Math.min(now + idleMs, usableUntil);
-    // After `close`, a connection whose answer is being settled is no longer in the pool.
     if (connection.expiresAt <= now || !isReusable || !this.#connections.has(connection)) {
       this.discard(connection);
       return;
@@ -200,8 +199,10 @@ export class ConnectionPool {
     }
     if (this.#idle.length >= avoidedMax && now - this.#diedAt < this.#avoidMs) this.discard(connection);
     else this.#idle.push(connection);
-    const sweepMs = Math.min(sweepMsMax, this.#options.idleTimeoutMs / 4);
-    this.#sweepTimer ??= setInterval(() => this.#sweep(), sweepMs).unref();
+    this.#sweepTimer ??= setInterval(
+      () => this.#sweep(),
+      Math.min(sweepMsMax, Math.max(50, this.#options.idleTimeoutMs / 4)),
+    ).unref();
   }
 
   /** Closes a connection if it is open, and removes it from the pool. */
@@ -234,8 +235,8 @@ export class ConnectionPool {
   /** Closes every connection. Calls in flight fail before the promise resolves, so no call is resent after `reopen`. */
   async close(): Promise<void> {
     this.#isClosed = true;
-    clearInterval(this.#sweepTimer);
-    this.#sweepTimer = undefined;
+    this.#endSweeps();
+    this.#idle.length = 0;
     for (const dial of this.#dials.keys()) this.#endDial(dial);
     for (const caller of this.#waiting) this.#refuse(caller, closedError());
     const connections = [...this.#connections];
@@ -252,6 +253,12 @@ export class ConnectionPool {
     for (const connection of this.#idle.filter(({ expiresAt }) => expiresAt <= now)) {
       this.discard(connection);
     }
+    if (this.#idle.length === 0) this.#endSweeps();
+  }
+
+  #endSweeps(): void {
+    clearInterval(this.#sweepTimer);
+    this.#sweepTimer = undefined;
   }
 }
 

@@ -31,7 +31,7 @@ export async function loadGuard<Name extends keyof GuardParts>(name: Name): Prom
 
 export interface Guards {
   readonly guards: readonly Guard[];
-  /** Why no keys could be read from `authJwksFile`; undefined if keys were read or no file is set. */
+  /** Why no keys could be read from `authJwksFile`; undefined if keys are known or no file is set. */
   readonly fileProblem: string | undefined;
   /** True while Redis counts requests; undefined if no Redis is set. */
   redisAnswers(): boolean | undefined;

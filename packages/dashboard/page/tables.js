@@ -195,7 +195,14 @@ export const showKinds = ({ kinds }, { lastMinute, wholeHistory }) => {
 /** @param {Kind} kind */
 function nameKind({ kind, meaning }) {
   const name = { 'aria-label': `${kind}: show these failed calls`, 'data-kind': kind };
-  const link = make('a', { href: '#failures', ...name, onclick: () => filterBy(kind) }, kind);
+  /** @param {Event} event */
+  const onclick = (event) => {
+    // The filter gets the focus. The link's own action would take it away.
+    event.preventDefault();
+    filterBy(kind);
+    byId('failures').scrollIntoView({ block: 'nearest' });
+  };
+  const link = make('a', { href: '#failures', ...name, onclick }, kind);
   return [link, ' ', make('small', {}, meaning)];
 }
 

@@ -58,7 +58,8 @@ export interface FetchedKeys {
 }
 
 /** The address or the file of the issuer's keys. */
-export function placeOfKeys({ authJwksUrl, authJwksFile }: GuardSettings): string {
+export function placeOfKeys(settings: Pick<GuardSettings, 'authJwksUrl' | 'authJwksFile'>): string {
+  const { authJwksUrl, authJwksFile } = settings;
   return authJwksUrl === '' ? authJwksFile : authJwksUrl;
 }
 
@@ -69,7 +70,7 @@ export interface Keeper {
   /** Returns the keys last read from a place (`placeOfKeys`); undefined if there are none. */
   readonly findKeys: (place: string) => FetchedKeys | undefined;
   readonly keepKeys: (place: string, keys: FetchedKeys) => void;
-  /** True: if a key file is unusable, its last keys are used. */
+  /** True: the last keys of a key file are used until it is read, and if it is unusable. */
   readonly replacesFile: boolean;
 }
 

@@ -10,14 +10,17 @@ export const createTokenGuard: TokenGuardPart['createTokenGuard'] = async (setti
   await loadJose();
   const hasFile = settings.authJwksFile !== '';
   const place = placeOfKeys(settings);
+  const kept = hasFile && keeper?.replacesFile !== true ? undefined : keeper?.findKeys(place);
+  const needsFile = hasFile && kept === undefined;
+  let isInUse = !needsFile;
   let lastCause: string | undefined;
   const keys = new KeySet({
     settings,
     source: createKeySource(settings),
     clock: systemClock,
-    // A start or reload that a file without keys stops leaves the last keys as they are.
+    // A file without keys stops a start or a reload, which then changes nothing. Later it withdraws the keys.
     share: (fetched) => {
-      if (!hasFile || keys.current.length > 0) keeper?.keepKeys(place, fetched);
+      if (isInUse || keys.current.length > 0) keeper?.keepKeys(place, fetched);
     },
     observer: {
       onKeys: (each) => {
@@ -31,18 +34,14 @@ export const createTokenGuard: TokenGuardPart['createTokenGuard'] = async (setti
     },
   });
   const guard = new TokenGuard(settings, keys, systemClock);
-  const kept = hasFile && keeper?.replacesFile !== true ? undefined : keeper?.findKeys(place);
   if (kept !== undefined) {
     await keys.inherit(kept);
     if (keys.current.length > 0) observer.onInherited(kept.ageMs);
   }
   const first = keys.start();
   if (hasFile) await first;
-  return {
-    guard,
-    fileProblem: hasFile && keys.current.length === 0 ? lastCause : undefined,
-    close: () => keys.close(),
-  };
+  isInUse = true;
+  return { guard, fileProblem: needsFile ? lastCause : undefined, close: () => keys.close() };
 };
 
 export const fetchKeys: TokenGuardPart['fetchKeys'] = async (settings) => {

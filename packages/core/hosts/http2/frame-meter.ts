@@ -107,7 +107,7 @@ export class FrameMeter {
         if (this.#headerLength === headerBytes) this.#readHeader(left);
         if (this.#headerLength < this.#headerEnd) continue;
         this.#headerLength = 0;
-        this.#padding = this.#isPadded ? this.#header.readUInt8(headerBytes) : 0;
+        this.#padding = this.#isPadded && this.#headerEnd > headerBytes ? this.#header.readUInt8(headerBytes) : 0;
         if (this.#type === dataType) this.#countData(this.#bytesLeft - this.#padding);
       }
       if (this.#bytesLeft === 0) this.#endFrame();
