@@ -85,7 +85,7 @@ describe('the dashboard of a command', () => {
     assert.deepEqual(bad, ['2', '66.7\u00a0%', '1', '100\u00a0%', '3', '50.0\u00a0%'], 'not the failures of clients');
     const kinds = page.locator('#kind-tables tbody tr').filter({ visible: true });
     assert.equal(
-      (await kinds.locator('td:first-of-type, a').allTextContents()).join(' '),
+      (await kinds.locator('td:first-of-type, button').allTextContents()).join(' '),
       'not-found 1 rejected 1 invalid-body 1 no-operation 2 refused 2 not-json 1',
     );
     await reads(watched, '#kind-tables [data-party=gateway] .hint', /^Did not occur: no-keys, overload, bug\.$/);
@@ -135,7 +135,7 @@ describe('the dashboard of a command', () => {
     assert.deepEqual(await ids(), ['not-json-1', 'refused-2', 'refused-1']);
     await operation.selectOption('create');
     await reads(watched, '#failures-note', /^None of the 8 failed calls kept matches\./);
-    await page.getByRole('link', { name: 'not-json: show these failed calls', exact: true }).click();
+    await button('not-json: show these failed calls', { exact: true }).click();
     assert.deepEqual([await outcome.inputValue(), ...(await ids())], ['not-json', 'not-json-1']);
     assert.equal(await page.evaluate('document.activeElement.id'), 'filter-kind');
     await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
@@ -184,6 +184,17 @@ describe('the dashboard of a command', () => {
     await button('Show defaults too', { expanded: false }).click();
     assert.equal(await rows.filter({ visible: true }).count(), total);
     await reads(watched, '#setting-table tbody tr', /REQUEST_BYTES_MAX.*10485760 bytes 10\sMiB.*default/);
+    // The digits are grouped for display only, and those of a port are not.
+    const copied = await page.evaluate<[string, number][]>(`['REQUEST_BYTES_MAX', 'ADMIN_PORT'].map((name) => {
+      const row = [...document.querySelectorAll('#setting-table tbody tr')].find((each) => each.textContent.startsWith(name));
+      const code = row.querySelector('.value code');
+      getSelection().selectAllChildren(code);
+      return [String(getSelection()), code.querySelectorAll('.group').length];
+    })`);
+    assert.deepEqual(copied, [
+      ['10485760', 3],
+      [String(command.adminPort), 0],
+    ]);
     await button('Hide defaults', { expanded: true }).click();
     assert.equal(await rows.filter({ visible: true }).count(), 6);
   });

@@ -81,3 +81,11 @@ export const formatMoment = (at, now) => {
     ? formatTime(at)
     : `${day}, ${formatTime(at).slice(0, 5)}`;
 };
+
+/** Describes the browser's time zone by its offset from UTC, because the log's times are in UTC. */
+export function describeTimeZone() {
+  if (new Date().getTimezoneOffset() === 0) return 'UTC, as in the log';
+  const parts = new Intl.DateTimeFormat('en', { timeZoneName: 'shortOffset' }).formatToParts();
+  const zone = parts.find(({ type }) => type === 'timeZoneName')?.value ?? '';
+  return `${zone.replace('GMT', 'UTC').replace('-', '−')}; the log uses UTC`;
+}

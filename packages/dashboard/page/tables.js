@@ -194,16 +194,12 @@ export const showKinds = ({ kinds }, { lastMinute, wholeHistory }) => {
 
 /** @param {Kind} kind */
 function nameKind({ kind, meaning }) {
-  const name = { 'aria-label': `${kind}: show these failed calls`, 'data-kind': kind };
-  /** @param {Event} event */
-  const onclick = (event) => {
-    // The filter gets the focus. The link's own action would take it away.
-    event.preventDefault();
+  const onclick = () => {
     filterBy(kind);
     byId('failures').scrollIntoView({ block: 'nearest' });
   };
-  const link = make('a', { href: '#failures', ...name, onclick }, kind);
-  return [link, ' ', make('small', {}, meaning)];
+  const name = { 'aria-label': `${kind}: show these failed calls`, 'data-kind': kind };
+  return [make('button', { type: 'button', class: 'plain', ...name, onclick }, kind), ' ', make('small', {}, meaning)];
 }
 
 /** @type {(name: string, read: (failure: Failure) => string | undefined) => Column<Failure>} */
@@ -324,7 +320,7 @@ const describeFailures = (kept, found, shown) => {
   const older = 'Older failed calls, and calls that succeeded, are only in the log.';
   if (found === 0) return `None of the ${format.formatCount(kept)} failed calls kept matches. ${older}`;
   const calls = `${shown < found ? `The last ${shown} of ` : ''}${format.formatCount(found)}${found < kept ? ' matching' : ''} failed call${found === 1 ? '' : 's'}`;
-  return `${calls} kept, latest first. Times are local; the log uses UTC. ${older}`;
+  return `${calls} kept, latest first. Times are ${format.describeTimeZone()}. ${older}`;
 };
 
 /** @type {Record<string, string>} the sources whose shown name differs from the identifier */
@@ -344,8 +340,13 @@ const settingColumns = [
 
 /** @param {ShownSetting} setting */
 function describeValue({ value, unit }) {
+  // Digits are grouped by CSS, so that a copied number has no spaces. A number without a unit, such as a port, is not
+  // grouped.
+  const groups = unit !== undefined && /^\d{5,}$/.test(value) ? value.split(/(?=(?:\d{3})+$)/) : [];
+  const spans = groups.map((group) => make('span', { class: 'group' }, group));
   const readable = format.formatSetting(Number(value), unit);
-  return [make('code', {}, value), ` ${unit ?? ''}`, ...(readable === '' ? [] : [' ', make('small', {}, readable)])];
+  const small = readable === '' ? [] : [' ', make('small', {}, readable)];
+  return [make('code', {}, groups.length === 0 ? value : spans), ` ${unit ?? ''}`, ...small];
 }
 
 let showsDefaults = false;
