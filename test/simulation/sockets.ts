@@ -270,7 +270,9 @@ class GatewaySocket extends Socket {
 
   override write(bytes: string | Uint8Array, ...rest: []): boolean {
     this.#party.onWrite(Buffer.from(bytes.slice(0, 600) as string).toString('latin1'));
-    return super.write(bytes, ...rest);
+    const mayGoOn = super.write(bytes, ...rest);
+    this.#party.recentUnsent.note(this.writableLength);
+    return mayGoOn;
   }
 
   override _final(done: () => void): void {
@@ -284,8 +286,25 @@ class GatewaySocket extends Socket {
   }
 }
 
+/** The largest of the values that were noted in the last 1.2 s, or in up to twice that time. */
+class RecentMax {
+  #period = 0;
+  #now = 0;
+  #before = 0;
+
+  note(value: number): number {
+    const period = Math.floor(loop.now / 1_200);
+    if (period > this.#period) this.#before = period === this.#period + 1 ? this.#now : 0;
+    this.#now = Math.max(period > this.#period ? 0 : this.#now, value);
+    this.#period = period;
+    return Math.max(this.#now, this.#before);
+  }
+}
+
 /** A connection, from its other end: a client or the backend. */
 export abstract class Party implements Reader {
+  /** Bytes that the gateway has not sent. Between two sweeps of a second, it counts what it no longer holds. */
+  readonly recentUnsent = new RecentMax();
   /** False while the party does not read. */
   isReading = true;
   /** The party sends nothing more. */

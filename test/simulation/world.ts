@@ -500,7 +500,7 @@ export class World {
       const { handle, socket, toGateway, pending } = party;
       // The buffer of bytes sent ahead has up to twice their length, of which a part may have been read.
       const aheadMax = toGateway.delivered > (pending?.headEnd ?? Infinity) ? 140_000 : 0;
-      if (!handle.hasClosed) most += 2 * socket.writableLength + 12_288 + aheadMax;
+      if (!handle.hasClosed) most += 2 * party.recentUnsent.note(socket.writableLength) + 12_288 + aheadMax;
       if (handle.isClosed) continue;
       // Buffers of more than 16 KiB are not copied.
       for (const { length } of handle.unsent) least += length > 16_384 ? length : 0;
