@@ -111,7 +111,7 @@ function answersFor(world: World, asked: Asked): messages.Allowed[] {
   const mayFail = world.isStopped || world.plan.limits.bytes < 1e6;
   if (last === undefined) {
     // During a pause, the backend does not get on either.
-    const isPaused = pausedMs > 0 && loop.now - since > timeouts.connect;
+    const isPaused = pausedMs > 0 && loop.now - since >= timeouts.connect;
     return mayFail || backend.hasTrouble(since) || isPaused ? [failure] : [];
   }
   const { answer, headAt, wholeAt, endedAt, got } = last;
