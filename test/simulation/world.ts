@@ -436,7 +436,7 @@ export class World {
     const guardMs = (counterMs === undefined ? 0 : timeouts.counter) + (fetches === undefined ? 0 : timeouts.keys);
     const lateMs = tookMs - unreadMs - timeouts.request - timeouts.sweep - guardMs - this.pausedMs * 2;
     this.expect(!isEarly && (wholeAt !== undefined || lateMs <= 0), 'late', `${text}: after ${tookMs} ms`);
-    const callMs = repliedAt - Math.max(wholeAt ?? repliedAt, before);
+    const callMs = repliedAt - Math.max(wholeAt ?? repliedAt, before) - unreadMs;
     const boundMs = timeouts.backend + 2 * timeouts.connect + guardMs + timeouts.slack + this.pausedMs * 3 + 50;
     this.expect(callMs <= boundMs, 'deadline', `${text}: after ${callMs} ms`);
   }
