@@ -5,8 +5,7 @@ import type { Keeper } from '../../core/guards/ports/ports.ts';
 
 /** Creates a keeper without a `counter`. */
 export function createKeeper(now = () => performance.now()): Keeper {
-  // By place, because keys of another place may belong to another issuer. After a reload, old guards may still keep keys
-  // of the old place.
+  // By place, because another place may have another issuer's keys. After a reload, old guards may still keep theirs.
   const kept = new Map<string, { readonly text: string; readonly askedAt: number }>();
   return {
     counter: undefined,

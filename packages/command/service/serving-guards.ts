@@ -41,7 +41,7 @@ export async function createGuards(
     ),
   };
   let keyFailure: string | undefined;
-  // While false, an unusable key file is a problem of the start or the reload.
+  // While false, an unusable key file is a problem of the start or the reload, and not logged here.
   let hasKeys = settings.authJwksFile === '';
   // Logs changes only: new keys, and the beginning and end of an outage. As long as the keys cannot be fetched, each
   // new cause is logged too.
@@ -60,7 +60,8 @@ export async function createGuards(
     onFetch: (cause, hasKeySet) => {
       keyRecords.note(cause === undefined ? { fetchedAt: Date.now() } : {});
       figures.count(cause === undefined ? 'key fetch ok' : 'key fetch failed');
-      if (cause !== undefined && cause !== keyFailure && hasKeys) {
+      if (!hasKeys) return;
+      if (cause !== undefined && cause !== keyFailure) {
         logger.error({ cause }, hasKeySet ? 'the key set of the issuer has no usable key' : outageTexts.keys.begins);
       } else if (cause === undefined && keyFailure !== undefined) {
         logger.info(outageTexts.keys.ends);
@@ -88,6 +89,7 @@ export async function createGuards(
     const name = nameWithPath('AUTH_JWKS_FILE', settings.authJwksFile);
     throw new StartError(`${name} cannot be used: ${guards.fileProblem}`, undefined);
   }
+  hasKeys = true;
   return { ...guards, close };
 }
 
